@@ -1,0 +1,49 @@
+# make setup        .venv with every package of ours
+# make demo         set-up + the main job on real data
+# make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
+# make conformance  stock clients in other languages, where their toolchains exist
+# make bench        raw produce, fetch and latency figures of both layouts
+# make compose-test the main job in containers (needs a Docker engine)
+PYTHON ?= python3
+BIN := .venv/bin
+PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: setup demo test lint conformance bench compose-test generate clean
+
+setup: .venv/ready
+
+.venv/ready: requirements/development.txt $(PACKAGES:%=%/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millrace needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -r requirements/development.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=-e ./%)
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m millrace_demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES:%=%/src)
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -q -m "not compose and not conformance" tests
+
+conformance: setup
+	$(BIN)/pytest -q -m conformance tests/conformance
+
+compose-test: setup
+	$(BIN)/pytest -q -m compose tests/compose
+
+bench: setup
+	$(BIN)/python tests/load/bench.py
+
+generate: setup
+	$(BIN)/python services/contract/generate.py
+	$(BIN)/python -m millrace.reference
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

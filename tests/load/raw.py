@@ -1,0 +1,162 @@
+"""Raw Kafka load: frames encoded once, sent over blocking sockets, so that the broker is measured and not a client.
+
+One connection, Produce v7 and Fetch v4. Every answer's error code is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+import crc32c
+
+
+@dataclass
+class Figures:
+    """What one run came to. `latencies_ms` is sorted and only kept for lone requests."""
+
+    requests: int
+    bytes: int
+    seconds: float
+    latencies_ms: list[float]
+
+    @property
+    def megabytes_per_second(self) -> float:
+        return self.bytes / self.seconds / 1e6
+
+    def percentile(self, share: float) -> float:
+        return self.latencies_ms[min(len(self.latencies_ms) - 1, int(len(self.latencies_ms) * share))]
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def _varint(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number & ~0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def batch(records: int, record_bytes: int) -> bytes:
+    """A record batch v2 of equal records with random values."""
+    value = os.urandom(record_bytes)
+    body = bytearray()
+    for index in range(records):
+        record = b"\0" + _varint(0) + _varint(index) + _varint(-1) + _varint(record_bytes) + value + _varint(0)
+        body += _varint(len(record)) + record
+    now = int(time.time() * 1000)
+    tail = struct.pack(">hiqqqhii", 0, records - 1, now, now, -1, -1, -1, records) + bytes(body)
+    return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c.crc32c(tail)) + tail
+
+
+class Connection:
+    """A blocking connection to HOST:PORT that speaks to one partition."""
+
+    def __init__(self, address: str, topic: str, partition: int = 0) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._scratch = bytearray(1 << 20)
+        self._topic = _string(topic)
+        self._partition = partition
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, length: int) -> bytes:
+        out = bytearray()
+        while len(out) < length:
+            piece = self._socket.recv(length - len(out))
+            if not piece:
+                raise EOFError("the broker closed the connection")
+            out += piece
+        return bytes(out)
+
+    def _skip(self, length: int) -> None:
+        while length:
+            got = self._socket.recv_into(self._scratch, min(length, len(self._scratch)))
+            if not got:
+                raise EOFError("the broker closed the connection")
+            length -= got
+
+    def _frame(self, api_key: int, version: int, body: bytes) -> bytes:
+        frame = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
+        return struct.pack(">i", len(frame)) + frame
+
+    def _produce_frame(self, acks: int, data: bytes) -> bytes:
+        head = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">i", 1) + self._topic
+        return self._frame(0, 7, head + struct.pack(">iii", 1, self._partition, len(data)) + data)
+
+    def _take_produced(self) -> None:
+        answer = self._receive(struct.unpack(">i", self._receive(4))[0])
+        (error,) = struct.unpack_from(">h", answer, 4 + 4 + len(self._topic) + 4 + 4)
+        if error:
+            raise RuntimeError(f"Produce was answered with error {error}")
+
+    def produce(
+        self, requests: int, batch_bytes: int, *, acks: int = 1, depth: int = 5, record_bytes: int = 1000
+    ) -> Figures:
+        """`requests` batches of about `batch_bytes` with `depth` of them in flight."""
+        records = max(1, batch_bytes // (record_bytes + 10))
+        data = batch(records, record_bytes)
+        frame = self._produce_frame(acks, data)
+        flying = 0
+        begin = time.perf_counter()
+        for _ in range(requests):
+            self._socket.sendall(frame)
+            flying += 1
+            if flying >= depth:
+                self._take_produced()
+                flying -= 1
+        for _ in range(flying):
+            self._take_produced()
+        return Figures(requests, requests * len(data), time.perf_counter() - begin, [])
+
+    def ping(self, requests: int, *, acks: int = 1) -> Figures:
+        """One-record produce requests, one at a time."""
+        data = batch(1, 100)
+        frame = self._produce_frame(acks, data)
+        latencies = []
+        begin = time.perf_counter()
+        for _ in range(requests):
+            sent = time.perf_counter()
+            self._socket.sendall(frame)
+            self._take_produced()
+            latencies.append((time.perf_counter() - sent) * 1000)
+        return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
+
+    def fetch(self, total_bytes: int, max_bytes: int) -> Figures:
+        """Read from offset 0, again and again, until `total_bytes` of whole batches have come. All must be alike."""
+        offset = received = requests = 0
+        begin = time.perf_counter()
+        while received < total_bytes:
+            body = struct.pack(">iiiib", -1, 500, 1, max_bytes, 0) + struct.pack(">i", 1) + self._topic
+            body += struct.pack(">iiqi", 1, self._partition, offset, max_bytes)
+            self._socket.sendall(self._frame(1, 4, body))
+            head_bytes = 4 + 4 + 4 + 4 + len(self._topic) + 4 + 4 + 2 + 8 + 8 + 4 + 4
+            head = self._receive(head_bytes)
+            (error,) = struct.unpack_from(">h", head, head_bytes - 26)
+            if error:
+                raise RuntimeError(f"Fetch was answered with error {error}")
+            (length,) = struct.unpack_from(">i", head, head_bytes - 4)
+            requests += 1
+            if length <= 0:
+                offset = 0
+                continue
+            first = self._receive(61)
+            base, batch_length = struct.unpack_from(">qi", first)
+            (last_delta,) = struct.unpack_from(">i", first, 23)
+            self._skip(length - 61)
+            whole = length // (batch_length + 12)
+            offset = base + whole * (last_delta + 1)
+            received += whole * (batch_length + 12)
+        return Figures(requests, received, time.perf_counter() - begin, [])

@@ -1,0 +1,155 @@
+"""Data frames: what is encoded is decoded, and nothing else than FrameError comes out of broken bytes."""
+
+from contextlib import suppress
+
+import pytest
+from broker_contract.data import (
+    AppendedPartition,
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    Cancel,
+    Item,
+    ReadPartition,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+    Slice,
+    frame_from_wire,
+    frame_to_wire,
+    put_item,
+    read_items,
+)
+from broker_contract.data_pb2 import Frame
+from broker_contract.errors import FrameError
+from hypothesis import given
+from hypothesis import strategies as st
+
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+names = st.text(max_size=20)
+topic_ids = st.binary(min_size=16, max_size=16)
+
+append_requests = st.builds(
+    AppendRequest,
+    int32,
+    st.none() | names,
+    int16,
+    int16,
+    int32,
+    st.lists(st.builds(AppendPartition, names, int32, st.binary(max_size=300), topic_ids), max_size=4),
+    st.none() | names,
+)
+append_responses = st.builds(
+    AppendResponse,
+    st.lists(
+        st.builds(
+            AppendedPartition,
+            int16,
+            int64,
+            int64,
+            int64,
+            st.none() | names,
+            st.lists(st.tuples(int32, st.none() | names), max_size=3),
+        ),
+        max_size=4,
+    ),
+)
+read_requests = st.builds(
+    ReadRequest,
+    int32,
+    st.none() | names,
+    int16,
+    int32,
+    int32,
+    int32,
+    st.integers(0, 1),
+    st.booleans(),
+    st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, int64, topic_ids), max_size=4),
+)
+slices = st.builds(Slice, names, st.integers(0, 2**64 - 1), st.integers(0, 2**63), st.integers(0, 2**32 - 1))
+read_responses = st.builds(
+    ReadResponse,
+    st.lists(
+        st.builds(
+            ReadResult,
+            int16,
+            int64,
+            int64,
+            int64,
+            st.none() | st.lists(st.tuples(int64, int64), max_size=3),
+            st.lists(slices, max_size=3),
+            st.binary(max_size=300),
+        ),
+        max_size=4,
+    ),
+)
+items = append_requests | append_responses | read_requests | read_responses | st.just(Cancel())
+
+
+def encode(calls: list[tuple[int, Item]]) -> bytes:
+    parts: list[bytes | memoryview] = []
+    size = sum(put_item(parts, call_id, item) for call_id, item in calls)
+    body = b"".join(parts)
+    assert len(body) == size
+    return body
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), items), max_size=4))
+def test_a_frame_carries_its_items_in_order(calls: list[tuple[int, Item]]) -> None:
+    assert list(read_items(encode(calls))) == calls
+
+
+@given(st.tuples(st.integers(0, 2**64 - 1), items), st.data())
+def test_a_cut_frame_is_a_frame_error(call: tuple[int, Item], data: st.DataObject) -> None:
+    body = encode([call])
+    cut = data.draw(st.integers(1, len(body) - 1))
+    with pytest.raises(FrameError):
+        list(read_items(body[:cut]))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_items_or_a_frame_error(body: bytes) -> None:
+    with suppress(FrameError):
+        list(read_items(body))
+
+
+@given(st.tuples(st.integers(0, 9), items), st.integers(0, 2**31), st.integers(0, 255))
+def test_a_changed_byte_is_another_item_or_a_frame_error(call: tuple[int, Item], where: int, value: int) -> None:
+    body = bytearray(encode([call]))
+    body[where % len(body)] = value
+    with suppress(FrameError):
+        list(read_items(bytes(body)))
+
+
+def test_append_request_bytes_are_as_documented() -> None:
+    item = AppendRequest(7, "c", 9, -1, 1000, [AppendPartition("t", 3, b"xyz")])
+    assert encode([(5, item)]).hex(" ") == (
+        "01 00 00 00 00 00 00 00 05 00 00 00 33 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 ff ff 00 00 00 01 "
+        "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03 78 79 7a"
+    )
+
+
+def test_record_bytes_are_views_of_the_frame() -> None:
+    body = encode([(1, AppendRequest(1, None, 9, 1, 0, [AppendPartition("t", 0, b"batch")]))])
+    ((_, item),) = read_items(body)
+    assert isinstance(item, AppendRequest)
+    records = item.partitions[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is body
+    assert bytes(records) == b"batch"
+
+
+@given(st.binary(max_size=70_000))
+def test_the_frame_on_the_wire_is_protobuf(body: bytes) -> None:
+    wire = frame_to_wire([body[:5], body[5:]])
+    assert Frame.FromString(wire).body == body
+    assert bytes(frame_from_wire(wire)) == body
+
+
+@pytest.mark.parametrize("wire", [b"\x12\x00", b"\x0a", b"\x0a\x05abc", b"\x0a\x01ab", b"\x0a" + b"\xff" * 6])
+def test_what_is_not_a_frame_is_refused(wire: bytes) -> None:
+    with pytest.raises(FrameError):
+        frame_from_wire(wire)
