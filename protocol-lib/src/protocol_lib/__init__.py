@@ -1,0 +1,27 @@
+"""Kafka on the wire: messages of every API and version, framing, record formats. Pure: bytes in, values out.
+
+Where to look:
+
+    errors             Kafka's error codes (values) and this package's exceptions (broken peers, wrong use)
+    schema, codec      how a message is declared; decode, encode
+    api, headers       the registry of APIs and their versions; request and response headers
+    messages.<api>     one file per API, request and response together
+    framing            cutting a byte stream into frames
+    records            record batches, records, compression, control records
+    consumer_protocol  what group members tell each other through the coordinator
+
+Nothing is imported here, so a program pays only for what it uses.
+"""
+
+__all__ = [
+    "api",
+    "codec",
+    "consumer_protocol",
+    "errors",
+    "framing",
+    "headers",
+    "messages",
+    "records",
+    "schema",
+    "varint",
+]

@@ -1,0 +1,164 @@
+"""Turns declared messages into bytes and back, by functions compiled on first use.
+
+    decode(ProduceRequest, 9, body) -> ProduceRequest        the whole buffer must be consumed
+    encode(response, 9) -> bytes
+    encode_parts(response, 12) -> list of bytes and, by reference, the values of its `records` fields
+
+`python -m protocol_lib.codec MetadataResponse 12` prints the functions compiled for a message. The same text is what a
+traceback shows: it is registered with linecache.
+
+Decoding treats its input as hostile: whatever the bytes, the outcome is a message or a DecodeError. Lists grow only as
+far as the bytes that are there can fill them. `records` come out as memoryview slices of the buffer, without a copy;
+everything else is a value of its own.
+"""
+
+import linecache
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sized
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from protocol_lib.decoding import DecoderText, Reader
+from protocol_lib.encoding import EncoderText, Writer
+from protocol_lib.errors import DecodeError, EncodeError
+from protocol_lib.layout import Layout, layout, message_layout, nested_structs
+from protocol_lib.varint import Buffer
+
+T = TypeVar("T")
+
+_BAD_BYTES: Final = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
+_BAD_VALUES: Final = (struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
+
+
+#: What was compiled so far, by message and version.
+_decoders: Final[dict[tuple[type, int], Callable[..., Any]]] = {}
+_encoders: Final[dict[tuple[type, int], Writer]] = {}
+
+
+def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
+    """The message that fills the buffer from a position to its end."""
+    return decoder(cls, version)(buffer, position)
+
+
+def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
+    """Like decode, for the formats whose readers ignore what follows the fields they know."""
+    message: T
+    try:
+        message, end = _reader(message_layout(cls, version))(buffer, position, len(buffer))
+    except _BAD_BYTES as fault:
+        raise DecodeError(f"{cls.__name__} v{version}: {fault}") from fault
+    if end > len(buffer):
+        raise DecodeError(f"{cls.__name__} v{version}: cut short")
+    return message
+
+
+def encode(message: Any, version: int) -> bytes:
+    parts: list[bytes] = []
+    _write(message, version, parts.append, parts.append)
+    try:
+        return b"".join(parts)
+    except TypeError as fault:
+        raise EncodeError(f"{type(message).__name__} v{version}: records that are not bytes: {fault}") from fault
+
+
+def encode_parts(message: Any, version: int) -> list[bytes | Sized]:
+    """Like encode, but the values of records fields are put into the list as they are, whatever has a length."""
+    pieces: list[bytes] = []
+    parts: list[bytes | Sized] = []
+
+    def refer(value: Sized) -> None:
+        parts.append(b"".join(pieces))
+        pieces.clear()
+        parts.append(value)
+
+    _write(message, version, pieces.append, refer)
+    if pieces:
+        parts.append(b"".join(pieces))
+    return parts
+
+
+def encode_size(parts: Iterable[Sized]) -> int:
+    return sum(map(len, parts))
+
+
+def decoder(cls: type[T], version: int) -> Callable[..., T]:
+    """The function (buffer, position=0) -> message."""
+    found = _decoders.get((cls, version))
+    if found is None:
+        found = _decoders[cls, version] = _message_decoder(cls, version)
+    return found
+
+
+def encoder(cls: type, version: int) -> Writer:
+    """The function (message, put[, refer]): see encoding."""
+    found = _encoders.get((cls, version))
+    if found is None:
+        found = _encoders[cls, version] = _writer(message_layout(cls, version))
+    return found
+
+
+def _message_decoder(cls: type[T], version: int) -> Callable[..., T]:
+    read = _reader(message_layout(cls, version))
+
+    def decode_message(buffer: Buffer, position: int = 0) -> T:
+        size = len(buffer)
+        message: T
+        try:
+            message, end = read(buffer, position, size)
+        except _BAD_BYTES as fault:
+            raise DecodeError(f"{cls.__name__} v{version}: {fault}") from fault
+        if end != size:
+            wrong = "cut short" if end > size else f"{size - end} bytes too many"
+            raise DecodeError(f"{cls.__name__} v{version}: {wrong}")
+        return message
+
+    return decode_message
+
+
+def _write(message: Any, version: int, put: Callable[[bytes], None], refer: Callable[[Any], None]) -> None:
+    cls = type(message)
+    write = encoder(cls, version)
+    try:
+        write(message, put, refer)
+    except _BAD_VALUES as fault:
+        raise EncodeError(f"{cls.__name__} v{version}: {fault}") from fault
+
+
+@cache
+def _reader(inside: Layout) -> Reader:
+    return DecoderText(inside, lambda cls: _reader(layout(cls, inside.version, inside.flexible))).struct()
+
+
+@cache
+def _writer(inside: Layout) -> Writer:
+    return EncoderText(inside, lambda cls: _writer(layout(cls, inside.version, inside.flexible))).struct()
+
+
+def source(cls: type, version: int) -> str:
+    """The text of every function compiled for a message."""
+    functions = [
+        compiled
+        for member in nested_structs(message_layout(cls, version))
+        for compiled in (_reader(member), _writer(member))
+    ]
+    return "\n\n".join("".join(linecache.getlines(function.__code__.co_filename)) for function in functions)
+
+
+def main(arguments: list[str]) -> int:
+    from protocol_lib.api import APIS
+
+    messages = {cls.__name__: cls for api in APIS.values() for cls in (api.request, api.response)}
+    if len(arguments) != 2 or arguments[0] not in messages or not arguments[1].isdecimal():
+        print(f"usage: python -m protocol_lib.codec MESSAGE VERSION\nmessages: {' '.join(messages)}", file=sys.stderr)
+        return 2
+    try:
+        print(source(messages[arguments[0]], int(arguments[1])), end="")
+    except TypeError as fault:
+        print(fault, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

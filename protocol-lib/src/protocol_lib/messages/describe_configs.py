@@ -1,0 +1,55 @@
+"""DescribeConfigs (32): the settings of topics and brokers.
+
+Version 0 marks defaults, 1 names each value's source and synonyms, 3 adds types and documentation, 4 is flexible.
+"""
+
+from protocol_lib.schema import Boolean, Int8, Int16, Int32, message, struct, wire
+
+
+@struct
+class DescribeConfigsResource:
+    resource_type: Int8
+    resource_name: str
+    configuration_keys: tuple[str, ...] | None
+
+
+@message(api_key=32, versions="0-4", flexible="4+")
+class DescribeConfigsRequest:
+    resources: tuple[DescribeConfigsResource, ...]
+    include_synonyms: Boolean = wire("1+", default=False)
+    include_documentation: Boolean = wire("3+", default=False)
+
+
+@struct
+class DescribeConfigsSynonym:
+    name: str
+    value: str | None
+    source: Int8
+
+
+@struct
+class DescribeConfigsResourceResult:
+    name: str
+    value: str | None
+    read_only: Boolean
+    config_source: Int8 = wire("1+", default=-1)
+    is_default: Boolean = wire("0", default=False)
+    is_sensitive: Boolean
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire("1+", default=())
+    config_type: Int8 = wire("3+", default=0)
+    documentation: str | None = wire("3+", default="")
+
+
+@struct
+class DescribeConfigsResult:
+    error_code: Int16
+    error_message: str | None
+    resource_type: Int8
+    resource_name: str
+    configs: tuple[DescribeConfigsResourceResult, ...]
+
+
+@message(api_key=32, versions="0-4", flexible="4+")
+class DescribeConfigsResponse:
+    throttle_time_ms: Int32
+    results: tuple[DescribeConfigsResult, ...]

@@ -1,0 +1,1 @@
+"""Record batches (format version 2): their headers, the records inside, compression, control records."""

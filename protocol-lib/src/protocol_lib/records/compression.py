@@ -1,0 +1,192 @@
+"""Compression of the records of a batch, by the codec number in its attributes.
+
+What each codec looks like on the wire:
+
+    gzip    one or more gzip members
+    snappy  either one raw block (librdkafka) or xerial's framing (Java): 82 'SNAPPY' 00, version i32, compatible i32,
+            then blocks of length i32 and that many bytes of raw snappy; we write the latter, in blocks of 32 KiB
+    lz4     one LZ4 frame; we write independent blocks, which is all that Java reads
+    zstd    one or more zstd frames
+
+A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that: gzip
+stops by itself, snappy says its size up front, and lz4 and zstd write into a buffer that grows step by step.
+cramjam, which does the work for all but gzip, is imported when it is first needed.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+from protocol_lib.errors import DecodeError
+from protocol_lib.varint import Buffer
+
+#: What a batch may decompress to unless said otherwise: the size of Kafka's largest request (socket.request.max.bytes).
+DECOMPRESSED_BYTES_MAX: Final = 104_857_600
+
+_GZIP_WINDOW: Final = 31  # zlib's way to say "gzip, the largest window"
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = struct.Struct(">8sii")
+_XERIAL_BLOCK: Final = 32 * 1024
+_LENGTH: Final = struct.Struct(">i")
+_FIRST_GUESS: Final = 64 * 1024
+_TOO_SMALL: Final = "whole buffer"  # in cramjam's message when the output buffer is full
+
+
+class Codec(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The uncompressed bytes; DecodeError if they are malformed or would be more than the limit."""
+    try:
+        function = _DECOMPRESS[codec]
+    except KeyError:
+        raise DecodeError(f"unknown compression codec {codec}") from None
+    return function(data, limit)
+
+
+def _too_large(limit: int) -> DecodeError:
+    return DecodeError(f"records decompress to more than {limit} bytes")
+
+
+def _same(data: Buffer, limit: int) -> Buffer:
+    if len(data) > limit:
+        raise DecodeError(f"records of {len(data)} bytes, which is more than {limit}")
+    return data
+
+
+def _gzip(data: bytes) -> bytes:
+    writer = zlib.compressobj(wbits=_GZIP_WINDOW)
+    return writer.compress(data) + writer.flush()
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    room = limit
+    rest: Buffer = data
+    try:
+        while True:
+            reader = zlib.decompressobj(wbits=_GZIP_WINDOW)
+            piece = reader.decompress(rest, room + 1)  # one byte more than allowed tells "full" from "too much"
+            room -= len(piece)
+            if room < 0:
+                raise _too_large(limit)
+            if not reader.eof:
+                raise DecodeError("gzip data is cut short")
+            pieces.append(piece)
+            rest = reader.unused_data
+            if not rest:
+                return b"".join(pieces)
+    except zlib.error as fault:
+        raise DecodeError(f"gzip: {fault}") from fault
+
+
+def _snap(data: bytes) -> bytes:
+    from cramjam import snappy
+
+    pieces = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        pieces += _LENGTH.pack(len(block)), block
+    return b"".join(pieces)
+
+
+def _unsnap(data: Buffer, limit: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnap_block(data, limit, limit)
+    position, size = _XERIAL_HEADER.size, len(data)
+    pieces: list[bytes] = []
+    room = limit
+    while position < size:
+        if position + 4 > size:
+            raise DecodeError("snappy framing is cut short")
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += 4
+        if not 0 < length <= size - position:
+            raise DecodeError(f"a snappy block of {length} bytes where {size - position} are left")
+        piece = _unsnap_block(data[position : position + length], room, limit)
+        room -= len(piece)
+        pieces.append(piece)
+        position += length
+    return b"".join(pieces)
+
+
+def _unsnap_block(block: Buffer, room: int, limit: int) -> bytes:
+    from cramjam import DecompressionError, snappy
+
+    try:
+        if snappy.decompress_raw_len(block) > room:
+            raise _too_large(limit)
+        return bytes(snappy.decompress_raw(block))
+    except DecompressionError as fault:
+        raise DecodeError(f"snappy: {fault}") from fault
+
+
+def _lz4(data: bytes) -> bytes:
+    from cramjam import lz4
+
+    writer = lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    writer.compress(data)
+    return bytes(writer.finish())
+
+
+def _unlz4(data: Buffer, limit: int) -> memoryview:
+    from cramjam import lz4
+
+    return _into_growing_buffer("lz4", lz4.decompress_into, data, limit)
+
+
+def _zstd(data: bytes) -> bytes:
+    from cramjam import zstd
+
+    return bytes(zstd.compress(data, level=3))
+
+
+def _unzstd(data: Buffer, limit: int) -> memoryview:
+    from cramjam import zstd
+
+    return _into_growing_buffer("zstd", zstd.decompress_into, data, limit)
+
+
+def _into_growing_buffer(name: str, decompress_into: Callable[[Any, Any], int], data: Buffer, limit: int) -> memoryview:
+    from cramjam import DecompressionError
+
+    size = min(limit, max(_FIRST_GUESS, 4 * len(data)))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return memoryview(buffer)[: decompress_into(data, buffer)]
+        except DecompressionError as fault:
+            if _TOO_SMALL not in str(fault):
+                raise DecodeError(f"{name}: {fault}") from fault
+            if size == limit:
+                raise _too_large(limit) from fault
+        size = min(limit, 8 * size)
+
+
+_COMPRESS: Final[dict[Codec, Callable[[bytes], bytes]]] = {
+    Codec.NONE: bytes,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snap,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
+_DECOMPRESS: Final[dict[int, Callable[[Buffer, int], Buffer]]] = {
+    Codec.NONE: _same,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnap,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

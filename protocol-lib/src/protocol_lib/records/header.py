@@ -1,0 +1,183 @@
+"""The header of a record batch, format version 2, and what can be done without opening the batch.
+
+    0   base offset i64             outside the CRC: the broker writes it
+    8   batch length i32            bytes after this field
+    12  partition leader epoch i32  outside the CRC: the broker writes it
+    16  magic i8 = 2
+    17  crc u32                     CRC-32C of byte 21 to the end
+    21  attributes i16              bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
+    23  last offset delta i32       kept by compaction even when the last record is gone
+    27  base timestamp i64          the delete horizon when bit 6 is set
+    35  max timestamp i64
+    43  producer id i64             -1: not idempotent
+    51  producer epoch i16
+    53  base sequence i32           goes on at 0 after 2^31-1
+    57  records count i32
+    61  records                     as one compressed block when there is a codec
+
+Formats 0 and 1 have their magic at the same place, so `read_magic` works on any of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from protocol_lib.errors import DecodeError
+from protocol_lib.varint import Buffer
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+MAGIC: Final = 2
+#: Bytes before the part that `batch length` counts.
+LOG_OVERHEAD: Final = 12
+BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MAX: Final = 2**31 - 1
+
+_MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+_CRC_FROM: Final = 21
+_LENGTH: Final = Struct(">i")
+CRC: Final = Struct(">I")
+_ASSIGNED: Final = Struct(">qii")
+
+
+class UnsupportedMagic(DecodeError):  # noqa: N818 (Kafka's own term)
+    """The bytes are of message format 0 or 1, or of none."""
+
+    def __init__(self, magic: int) -> None:
+        super().__init__(f"record format {magic}")
+        self.magic = magic
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The 61 bytes at the start of a batch."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_to_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def add_to_sequence(sequence: int, count: int) -> int:
+    """A sequence number so many records on; after 2^31-1 comes 0."""
+    return (sequence + count) & SEQUENCE_MAX
+
+
+def read_magic(buffer: Buffer, position: int = 0) -> int:
+    if len(buffer) - position <= _MAGIC_POSITION:
+        raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
+    return buffer[position + _MAGIC_POSITION]
+
+
+def batch_size(buffer: Buffer, position: int = 0) -> int:
+    """Bytes of the whole batch that starts at a position, whether or not they are all there."""
+    if len(buffer) - position < LOG_OVERHEAD:
+        raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
+    (length,) = _LENGTH.unpack_from(buffer, position + 8)
+    if length < BATCH_LENGTH_MIN:
+        raise DecodeError(f"a record batch of length {length}")
+    return LOG_OVERHEAD + int(length)
+
+
+def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at a position; its batch may reach past the end of the buffer."""
+    magic = read_magic(buffer, position)
+    if magic != MAGIC:
+        raise UnsupportedMagic(magic)
+    if len(buffer) - position < HEADER_SIZE:
+        raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
+    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+    if header.batch_length < BATCH_LENGTH_MIN:
+        raise DecodeError(f"a record batch of length {header.batch_length}")
+    return header
+
+
+def read_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a buffer of whole batches, with its bytes."""
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    while position < end:
+        header = read_batch_header(view, position)
+        if header.size > end - position:
+            raise DecodeError(f"a record batch of {header.size} bytes where {end - position} are left")
+        yield header, view[position : position + header.size]
+        position += header.size
+
+
+def batch_crc(batch: Buffer) -> int:
+    """The CRC-32C of one whole batch, as it should be."""
+    return crc32c(memoryview(batch)[_CRC_FROM:])
+
+
+def crc_matches(batch: Buffer) -> bool:
+    """Whether one whole batch, and no byte more, has the CRC it says."""
+    (crc,) = CRC.unpack_from(batch, CRC_POSITION)
+    return bool(crc == batch_crc(batch))
+
+
+def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give a batch its place in the log: what is outside the CRC is written in place."""
+    (length,) = _LENGTH.unpack_from(batch, 8)
+    _ASSIGNED.pack_into(batch, 0, base_offset, length, leader_epoch)
