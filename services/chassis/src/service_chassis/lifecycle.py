@@ -1,0 +1,150 @@
+"""The life of a service process: start, run until told to stop, stop in order within a deadline.
+
+    def main() -> int:
+        return lifecycle.main("storage-svc", StorageSettings, serve, http_address=lambda given: given.storage_http)
+
+    async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
+        async with ...:
+            await stop.wait()
+
+Stopping: 1. SIGTERM or SIGINT sets the stop event; 2. `serve` closes what it opened and returns; 3. when the deadline
+passes, or at a second signal, what still runs is cancelled and named in the log; 4. two seconds later the process ends
+regardless.
+
+Exit status: 0 stopped in order · 1 failed, or cut at the deadline · 78 (sysexits' EX_CONFIG) cannot start and another
+try will not help: wrong settings, an address or a data folder in use (`StartError`). A supervisor restarts after 1, not
+after 78.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from service_chassis import logs
+from service_chassis.settings import ServiceSettings, SettingsError, load
+
+__all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
+
+START_ERROR_STATUS = 78
+#: After the deadline, cancelled tasks get this long to let go before the process ends without them.
+_CUT_GRACE_S = 2.0
+
+log = logs.get(__name__)
+
+
+class StartError(Exception):
+    """The service cannot start as it is set up; the message is for the operator."""
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+def main(
+    service: str,
+    settings_class: type[Settings],
+    serve: Callable[[Settings, asyncio.Event], Coroutine[Any, Any, None]],
+    *,
+    http_address: Callable[[Settings], str],
+    arguments: list[str] | None = None,
+) -> int:
+    """The whole of a service's `__main__`: returns the exit status. The argument `healthcheck` asks the running one."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given not in ([], ["healthcheck"]):
+        print(f"usage: {service} [healthcheck]; everything else is set by MILLRACE_* variables", file=sys.stderr)
+        return 2
+    try:
+        settings = load(settings_class)
+    except SettingsError as error:
+        logs.configure(service)
+        log.error("cannot start", reason=str(error))
+        return START_ERROR_STATUS
+    if given:
+        from service_chassis.probe import check
+
+        fault = check(http_address(settings))
+        if fault is not None:
+            print(fault, file=sys.stderr)
+        return 0 if fault is None else 1
+    logs.configure(service, settings.log_level, settings.log_format)
+    logs.capture_standard_logging()
+    log.info("starting", settings=settings.shown())
+    return run(lambda stop: serve(settings, stop), stop_deadline_s=settings.stop_deadline_s)
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]], *, stop_deadline_s: float = 25.0) -> int:
+    """Runs `main` in a new event loop until it returns, which it does soon after its stop event is set."""
+    try:
+        return asyncio.run(_supervised(main, stop_deadline_s))
+    except StartError as error:
+        log.error("cannot start", reason=str(error))
+        return START_ERROR_STATUS
+    except Exception:
+        log.exception("failed")
+        return 1
+
+
+def freeze_start_objects() -> None:
+    """Takes everything made so far out of the garbage collector's sight: call once, when the service is ready."""
+    gc.collect()
+    gc.freeze()
+
+
+async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]], stop_deadline_s: float) -> int:
+    loop = asyncio.get_running_loop()
+    stop, cut = asyncio.Event(), asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            cut.set()
+        else:
+            log.info("stopping", signal=signal.Signals(number).name)
+            stop.set()
+            _end_regardless_after(stop_deadline_s + _CUT_GRACE_S)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+    async def whole() -> None:
+        await main(stop)
+
+    running = asyncio.create_task(whole(), name="main")
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        impatient = asyncio.create_task(cut.wait(), name="cut")
+        await asyncio.wait({running, impatient}, timeout=stop_deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        impatient.cancel()
+    stopped.cancel()
+    await asyncio.sleep(0)
+    if running.done():
+        running.result()
+        log.info("stopped")
+        return 0
+    await _cut(running)
+    return 1
+
+
+async def _cut(running: asyncio.Task[None]) -> None:
+    left = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), running)]
+    log.error("stop deadline passed, cut off", tasks=sorted(task.get_name() for task in (running, *left)))
+    running.cancel()
+    await asyncio.wait({running}, timeout=_CUT_GRACE_S)
+
+
+def _end_regardless_after(seconds: float) -> None:
+    """A thread that hangs (a sync on a dead disk) would keep the interpreter from ending; the deadline binds it too."""
+
+    def end() -> None:
+        log.error("ended without waiting for what hangs", threads=[thread.name for thread in threading.enumerate()])
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,184 @@
+"""Structured logs: one JSON object a line on standard error, or readable text.
+
+    {"ts": "2026-01-31T12:00:00.123456Z", "level": "info", "service": "gateway-svc", "logger": "gateway_svc.app",
+     "event": "listening", "port": 9092}
+
+`get(name)` is cheap and may be called at import. A line below the level costs one comparison; where even building the
+fields would cost, ask `debug_enabled()` first. Lines are rendered by structlog, which is imported when the first one is
+written. Fields whose name says secret (password, token, …) and pydantic secrets are masked, whatever their value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, Literal
+
+__all__ = ["Logger", "capture_standard_logging", "configure", "configured", "debug_enabled", "get"]
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "text"]
+
+_LEVELS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_SECRET_WORDS = ("password", "secret", "token", "credential", "private_key", "authorization", "sasl_jaas")
+_MASK = "**********"
+
+#: level, logger name, event, fields -> line
+_Render = Callable[[str, str, str, dict[str, Any]], str]
+
+
+class _Configuration:
+    """The process's one log configuration, as in the standard library: owned by `configure`, read by every logger."""
+
+    __slots__ = ("format", "level", "render", "service")
+
+    def __init__(self) -> None:
+        self.level = 30
+        self.service = ""
+        self.format: Format = "text"
+        self.render: _Render | None = None
+
+
+_configuration = _Configuration()
+
+
+class Logger:
+    """Writes lines of one part of a service; `bind` gives one with fields that every line carries."""
+
+    __slots__ = ("_fields", "name")
+
+    def __init__(self, name: str, fields: dict[str, object] | None = None) -> None:
+        self.name = name
+        self._fields = fields or {}
+
+    def bind(self, **fields: object) -> Logger:
+        return Logger(self.name, {**self._fields, **fields})
+
+    def debug(self, event: str, **fields: object) -> None:
+        if _configuration.level <= 10:
+            self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        if _configuration.level <= 20:
+            self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        if _configuration.level <= 30:
+            self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._write("error", event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """An error line with the traceback of the exception being handled."""
+        self._write("error", event, {"exc_info": True, **fields})
+
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        render = _configuration.render
+        if render is None:
+            render = _configuration.render = _renderer(_configuration.service, _configuration.format)
+        line = render(level, self.name, event, {**self._fields, **fields})
+        stream = sys.stderr
+        if stream is not None:  # a detached process may have closed it
+            stream.write(line + "\n")
+            stream.flush()
+
+
+def get(name: str) -> Logger:
+    """The logger of a module: `log = logs.get(__name__)`."""
+    return Logger(name)
+
+
+def configure(service: str, level: Level = "info", format: Format = "json") -> None:  # noqa: A002
+    """Sets what every logger of this process writes and how."""
+    _configuration.service = service
+    _configuration.level = _LEVELS[level]
+    _configuration.format = format
+    _configuration.render = None
+
+
+@contextlib.contextmanager
+def configured(service: str, level: Level = "info", format: Format = "json") -> Iterator[None]:  # noqa: A002
+    """`configure` for a while, in a process that is not ours alone."""
+    kept = _configuration.service, _configuration.level, _configuration.format
+    configure(service, level, format)
+    try:
+        yield
+    finally:
+        _configuration.service, _configuration.level, _configuration.format = kept
+        _configuration.render = None
+
+
+def debug_enabled() -> bool:
+    """Whether debug lines are written; ask before computing fields on a hot path."""
+    return _configuration.level <= 10
+
+
+def capture_standard_logging() -> None:
+    """Sends the standard library's log records (uvicorn, grpc, asyncio, …) through here, from warnings up."""
+    root = logging.getLogger()
+    root.handlers[:] = [_Forward()]
+    root.setLevel(logging.WARNING)
+
+
+class _Forward(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = Logger(record.name)
+        fields: dict[str, object] = {"exc_info": record.exc_info} if record.exc_info else {}
+        if record.levelno >= logging.ERROR:
+            logger.error(record.getMessage(), **fields)
+        else:
+            logger.warning(record.getMessage(), **fields)
+
+
+def _renderer(service: str, format: Format) -> _Render:  # noqa: A002
+    import structlog
+
+    processors: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.format_exc_info,
+        _mask_secrets,
+    ]
+    if format == "json":
+        processors.append(structlog.processors.JSONRenderer(default=str))
+    else:
+        processors.append(_text)
+
+    def render(level: str, logger: str, event: str, fields: dict[str, Any]) -> str:
+        head = {"ts": None, "level": level, "service": service, "logger": logger, "event": event}
+        line: Any = {**head, **fields, **head}  # no field may pass for the head
+        for process in processors:
+            line = process(None, level, line)
+        return str(line)
+
+    return render
+
+
+def _mask_secrets(_logger: Any, _level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in line.items():
+        line[key] = _masked(key, value)
+    return line
+
+
+def _masked(key: str, value: Any) -> Any:
+    lowered = key.lower()
+    if any(word in lowered for word in _SECRET_WORDS) and value:
+        return _MASK
+    if isinstance(value, dict):
+        return {inner: _masked(str(inner), inner_value) for inner, inner_value in value.items()}
+    return value
+
+
+def _text(_logger: Any, _level: str, line: MutableMapping[str, Any]) -> str:
+    line.pop("service", None)
+    exception = line.pop("exception", "")
+    head = f"{line.pop('ts')} {line.pop('level'):<7} {line.pop('logger')}: {_one_line(line.pop('event'))}"
+    fields = "".join(f" {key}={_one_line(value)}" for key, value in line.items())
+    return f"{head}{fields}\n{exception}" if exception else head + fields
+
+
+def _one_line(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,35 @@
+"""Asks a service whether it is ready, as a container health check or the launcher does. Imports next to nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from service_chassis import address as addresses
+
+__all__ = ["check"]
+
+_ANSWER_BYTES_MAX = 65536
+#: Where a service that listens on every interface is found.
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | None:
+    """Asks a service's endpoint: None when it answered 200, else what is wrong."""
+    target = addresses.parse(address)
+    try:
+        with contextlib.closing(
+            socket.create_connection((_LOOPBACK.get(target.host, target.host), target.port), timeout_s)
+        ) as connection:
+            connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {target}\r\n\r\n".encode())
+            answer = b""
+            while len(answer) < _ANSWER_BYTES_MAX and (part := connection.recv(_ANSWER_BYTES_MAX)):
+                answer += part
+    except OSError as error:
+        return f"{target}: {error}"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    if status == [b"200"]:
+        return None
+    said = b"".join(status).decode("latin-1") or "nothing"
+    return f"{target}{path} answered {said}: {body.decode('latin-1').strip()}"

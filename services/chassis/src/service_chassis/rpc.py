@@ -1,0 +1,74 @@
+"""gRPC as our services use it: channel and server with one set of options, and the standard health service.
+
+An address is `host:port` or `unix:/path`. Message length is unlimited here because both ends are ours: sizes are
+bounded where bytes enter, at the Kafka listener. This is the only module of the chassis that imports grpc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+__all__ = ["HealthService", "channel", "listen", "server"]
+
+_Options = list[tuple[str, int]]
+
+_COMMON: _Options = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A peer that vanished without a word is noticed within 20 + 5 s even when nothing is being said.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+_CHANNEL: _Options = [
+    *_COMMON,
+    # Storage that was restarted is found again within a fraction of a second.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Service to service traffic never goes through an operator's web proxy.
+    ("grpc.enable_http_proxy", 0),
+]
+_SERVER: _Options = [
+    *_COMMON,
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Two storage services on one port would split the data between them.
+    ("grpc.so_reuseport", 0),
+]
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    """A channel that connects when first used and reconnects by itself."""
+    return grpc.aio.insecure_channel(address, options=_CHANNEL)
+
+
+def server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
+    """A server without services or ports."""
+    return grpc.aio.server(options=_SERVER, interceptors=interceptors)
+
+
+def listen(target: grpc.aio.Server, address: str) -> int:
+    """Binds the server; returns the port (1 for a Unix socket). Raises OSError when the address cannot be taken."""
+    try:
+        port = target.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen at {address}") from error
+    if port == 0:
+        raise OSError(f"cannot listen at {address}")
+    return port
+
+
+class HealthService:
+    """grpc.health.v1 on a server: NOT_SERVING until told otherwise."""
+
+    def __init__(self, target: grpc.aio.Server) -> None:
+        self._servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, target)
+
+    async def set_serving(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        await self._servicer.set("", status.SERVING if serving else status.NOT_SERVING)

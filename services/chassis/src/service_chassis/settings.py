@@ -1,0 +1,97 @@
+"""Settings: one pydantic class per service, read from MILLRACE_* environment variables, and their reference table.
+
+A field `flush_policy` is read from `MILLRACE_FLUSH_POLICY`; constructor arguments win over the environment. Every field
+carries a description and a default: that is what the reference table prints, and `reference` refuses one without. A
+secret is a `SecretStr`: it is masked wherever settings are shown, and values never appear in error messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "load", "reference", "variable"]
+
+ENVIRONMENT_PREFIX = "MILLRACE_"
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the message names the variable and the reason, never the value."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service reads."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True, env_ignore_empty=False
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line that is written: debug, info, warning or error."
+    )
+    log_format: Literal["json", "text"] = Field(
+        "json", description="Log lines on standard error as json (one object a line) or as text."
+    )
+    stop_deadline_s: float = Field(
+        25.0, gt=0, le=3600, description="Seconds an orderly stop may take before what is left is cut off and reported."
+    )
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting by name, fit for a log line: secrets are masked."""
+        return self.model_dump(mode="json")
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+def load(settings_class: type[Settings], **overrides: object) -> Settings:
+    """The settings of one service; raises SettingsError naming each variable that is wrong."""
+    try:
+        return settings_class(**overrides)  # type: ignore[arg-type]
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            name = str(fault["loc"][0]) if fault["loc"] else ""
+            faults.append(f"{variable(name)}: {fault['msg']}" if name else fault["msg"])
+        raise SettingsError("; ".join(faults)) from None
+
+
+def variable(field_name: str) -> str:
+    """The environment variable of a field."""
+    upper = field_name.upper()
+    return upper if upper.startswith(ENVIRONMENT_PREFIX) else ENVIRONMENT_PREFIX + upper
+
+
+def reference(classes: Iterable[type[ServiceSettings]], leave_out: Collection[str] = ()) -> str:
+    """A markdown table of these classes' fields: variable, default, meaning; a shared field appears once."""
+    rows: dict[str, str] = {}
+    for settings_class in classes:
+        for name, field in settings_class.model_fields.items():
+            if name in leave_out:
+                continue
+            if not field.description:
+                raise SettingsError(f"{settings_class.__name__}.{name} has no description")
+            row = f"| `{variable(name)}` | {_default(field)} | {_cell(field.description)} |"
+            if rows.setdefault(name, row) != row:
+                raise SettingsError(f"{variable(name)} means different things in different services")
+    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows.values()]) + "\n"
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default()
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool):
+        value = str(value).lower()
+    if isinstance(value, SecretStr):
+        value = "" if not value.get_secret_value() else "(secret)"
+    return f"`{_cell(str(value))}`" if value is not None and str(value) else "(empty)"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

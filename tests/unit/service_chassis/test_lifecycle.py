@@ -1,0 +1,128 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SERVICE = """
+import asyncio, sys, time
+from pydantic import Field
+from service_chassis import health, lifecycle, metrics
+from service_chassis.settings import ServiceSettings
+
+class Settings(ServiceSettings):
+    http: str = Field("127.0.0.1:0", description="x")
+
+async def serve(settings, stop):
+    endpoint = health.HttpEndpoint(settings.http, metrics.registry("x"), state := health.Health()).start()
+    state.set_ready(True)
+    print("ready", endpoint.port, flush=True)
+    {body}
+    print("closed", flush=True)
+
+sys.exit(lifecycle.main("example", Settings, serve, http_address=lambda settings: settings.http))
+"""
+
+
+@pytest.fixture
+def run():
+    started = []
+
+    def start(body, *arguments, **environment):
+        popen = subprocess.Popen(
+            [sys.executable, "-c", SERVICE.format(body=body), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        started.append(popen)
+        return popen
+
+    yield start
+    for popen in started:
+        popen.kill()
+        popen.communicate()
+
+
+def _ended(popen):
+    out, err = popen.communicate(timeout=20)
+    return popen.returncode, out.splitlines(), [json.loads(line) for line in err.splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_in_order(run, number):
+    popen = run("await stop.wait()")
+    assert popen.stdout.readline().startswith("ready")
+    popen.send_signal(number)
+    status, out, log = _ended(popen)
+    assert (status, out) == (0, ["closed"])
+    assert [(line["event"], line.get("signal")) for line in log] == [
+        ("starting", None), ("stopping", number.name), ("stopped", None),
+    ]  # fmt: skip
+
+
+def test_deadline_cuts_and_names_what_was_cut(run):
+    popen = run(
+        "await stop.wait(); task = asyncio.create_task(asyncio.sleep(60), name='slow drain'); await task",
+        MILLRACE_STOP_DEADLINE_S="0.2",
+    )
+    popen.stdout.readline()
+    popen.terminate()
+    status, out, log = _ended(popen)
+    assert (status, out) == (1, [])
+    assert log[-1]["event"] == "stop deadline passed, cut off"
+    assert log[-1]["tasks"] == ["main", "slow drain"]
+
+
+def test_second_signal_cuts_at_once(run):
+    popen = run("await stop.wait(); await asyncio.sleep(60)")
+    popen.stdout.readline()
+    popen.terminate()
+    time.sleep(0.2)
+    popen.terminate()
+    assert _ended(popen)[0] == 1
+
+
+def test_hanging_thread_does_not_outlive_the_deadline(run):
+    popen = run("await stop.wait(); await asyncio.to_thread(time.sleep, 60)", MILLRACE_STOP_DEADLINE_S="0.1")
+    popen.stdout.readline()
+    popen.terminate()
+    status, _, log = _ended(popen)
+    assert status == 1
+    assert log[-1]["event"] == "ended without waiting for what hangs"
+
+
+def test_start_error_is_one_line_and_status_78(run):
+    status, _, log = _ended(run("raise lifecycle.StartError('the data folder is in use')"))
+    assert status == 78
+    assert [line["event"] for line in log] == ["starting", "cannot start"]
+    assert log[-1]["reason"] == "the data folder is in use"
+
+
+def test_failure_is_logged_with_its_traceback(run):
+    status, _, log = _ended(run("1 / 0"))
+    assert status == 1
+    assert log[-1]["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_wrong_setting_is_status_78(run):
+    status, _, log = _ended(run("pass", MILLRACE_STOP_DEADLINE_S="soon"))
+    assert status == 78
+    assert log[0]["reason"].startswith("MILLRACE_STOP_DEADLINE_S: ")
+
+
+def test_healthcheck_asks_the_running_service(run):
+    popen = run("await stop.wait()")
+    port = popen.stdout.readline().split()[1]
+    assert _ended(run("pass", "healthcheck", MILLRACE_HTTP=f"127.0.0.1:{port}"))[0] == 0
+    popen.terminate()
+    popen.wait(timeout=10)
+    down = run("pass", "healthcheck", MILLRACE_HTTP=f"127.0.0.1:{port}")
+    assert "refused" in down.communicate(timeout=20)[1]
+    assert down.returncode == 1
+
+
+def test_unknown_argument_is_refused(run):
+    popen = run("pass", "--data-dir")
+    assert popen.communicate(timeout=20)[1].startswith("usage: example")
+    assert popen.returncode == 2

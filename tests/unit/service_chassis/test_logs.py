@@ -1,0 +1,102 @@
+import json
+import logging
+
+import pytest
+from pydantic import SecretStr
+from service_chassis import logs
+
+
+@pytest.fixture(autouse=True)
+def _configuration_is_put_back():
+    kept = logs._configuration
+    logs._configuration = type(kept)()
+    yield
+    logs._configuration = kept
+
+
+def _lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_json_line(capsys):
+    log = logs.get("part")
+    logs.configure("storage-svc", "info", "json")
+    log.bind(topic="orders").info("topic created", partitions=3, name="a\nb")
+    (line,) = _lines(capsys)
+    assert line.pop("ts").endswith("Z")
+    assert line == {
+        "level": "info", "service": "storage-svc", "logger": "part", "event": "topic created",
+        "topic": "orders", "partitions": 3, "name": "a\nb",
+    }  # fmt: skip
+
+
+def test_levels(capsys):
+    log = logs.get("part")
+    for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
+        logs.configure("s", level, "json")
+        assert logs.debug_enabled() == (level == "debug")
+        for write in (log.debug, log.info, log.warning, log.error):
+            write("x")
+        assert len(_lines(capsys)) == count
+
+
+def test_secrets_are_masked_at_any_depth(capsys):
+    logs.configure("s", "info", "json")
+    logs.get("part").info(
+        "x", sasl_password="a", settings={"admin_token": "b", "empty_secret": "", "n": 1}, s=SecretStr("c")
+    )
+    text = capsys.readouterr().err
+    line = json.loads(text)
+    assert line["sasl_password"] == "**********"
+    assert line["settings"] == {"admin_token": "**********", "empty_secret": "", "n": 1}
+    assert line["s"] == "**********"
+
+
+def test_fields_cannot_pass_for_the_head(capsys):
+    logs.configure("s", "info", "json")
+    logs.get("part").info("x", level="debug", service="other", ts="never")
+    (line,) = _lines(capsys)
+    assert (line["level"], line["service"]) == ("info", "s")
+    assert line["ts"] != "never"
+
+
+def test_text_is_one_line_whatever_comes_from_outside(capsys):
+    logs.configure("s", "info", "text")
+    logs.get("part").info("x", client_id="a\n2026 error forged\x1b[31m")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("info    part: x client_id='a\\n2026 error forged\\x1b[31m'")
+
+
+def test_configured_for_a_while(capsys):
+    logs.configure("s", "error", "json")
+    with logs.configured("t", "debug", "text"):
+        logs.get("part").debug("x")
+    logs.get("part").warning("y")
+    assert capsys.readouterr().err.endswith("Z debug   part: x\n")
+
+
+def test_exception(capsys):
+    logs.configure("s", "info", "json")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logs.get("part").exception("failed", n=1)
+    (line,) = _lines(capsys)
+    assert (line["level"], line["event"], line["n"]) == ("error", "failed", 1)
+    assert line["exception"].endswith("ValueError: broken")
+
+
+def test_standard_logging_comes_through(capsys):
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.configure("s", "info", "json")
+        logs.capture_standard_logging()
+        logging.getLogger("library").warning("odd %s", "thing")
+        logging.getLogger("library").info("chatter")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    (line,) = _lines(capsys)
+    assert (line["logger"], line["level"], line["event"]) == ("library", "warning", "odd thing")
