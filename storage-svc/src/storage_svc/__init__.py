@@ -1,0 +1,1 @@
+"""Sole owner of durable state: partition logs, topic catalog, group coordinator."""

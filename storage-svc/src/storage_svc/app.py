@@ -1,0 +1,218 @@
+"""The storage core: builds every part from settings, starts and stops them in order. Transport is added by `serve`.
+
+Start: lock and recover the data folder → catalog, brought into step with the directories → flusher → groups load (those
+that take longer than a moment, in the background) → topics of the settings → ready.
+
+Stop: ready no more → server accepts nothing new → parked joins and syncs, parked reads are answered → server's calls
+end → logs are closed (sync, checkpoints, clean marker) → catalog is closed. `lifecycle` cuts it at the deadline; the
+next start then recovers as after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from service_chassis import logs as service_logs
+from service_chassis import metrics
+from service_chassis.health import Health
+
+from storage_svc.coordinator.group_coordinator import CoordinatorSettings, GroupCoordinator
+from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.cluster import ClusterService
+from storage_svc.rpc.configs import ConfigDescriptions
+from storage_svc.rpc.data import DataService
+from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.producers import ProducersService
+from storage_svc.rpc.topics import TopicDefaults, TopicsService
+from storage_svc.settings import StorageSettings, parse_topics
+from storage_svc.topics.broker_configs import BrokerValue, broker_values
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.configs import effective
+from storage_svc.topics.leases import Leases
+from storage_svc.topics.registry import TopicRegistry
+
+if TYPE_CHECKING:
+    from storage_svc.rpc.server import StorageServer
+
+log = service_logs.get(__name__)
+
+#: Groups that load within this are there when the start is over, so that nobody meets COORDINATOR_LOAD_IN_PROGRESS.
+_LOADING_WAIT_S: Final = 0.2
+
+
+class Storage:
+    """The storage core without transport. Build it with `start`, in the event loop it shall run on."""
+
+    def __init__(self, settings: StorageSettings, logs: LogDirectory, catalog: Catalog, health: Health) -> None:
+        self.settings = settings
+        self.health = health
+        self.logs = logs
+        self._catalog = catalog
+        broker = broker_topic_configs(settings)
+
+        def log_config(own: Mapping[str, str]) -> LogConfig:
+            return LogConfig.from_properties(effective(own, broker))
+
+        self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, log_config)
+        offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
+        self.coordinator = GroupCoordinator(offsets_log, coordinator_settings(settings), self._has_partition)
+        self.topic_registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
+        leases = Leases(catalog)
+        configs = ConfigDescriptions(_broker_values(settings), self._own_configs, leases.is_known)
+        self.data = DataService(logs, self.topic_registry.name_of)
+        self.topics = TopicsService(
+            self.topic_registry,
+            TopicDefaults(
+                partition_count=settings.num_partitions,
+                auto_create=settings.auto_create_topics_enable,
+                partitions_max=settings.partitions_max,
+            ),
+            configs,
+            offsets_log.ensure_topic,
+            leases.is_known,
+        )
+        self.groups = GroupsService(self.coordinator)
+        self.producers = ProducersService(catalog)
+        self.cluster = ClusterService(logs.cluster_id, leases)
+        self.registry: CollectorRegistry = metrics.registry("storage-svc")
+        self.registry.register(_CoreMetrics(self))
+
+    @classmethod
+    async def start(cls, settings: StorageSettings, *, health: Health | None = None) -> Storage:
+        """Opens the data folder and gets ready to serve.
+
+        Raises:
+            DataFolderError: it cannot be used (DataFolderInUse: by another process). CatalogError: likewise.
+        """
+        health = health or Health()
+        # Recovery reads whole segments: the event loop stays free for signals and health checks.
+        logs = await asyncio.to_thread(LogDirectory.open, settings.data_dir, log_settings(settings))
+        try:
+            catalog = Catalog.open(settings.data_dir)
+            try:
+                storage = cls(settings, logs, catalog, health)
+                await storage._begin()
+            except BaseException:
+                catalog.close()
+                raise
+        except BaseException:
+            await logs.close()
+            raise
+        return storage
+
+    async def _begin(self) -> None:
+        self.topic_registry.reconcile()
+        self.logs.start(asyncio.get_running_loop())
+        loading = self.coordinator.start()
+        await asyncio.wait({loading}, timeout=_LOADING_WAIT_S)
+        for name, count in parse_topics(self.settings.topics).items():
+            if name not in self.topic_registry:
+                partitions = self.settings.num_partitions if count == -1 else count
+                self.topic_registry.create(name, partitions, {})
+                log.info("created a topic of the settings", topic=name, partitions=partitions)
+        self.health.set_ready(True)
+        log.info(
+            "storage is ready",
+            data_dir=str(self.settings.data_dir),
+            cluster_id=self.logs.cluster_id,
+            topics=len(self.topic_registry),
+            partitions=self.topic_registry.partition_count(),
+        )
+
+    async def answer_parked(self) -> None:
+        """Nobody waits here any more: parked joins, syncs and reads are answered, later calls refused."""
+        self.health.set_ready(False, "stopping")
+        await self.coordinator.stop()
+        await self.data.close()
+
+    async def stop(self) -> None:
+        await self.answer_parked()
+        await self.logs.close()
+        self._catalog.close()
+        log.info("storage is closed", data_dir=str(self.settings.data_dir))
+
+    def _has_partition(self, topic: str, partition: int) -> bool:
+        found = self.topic_registry.get(topic)
+        return found is not None and 0 <= partition < found.partition_count
+
+    def _own_configs(self, topic: str) -> Mapping[str, str] | None:
+        found = self.topic_registry.get(topic)
+        return None if found is None else found.configs
+
+
+async def serve(storage: Storage, address: str) -> StorageServer:
+    """gRPC on `host:port` or `unix:/path`. grpc is imported only here: the one-process layout does without.
+
+    Raises:
+        OSError: the address cannot be taken.
+    """
+    from storage_svc.rpc.server import Services, StorageServer
+
+    services = Services(storage.data, storage.topics, storage.groups, storage.producers, storage.cluster)
+    return await StorageServer.start(services, address)
+
+
+def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:
+    """The broker's own defaults, by topic config name."""
+    return {
+        "max.message.bytes": str(settings.message_max_bytes),
+        "retention.bytes": str(settings.log_retention_bytes),
+        "retention.ms": str(settings.log_retention_ms),
+        "segment.bytes": str(settings.log_segment_bytes),
+        "segment.ms": str(settings.log_roll_ms),
+    }
+
+
+def log_settings(settings: StorageSettings) -> LogSettings:
+    return LogSettings(
+        flush_policy=settings.flush_policy,
+        retention_check_interval_ms=settings.log_retention_check_interval_ms,
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+    )
+
+
+def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
+    return CoordinatorSettings(
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        session_timeout_min_ms=settings.group_min_session_timeout_ms,
+        session_timeout_max_ms=settings.group_max_session_timeout_ms,
+        group_size_max=settings.group_max_size,
+        groups_max=settings.groups_max,
+        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+    )
+
+
+def _broker_values(settings: StorageSettings) -> dict[str, BrokerValue]:
+    fields = StorageSettings.model_fields
+    return broker_values(
+        value_of=lambda name: getattr(settings, name),
+        default_of=lambda name: fields[name].default,
+        documentation_of=lambda name: fields[name].description or "",
+        set_names=settings.model_fields_set,
+    )
+
+
+class _CoreMetrics(Collector):
+    """Counted when asked for. The HTTP thread reads sizes and single references of what the event loop owns."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def collect(self) -> Iterator[Metric]:
+        topics = self._storage.topic_registry
+        yield GaugeMetricFamily("millrace_topics", "Topics, internal ones included.", len(topics))
+        yield GaugeMetricFamily("millrace_partitions", "Partitions of all topics.", len(self._storage.logs.logs))
+        groups = GaugeMetricFamily("millrace_groups", "Consumer groups by state.", labels=["state"])
+        for state, count in self._storage.coordinator.counts().items():
+            groups.add_metric([state.value], count)
+        yield groups

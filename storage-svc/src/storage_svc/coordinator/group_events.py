@@ -1,0 +1,228 @@
+"""What the classic group state machine is told and what it asks for.
+
+Events go into `Group.handle`, instructions come out of it; neither performs anything. A `request` is the number under
+which the caller waits for its `Answer`. Durations are milliseconds; Kafka error codes are values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.offsets import StoredGroup
+
+
+class GroupState(Enum):
+    """A state's value is Kafka's name for it, as ListGroups and DescribeGroups print it."""
+
+    #: No members. Joins: a new member starts a rebalance. Heartbeat, sync, leave: UNKNOWN_MEMBER_ID. Commits from
+    #: outside the group protocol (generation < 0) are allowed. Left by: a join (PREPARING), expiry or deletion (DEAD).
+    EMPTY = "Empty"
+    #: Waiting for members to join. Joins are parked. Heartbeat, sync: REBALANCE_IN_PROGRESS. Commits of the current
+    #: generation are allowed. Left by: everybody joined or time is up (COMPLETING), nobody is left (EMPTY).
+    PREPARING_REBALANCE = "PreparingRebalance"
+    #: Waiting for the leader's assignment. Syncs are parked, heartbeats answered normally, commits:
+    #: REBALANCE_IN_PROGRESS. Left by: the assignment is durable (STABLE); a member fails, leaves, or joins with other
+    #: metadata (PREPARING).
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    #: Heartbeats and syncs are answered at once, commits of the current generation allowed. Left by: a member fails or
+    #: leaves, the leader joins, a follower joins with other metadata (PREPARING).
+    STABLE = "Stable"
+    #: Removed. Everything is answered COORDINATOR_NOT_AVAILABLE, and the client looks for its coordinator again.
+    DEAD = "Dead"
+
+
+#: state -> the states it may be entered from.
+VALID_PREVIOUS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class TimerKind(Enum):
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class Timer(NamedTuple):
+    """One timer of a group; `member_id` is empty for the group's own (JOIN, SYNC)."""
+
+    kind: TimerKind
+    member_id: str = ""
+
+
+JOIN_TIMER: Final = Timer(TimerKind.JOIN)
+SYNC_TIMER: Final = Timer(TimerKind.SYNC)
+
+
+def session_timer(member_id: str) -> Timer:
+    return Timer(TimerKind.SESSION, member_id)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Join:
+    request: int
+    #: Empty for a new member.
+    member_id: str
+    #: The id a new member gets; made by the caller, since the machine has no randomness.
+    new_member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    #: (protocol name, metadata) in order of preference.
+    protocols: tuple[tuple[str, bytes], ...]
+    require_known_member_id: bool = False
+    supports_skipping_assignment: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Sync:
+    request: int
+    member_id: str
+    generation_id: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Heartbeat:
+    request: int
+    member_id: str
+    generation_id: int
+    instance_id: str | None = None
+
+
+class Leaver(NamedTuple):
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Leave:
+    request: int
+    members: Sequence[Leaver]
+
+
+@dataclass(slots=True, kw_only=True)
+class Commit:
+    """May this member commit offsets now? (The offsets themselves are not the machine's business.)"""
+
+    request: int
+    member_id: str
+    generation_id: int
+    instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class TimerFired:
+    timer: Timer
+
+
+@dataclass(slots=True)
+class Stored:
+    """The outcome of a `Store`: durable (NONE) or not, as a code for group members (see `offsets.group_error`)."""
+
+    write: int
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class Retire:
+    """Remove the group, if it is empty."""
+
+
+Event = Join | Sync | Heartbeat | Leave | Commit | TimerFired | Stored | Retire
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class JoinAnswer:
+    error: ErrorCode = ErrorCode.NONE
+    member_id: str = ""
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncAnswer:
+    error: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(slots=True)
+class ErrorAnswer:
+    """To a heartbeat or a commit."""
+
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class LeaveAnswer:
+    error: ErrorCode
+    members: tuple[ErrorCode, ...]
+
+
+AnswerValue = JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Answer:
+    request: int
+    value: AnswerValue
+
+
+@dataclass(slots=True)
+class SetTimer:
+    """(Re)start the timer: `TimerFired` is expected `delay_ms` from now."""
+
+    timer: Timer
+    delay_ms: int
+
+
+@dataclass(slots=True)
+class CancelTimer:
+    timer: Timer
+
+
+@dataclass(slots=True)
+class Store:
+    """Write the group's metadata; `Stored` is expected with the same number once it is durable or has failed."""
+
+    write: int
+    group: StoredGroup
+
+
+Instruction = Answer | SetTimer | CancelTimer | Store

@@ -1,0 +1,165 @@
+"""`__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
+
+The topic is made when the first group needs it. Records of one call are one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.records.batch import build_batch, read_batches
+from protocol_lib.records.record import Record, read_records
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.offset_expiration import TopicPartition
+from storage_svc.coordinator.offsets import (
+    BrokenRecordError,
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+    StoredGroup,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    partition_of,
+)
+from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import LogError
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import Origin, PartitionLog
+from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
+from storage_svc.topics.names import OFFSETS_TOPIC
+from storage_svc.topics.registry import TopicRegistry
+
+log = service_logs.get(__name__)
+
+#: Bytes of log decoded at a time while loading.
+LOAD_CHUNK_BYTES = 1 << 20
+
+
+class OffsetsLog:
+    """Owner: the group coordinator, on the event loop."""
+
+    def __init__(self, registry: TopicRegistry[LogConfig], logs: LogDirectory, partition_count: int) -> None:
+        self._registry = registry
+        self._logs = logs
+        self._new_partition_count = partition_count
+
+    @property
+    def partition_count(self) -> int:
+        topic = self._registry.get(OFFSETS_TOPIC)
+        return self._new_partition_count if topic is None else topic.partition_count
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_of(group_id, self.partition_count)
+
+    def to_load(self) -> list[PartitionLog]:
+        """The partitions that hold anything."""
+        found = (self._logs.logs.get((OFFSETS_TOPIC, partition)) for partition in range(self.partition_count))
+        return [each for each in found if each is not None and each.log_end_offset > each.log_start_offset]
+
+    def ensure_topic(self) -> ErrorCode:
+        """Makes the topic if it does not exist yet."""
+        if OFFSETS_TOPIC in self._registry:
+            return ErrorCode.NONE
+        try:
+            self._registry.create(OFFSETS_TOPIC, self._new_partition_count, OFFSETS_TOPIC_CONFIGS)
+        except (CatalogError, LogError) as error:
+            log.error("cannot create a topic", topic=OFFSETS_TOPIC, reason=str(error))
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def write(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        done: Callable[[int], None],
+    ) -> None:
+        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable."""
+        if error := self.ensure_topic():
+            done(error)
+            return
+        target = self._logs.logs[OFFSETS_TOPIC, partition]
+        batch = build_batch([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)])
+        if len(batch) > target.config.max_message_bytes:
+            done(ErrorCode.MESSAGE_TOO_LARGE)
+            return
+        appended = target.append(batch, origin=Origin.COORDINATOR)
+        if appended.error_code:
+            log.error(
+                "cannot append",
+                topic=OFFSETS_TOPIC,
+                partition=partition,
+                error_code=appended.error_code,
+                reason=appended.error_message,
+            )
+            done(appended.error_code)
+            return
+        target.on_durable(appended.last_offset + 1, done)
+
+
+@dataclass(slots=True)
+class LoadedPartition:
+    """What one partition says: the last value of every key that was not deleted."""
+
+    groups: dict[str, StoredGroup] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    records_count: int = 0
+    #: Records that could not be understood.
+    broken_count: int = 0
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Raises: BrokenRecordError."""
+        match decode_key(key):
+            case OffsetKey(group, topic, partition):
+                offsets = self.offsets.setdefault(group, {})
+                if value is None:
+                    offsets.pop((topic, partition), None)
+                else:
+                    offsets[topic, partition] = decode_offset_value(value)
+                if not offsets:
+                    del self.offsets[group]
+            case GroupKey(group):
+                if value is None:
+                    self.groups.pop(group, None)
+                else:
+                    self.groups[group] = decode_group_value(value)
+
+
+def load(partition: PartitionLog) -> LoadedPartition:
+    """Reads a whole partition. Runs in a thread: nothing is appended to it meanwhile."""
+    loaded = LoadedPartition()
+    position, end = partition.log_start_offset, partition.log_end_offset
+    while position < end:
+        data = partition.read_batches(position, LOAD_CHUNK_BYTES)
+        if not data:
+            break
+        for header, batch in read_batches(data):
+            position = header.last_offset + 1
+            if not header.is_control:
+                _apply_batch(loaded, batch, header.base_offset)
+    return loaded
+
+
+def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:
+    try:
+        for record in read_records(batch):
+            _apply(loaded, record)
+    except DecodeError as error:
+        loaded.broken_count += 1
+        log.error("unreadable batch is skipped", topic=OFFSETS_TOPIC, base_offset=base_offset, reason=str(error))
+
+
+def _apply(loaded: LoadedPartition, record: Record) -> None:
+    loaded.records_count += 1
+    try:
+        if record.key is None:
+            raise BrokenRecordError("no key")
+        loaded.apply(bytes(record.key), None if record.value is None else bytes(record.value))
+    except BrokenRecordError as error:
+        loaded.broken_count += 1
+        log.error("unreadable record is skipped", topic=OFFSETS_TOPIC, offset=record.offset, reason=str(error))

@@ -1,0 +1,1 @@
+"""Partition logs in Apache Kafka's on-disk format."""

@@ -1,0 +1,103 @@
+"""How logs behave: `LogConfig` per topic (Kafka's topic configs), `LogSettings` for the whole data folder.
+
+`LogConfig.from_properties` reads Kafka's own names and spellings, e.g. {"segment.bytes": "1048576",
+"cleanup.policy": "compact,delete"}; names it does not know are ignored (the catalog checks names and values).
+Defaults are Kafka's (kafka-semantics.md §1.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+FOREVER: Final = 2**63 - 1
+_DAY_MS: Final = 86_400_000
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+
+
+class FlushPolicy(StrEnum):
+    """When records become durable, and with it how far consumers may read."""
+
+    GROUP = "group"  # synced back to back; high watermark = synced offset
+    OS = "os"  # the kernel decides; high watermark = log end offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The effective settings of one topic's logs. Times in milliseconds, sizes in bytes, -1 is unlimited."""
+
+    cleanup_policy: frozenset[str] = frozenset(("delete",))
+    compression_type: str = "producer"
+    delete_retention_ms: int = _DAY_MS
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = FOREVER
+    flush_ms: int = FOREVER
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = FOREVER
+    message_timestamp_type: str = "CreateTime"
+    retention_bytes: int = -1
+    retention_ms: int = 7 * _DAY_MS
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    segment_ms: int = 7 * _DAY_MS
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """The configuration that Kafka's topic config names and values describe."""
+        values: dict[str, Any] = {}
+        for name, value in properties.items():
+            if (read := _READERS.get(name)) is not None:
+                values[name.replace(".", "_")] = read(value)
+        return cls(**values)
+
+
+def _policy(value: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in value.split(",") if part.strip())
+
+
+_READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "cleanup.policy": _policy,
+    "compression.type": str,
+    "delete.retention.ms": int,
+    "file.delete.delay.ms": int,
+    "flush.messages": int,
+    "flush.ms": int,
+    "index.interval.bytes": int,
+    "max.message.bytes": int,
+    "message.timestamp.after.max.ms": int,
+    "message.timestamp.before.max.ms": int,
+    "message.timestamp.type": str,
+    "retention.bytes": int,
+    "retention.ms": int,
+    "segment.bytes": int,
+    "segment.index.bytes": int,
+    "segment.ms": int,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Settings of the data folder as a whole."""
+
+    flush_policy: FlushPolicy = FlushPolicy.GROUP
+    checkpoint_interval_ms: int = 60_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = _DAY_MS
+    producer_id_check_interval_ms: int = 600_000
+    parked_reads_max: int = 10_000
+    read_bytes_max: int = 55 << 20

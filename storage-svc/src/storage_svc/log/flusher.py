@@ -1,0 +1,148 @@
+"""The one flusher: everything dirty is synced back to back, in a thread of its own.
+
+`mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
+So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
+thread sees pinned segments and paths only; everything else happens on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from queue import SimpleQueue
+from typing import Final
+
+from storage_svc.log.files import Files
+from storage_svc.log.partition_log import PartitionLog, SyncTarget
+
+# More logs than this are synced from several threads at once, which the file system commits together.
+_SHARE: Final = 8
+_THREADS_MAX: Final = 4
+
+
+class Flusher:
+    """Owned by the LogDirectory. Before `start` it only gathers."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._dirty: dict[PartitionLog, None] = {}
+        self._running = False
+        self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: SimpleQueue[list[SyncTarget] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._idle: asyncio.Event | None = None
+        self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
+        self.sync_count = 0
+        self.sync_seconds = 0.0
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._work, name="millrace-sync", daemon=True)
+        self._thread.start()
+        self._start_next()
+
+    async def stop(self) -> None:
+        """Sync what is dirty, then end the thread."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._dirty.update(dict.fromkeys(self._timers))
+        self._timers.clear()
+        if self._idle is not None and self._thread is not None:
+            self._start_next()
+            while self._running:
+                await self._idle.wait()
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+            self._loop = None
+
+    def mark(self, log: PartitionLog) -> None:
+        """The log has something to sync."""
+        self._dirty[log] = None
+        if not self._running and not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._start_next)
+
+    def _start_next(self) -> None:
+        """At the end of a turn, so that everything written in it shares the sync."""
+        self._scheduled = False
+        if self._dirty and not self._running:
+            self._next()
+
+    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+        """The log has something to sync when the delay is over; a mark that is already waiting comes first."""
+        if self._loop is None:
+            self._dirty[log] = None
+        elif log not in self._timers:
+            self._timers[log] = self._loop.call_later(delay_ms / 1000, self._due, log)
+
+    def _due(self, log: PartitionLog) -> None:
+        self._timers.pop(log, None)
+        self.mark(log)
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is deleted."""
+        self._dirty.pop(log, None)
+        if (timer := self._timers.pop(log, None)) is not None:
+            timer.cancel()
+
+    def _next(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        targets = [target for log in dirty if (target := log.sync_target()) is not None]
+        if targets:
+            self._running = True
+            if self._idle is not None:
+                self._idle.clear()
+            self._jobs.put(targets)
+
+    def _work(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        while (targets := self._jobs.get()) is not None:
+            started = time.perf_counter()
+            self._sync(targets)
+            loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
+
+    def _sync(self, targets: list[SyncTarget]) -> None:
+        count = min(_THREADS_MAX, len(targets) // _SHARE)
+        if count < 2:
+            for target in targets:
+                target.run(self._files)
+            return
+        threads = [threading.Thread(target=self._sync_some, args=(targets[n::count],)) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _sync_some(self, targets: list[SyncTarget]) -> None:
+        for target in targets:
+            target.run(self._files)
+
+    def _done(self, targets: list[SyncTarget], seconds: float) -> None:
+        self.sync_count += 1
+        self.sync_seconds += seconds
+        self._running = False
+        self._start_next()
+        for target in targets:
+            target.log.synced(target)
+        self._start_next()
+        if not self._running and self._idle is not None:
+            self._idle.set()
+
+    def sync_now(self) -> None:
+        """Sync everything dirty in this thread; for start and stop, when nobody waits."""
+        while self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            targets = [target for log in dirty if (target := log.sync_target()) is not None]
+            self._sync(targets)
+            for target in targets:
+                target.log.synced(target)

@@ -1,0 +1,384 @@
+"""The data folder: its lock, identity, checkpoints and clean-shutdown marker, and every partition's log in it.
+
+    .lock                                  held by flock while the folder is open
+    meta.properties                        version, cluster.id, node.id, directory.id
+    .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
+    recovery-point-offset-checkpoint       synced up to here (kafka-semantics.md §1.1)
+    log-start-offset-checkpoint
+    replication-offset-checkpoint          high watermarks
+    <topic>-<partition>/                   one log
+    <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
+
+Checkpoints are written every minute, and at a clean stop. Retention and the expiry of producers run here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from service_chassis import logs
+
+from storage_svc.log import checkpoints
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.errors import DataFolderError, StorageFailure
+from storage_svc.log.files import Files
+from storage_svc.log.flusher import Flusher
+from storage_svc.log.leader_epochs import LeaderEpochs
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.producer_state import ProducerState
+from storage_svc.log.recovery import Known, Recovery
+from storage_svc.log.retention import apply_retention
+from storage_svc.log.segment import Segment
+
+_DELETED_FOLDER: Final = "-delete"
+_SET_ASIDE: Final = ("-future", "-stray")
+
+_log = logs.get(__name__)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LogDirectory:
+    """Owned by the event loop's thread. `open` and `create` block; after `start` a flusher thread syncs."""
+
+    def __init__(self, root: str, settings: LogSettings, files: Files, clock: Callable[[], int]) -> None:
+        self.root = root
+        self.settings = settings
+        self.files = files
+        self.clock = clock
+        self.policy = settings.flush_policy
+        self.flusher = Flusher(files)
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.cluster_id = ""
+        self.recovery_seconds = 0.0
+        self.truncated_bytes = 0
+        self.deleted_bytes = 0
+        self._lock = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unlinking: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        settings: LogSettings,
+        *,
+        cluster_id: str | None = None,
+        files: Files | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> LogDirectory:
+        """Lock the folder (made if need be), recover and open every log, each with default LogConfig.
+
+        `log.configure(…)` gives a log its own settings afterwards.
+
+        Raises:
+            DataFolderInUse: another process has it.
+            DataFolderError: it belongs to another cluster.
+            StorageFailure: it cannot be read or written.
+        """
+        files = files or Files()
+        directory = cls(str(path), settings, files, clock)
+        files.make_folder(directory.root)
+        directory._lock = files.lock(directory._path(checkpoints.LOCK))
+        try:
+            directory._identify(cluster_id)
+            directory._load()
+        except BaseException:
+            directory.release()
+            raise
+        return directory
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _identify(self, cluster_id: str | None) -> None:
+        """Read meta.properties, or write it for a new folder."""
+        path = self._path(checkpoints.META_PROPERTIES)
+        properties = checkpoints.decode_properties(self.files.read_file(path) or b"")
+        found = properties.get("cluster.id")
+        if found is not None and cluster_id not in (None, found):
+            raise DataFolderError(f"data folder {self.root} belongs to cluster {found}, not to {cluster_id}")
+        self.cluster_id = found or cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
+        if found is None:
+            properties = {
+                "version": "1",
+                "cluster.id": self.cluster_id,
+                "node.id": "1",
+                "directory.id": checkpoints.uuid_text(uuid.uuid4().bytes),
+            }
+            self.files.replace_file(path, checkpoints.encode_properties(properties))
+
+    def _load(self) -> None:
+        started = time.perf_counter()
+        marker = self._path(checkpoints.CLEAN_SHUTDOWN)
+        clean = self.files.exists(marker)
+        if clean:  # a crash from here on is an unclean stop
+            self.files.unlink(marker)
+            self.files.sync_path(self.root)
+        recovery_points = self._read_offsets(checkpoints.RECOVERY_POINT)
+        log_starts = self._read_offsets(checkpoints.LOG_START)
+        high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARK)
+        for name, is_folder, _ in self.files.entries(self.root):
+            if not is_folder:
+                continue
+            if name.endswith(_DELETED_FOLDER):
+                self.files.remove_tree(self._path(name))
+                continue
+            key = _topic_partition(name)
+            if key is None or name.endswith(_SET_ASIDE):
+                continue
+            known = Known(
+                clean=clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+            )
+            recovery = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
+            self.logs[key] = recovery.run()
+            self.truncated_bytes += recovery.truncated_bytes
+        if not clean:
+            self.flusher.sync_now()
+        self.recovery_seconds = time.perf_counter() - started
+        _log.info("data folder open", path=self.root, logs=len(self.logs), clean=clean)
+
+    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
+        data = self.files.read_file(self._path(name))
+        if data is None:
+            return {}
+        try:
+            return checkpoints.decode_offsets(data)
+        except checkpoints.UnreadableCheckpoint as error:
+            _log.warning("checkpoint unreadable", name=name, reason=str(error))
+            return {}
+
+    # -- LogEnvironment -----------------------------------------------------------------------------------------------
+
+    def mark(self, log: PartitionLog) -> None:
+        self.flusher.mark(log)
+
+    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+        self.flusher.mark_later(log, delay_ms)
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        self._later(delay_ms, partial(self._unlink, paths))
+
+    def _unlink(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self.files.unlink(path)
+            except StorageFailure as error:
+                _log.warning("file not deleted", path=path, reason=str(error))
+
+    def _remove_folder(self, path: str) -> None:
+        try:
+            self.files.remove_tree(path)
+        except StorageFailure as error:
+            _log.warning("folder not deleted", path=path, reason=str(error))
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Run in a thread when the delay is over; at the next start at the latest, if we stop before."""
+        if self._loop is None:
+            return
+        loop = self._loop
+
+        def due() -> None:
+            self._unlinking.pop(handle, None)
+            loop.run_in_executor(None, action)
+
+        handle = loop.call_later(delay_ms / 1000, due)
+        self._unlinking[handle] = action
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The log of a partition, made if need be; one that belongs to another topic id is replaced.
+
+        Raises:
+            StorageFailure: the disk refused.
+        """
+        return self.create_many(topic, (partition,), topic_id, config)[0]
+
+    def create_many(
+        self, topic: str, partitions: Iterable[int], topic_id: bytes, config: LogConfig
+    ) -> list[PartitionLog]:
+        """As `create`, for several partitions of one topic.
+
+        A new folder's entries are synced before the first record in it counts as durable, not here.
+        """
+        created = []
+        for partition in partitions:
+            log = self.logs.get((topic, partition))
+            if log is not None and log.topic_id == topic_id:
+                log.configure(config)
+            elif log is not None and log.topic_id == bytes(16):
+                self._write_identity(log.folder, topic_id)
+                log.topic_id = topic_id
+                log.configure(config)
+            else:
+                if log is not None:
+                    self.delete(topic, partition)
+                log = self._create(topic, partition, topic_id, config)
+            created.append(log)
+        return created
+
+    def _create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        folder = self._path(f"{topic}-{partition}")
+        self.files.make_folder(folder)
+        identity = self._write_identity(folder, topic_id)
+        log = PartitionLog(
+            self,
+            folder,
+            topic,
+            partition,
+            topic_id,
+            [Segment.create(self.files, folder, 0, config, self.clock())],
+            log_start_offset=0,
+            log_end_offset=0,
+            producers=ProducerState(),
+            epochs=LeaderEpochs(self.files, f"{folder}/{checkpoints.LEADER_EPOCHS}"),
+            config=config,
+        )
+        log.mark_created([identity, folder, self.root])
+        self.logs[topic, partition] = log
+        return log
+
+    def _write_identity(self, folder: str, topic_id: bytes) -> str:
+        path = f"{folder}/{checkpoints.PARTITION_METADATA}"
+        self.files.replace_file(path, checkpoints.encode_partition_metadata(topic_id), sync=False)
+        return path
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Forget a partition: its folder is renamed at once, its files go later, who waits gets error 3.
+
+        Raises:
+            StorageFailure: the folder could not be renamed; the log is as before.
+        """
+        log = self.logs.get((topic, partition))
+        if log is None:
+            return
+        renamed = f"{log.folder}.{uuid.uuid4().hex}{_DELETED_FOLDER}"
+        self.files.rename(log.folder, renamed)
+        del self.logs[topic, partition]
+        self.flusher.forget(log)
+        log.mark_deleted()
+        self._later(log.config.file_delete_delay_ms, partial(self._remove_folder, renamed))
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the flusher and the periodic work."""
+        self._loop = loop
+        self.flusher.start(loop)
+        self._every("checkpoints", self.settings.checkpoint_interval_ms, self.write_checkpoints)
+        self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
+        self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
+
+    def _every(self, name: str, interval_ms: int, action: Callable[[], None]) -> None:
+        assert self._loop is not None
+
+        def due() -> None:
+            try:
+                action()
+            except StorageFailure as error:
+                _log.error("periodic work failed", work=name, reason=str(error))
+            self._every(name, interval_ms, action)
+
+        self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
+
+    def write_checkpoints(self) -> None:
+        """Store recovery points, log starts and high watermarks, from a thread when the loop runs."""
+        contents = self._checkpoints()
+        if self._loop is None:
+            self._store(contents)
+        else:
+            self._loop.run_in_executor(None, self._store, contents)
+
+    def _checkpoints(self) -> dict[str, bytes]:
+        items = self.logs.items()
+        return {
+            checkpoints.RECOVERY_POINT: checkpoints.encode_offsets({key: log.checkpoint[0] for key, log in items}),
+            checkpoints.LOG_START: checkpoints.encode_offsets(
+                {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
+            ),
+            checkpoints.HIGH_WATERMARK: checkpoints.encode_offsets({key: log.checkpoint[1] for key, log in items}),
+        }
+
+    def _store(self, contents: dict[str, bytes]) -> bool:
+        try:
+            for name, data in contents.items():
+                self.files.replace_file(self._path(name), data)
+        except StorageFailure as error:
+            _log.warning("checkpoints not written", reason=str(error))
+            return False
+        return True
+
+    def apply_retention(self) -> None:
+        now_ms = self.clock()
+        for log in list(self.logs.values()):
+            try:
+                self.deleted_bytes += apply_retention(log, now_ms)
+            except StorageFailure as error:
+                _log.error("retention failed", log=log.folder, reason=str(error))
+
+    def expire_producers(self) -> None:
+        before_ms = self.clock() - self.settings.producer_id_expiration_ms
+        for log in self.logs.values():
+            log.producers.expire(before_ms)
+
+    async def close(self) -> None:
+        """Sync, complete the indexes, store producer state and checkpoints; the marker comes last, if all went well."""
+        for timer in (*self._timers.values(), *self._unlinking):
+            timer.cancel()
+        self._timers.clear()
+        self._unlinking.clear()
+        await self.flusher.stop()
+        self._loop = None
+        if self._lock >= 0:
+            await asyncio.to_thread(self._close_logs)
+            self.release()
+
+    def _close_logs(self) -> None:
+        for log in self.logs.values():
+            log.require_final_sync()
+        self.flusher.sync_now()
+        clean = True
+        for log in self.logs.values():
+            try:
+                log.close()
+            except StorageFailure as error:
+                _log.error("log not closed cleanly", log=log.folder, reason=str(error))
+                clean = False
+            clean = clean and log.offline is None
+        if self._store(self._checkpoints()) and clean:
+            self.files.replace_file(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
+        _log.info("data folder closed", path=self.root, clean=clean)
+
+    def release(self) -> None:
+        """Close every file and give up the lock; nothing is synced or completed, so the next start recovers."""
+        for log in self.logs.values():
+            for segment in log.segments:
+                segment.close()
+        if self._lock >= 0:
+            self.files.close(self._lock)
+            self._lock = -1
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every log's state is consistent."""
+        for log in self.logs.values():
+            log.check_invariants()
+
+
+def _topic_partition(name: str) -> tuple[str, int] | None:
+    topic, dash, partition = name.rpartition("-")
+    return (topic, int(partition)) if dash and topic and partition.isascii() and partition.isdigit() else None

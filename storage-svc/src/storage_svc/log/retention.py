@@ -1,0 +1,70 @@
+"""Which segments have had their time: `retention.bytes`, `retention.ms`, and records below the log start offset.
+
+Kafka's order: segments wholly below the log start, then from the oldest while the log without it is still as large as
+`retention.bytes` allows, then from the oldest while its youngest record is older than `retention.ms`. Never behind the
+high watermark. When the active segment's time has come too, another one is started first. Files are renamed `.deleted`
+at once and unlinked after `file.delete.delay.ms`.
+"""
+
+from __future__ import annotations
+
+from service_chassis import logs
+
+from storage_svc.log.partition_log import PartitionLog
+
+_log = logs.get(__name__)
+
+
+def apply_retention(log: PartitionLog, now_ms: int) -> int:
+    """Delete what the log's settings say; how many bytes that were.
+
+    Raises:
+        StorageFailure: the disk refused; what was not deleted is found again next time.
+    """
+    if log.deleted or log.offline is not None:
+        return 0
+    count = max(_below_start(log), _breaching(log, now_ms))
+    if count == 0:
+        return 0
+    if count == len(log.segments):
+        log.roll(now_ms)
+    freed = log.drop_oldest(count)
+    _log.info("segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset)
+    return freed
+
+
+def _below_start(log: PartitionLog) -> int:
+    count = 0
+    while count + 1 < len(log.segments) and log.bases[count + 1] <= log.log_start_offset:
+        count += 1
+    return count
+
+
+def _breaching(log: PartitionLog, now_ms: int) -> int:
+    """How many of the oldest segments exceed the size or the age."""
+    config = log.config
+    if "delete" not in config.cleanup_policy:
+        return 0
+    count = 0
+    surplus = log.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+    for index, segment in enumerate(log.segments):
+        end_offset = log.bases[index + 1] if index + 1 < len(log.segments) else log.log_end_offset
+        if segment.size == 0 or end_offset > log.high_watermark:
+            break
+        too_large = surplus >= segment.size
+        if not too_large and not _expired(log, index, now_ms):
+            break
+        surplus -= segment.size
+        count = index + 1
+    return count
+
+
+def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
+    if log.config.retention_ms < 0:
+        return False
+    segment = log.segments[index]
+    largest, _ = segment.largest_timestamp()
+    log.keep_warm(segment)
+    if largest < 0:
+        largest = log.files.modified_ms(segment.path)
+    return now_ms - largest > log.config.retention_ms

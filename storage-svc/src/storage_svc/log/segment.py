@@ -1,0 +1,292 @@
+"""One segment: a `.log` file of consecutive record batches, its offset index and its time index.
+
+    00000000000000000000.log   00000000000000000000.index   00000000000000000000.timeindex    (20 digits: base offset)
+
+Batches are found through the index and by walking headers from there. The index entries of a batch are added when it
+starts more than `index.interval.bytes` behind the last indexed batch, so rebuilding the indexes from the log gives the
+same bytes. Indexes of segments that are not appended to are loaded at the first look-up and checked against the log;
+what does not agree with it is rebuilt.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service_chassis import logs
+
+from storage_svc.log.batches import Header, headers
+from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.files import Buffer, Files
+from storage_svc.log.offset_index import OffsetIndex
+from storage_svc.log.time_index import TimeIndex
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+DELETED_SUFFIX: Final = ".deleted"
+SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+# A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
+_WALK_CHUNK: Final = 4 << 10
+_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+_log = logs.get(__name__)
+
+
+def file_stem(offset: int) -> str:
+    return f"{offset:020d}"
+
+
+class Segment:
+    """Owned by its PartitionLog. `size` counts whole batches; bytes of a failed write are cut off at once."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_closing",
+        "_files",
+        "_index_interval",
+        "_indexes_loaded",
+        "_pins",
+        "base_offset",
+        "created_ms",
+        "descriptor",
+        "file_id",
+        "first_timestamp",
+        "folder",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "relative_path",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, files: Files, folder: str, base_offset: int, config: LogConfig, created_ms: int) -> None:
+        stem = file_stem(base_offset)
+        self._files = files
+        self.folder = folder
+        self.base_offset = base_offset
+        self.path = f"{folder}/{stem}{LOG_SUFFIX}"
+        self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
+        self.descriptor = -1
+        self.size = 0
+        self.created_ms = created_ms
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        index_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(files, f"{folder}/{stem}{INDEX_SUFFIX}", base_offset, index_bytes)
+        self.time_index = TimeIndex(files, f"{folder}/{stem}{TIME_INDEX_SUFFIX}", base_offset, index_bytes)
+        self._index_interval = config.index_interval_bytes
+        self._bytes_since_index = 0
+        self._indexes_loaded = False
+        self._pins = 0
+        self._closing = False
+        self.file_id = 0
+
+    @classmethod
+    def create(cls, files: Files, folder: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """A new, empty segment; what was there under its names is dropped."""
+        segment = cls(files, folder, base_offset, config, now_ms)
+        segment.open(create=True)
+        if segment.size:
+            files.truncate(segment.descriptor, 0)
+            segment.size = 0
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment._indexes_loaded = True
+        return segment
+
+    def open(self, *, create: bool = False) -> None:
+        """Open the `.log` file, if it is not open."""
+        if self.descriptor < 0:
+            self.descriptor = self._files.open(self.path, create=create)
+            status = self._files.status(self.descriptor)
+            self.file_id = status.st_ino
+            self.size = status.st_size
+
+    def configure(self, config: LogConfig) -> None:
+        self._index_interval = config.index_interval_bytes
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch was written: keep what look-ups and rolling need to know of it."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+
+    def must_roll(
+        self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        """Whether a batch with these properties, behind `staged` bytes that are about to come, belongs elsewhere."""
+        used = self.size + staged
+        if used == 0:
+            return False
+        if self.first_timestamp >= 0 and max_timestamp >= 0:
+            age = max_timestamp - self.first_timestamp
+        else:
+            age = now_ms - self.created_ms
+        return (
+            used + size > config.segment_bytes
+            or age > config.segment_ms
+            or self.offset_index.full
+            or self.time_index.full
+            or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def locate(self, offset: int) -> tuple[int, Header] | None:
+        """(position, header) of the first batch that ends at or behind the offset."""
+        self.load()
+        _, start = self.offset_index.lookup(offset)
+        for position, header in headers(self._files, self.descriptor, start, self.size, _WALK_CHUNK):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position, header
+        return None
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins)."""
+        end = max(start, self.offset_index.boundary(limit))
+        for position, header in headers(self._files, self.descriptor, end, self.size, _WALK_CHUNK):
+            behind = position + header.size
+            if behind > limit:
+                break
+            end = behind
+        return end
+
+    def read(self, position: int, length: int) -> bytes:
+        self.open()
+        return self._files.read(self.descriptor, length, position)
+
+    def write(self, parts: list[Buffer], size: int) -> None:
+        """Write batches behind the last one; `size` is moved by the caller once it has noted them.
+
+        Raises:
+            DiskFull: nothing of them is left in the file.
+            StorageFailure: the file cannot be trusted with more.
+        """
+        try:
+            self._files.append(self.descriptor, parts, self.size, size)
+        except StorageFailure:
+            self._files.truncate(self.descriptor, self.size)
+            raise
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
+        self.load()
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def load(self) -> None:
+        """Make the file and the indexes ready for look-ups."""
+        self.open()
+        if self._indexes_loaded:
+            return
+        if not (self._load_indexes() and self._indexes_agree()):
+            _log.warning("index rebuilt", segment=self.relative_path)
+            self.rebuild()
+        self._indexes_loaded = True
+
+    def _load_indexes(self) -> bool:
+        return self.offset_index.load(max(self.size, 1)) and self.time_index.load(
+            self.base_offset + _RELATIVE_OFFSET_MAX + 1
+        )
+
+    def _indexes_agree(self) -> bool:
+        """Whether the last entries are true and nothing is missing behind them; sets what `note` would have set."""
+        entry, timed = self.offset_index.last, self.time_index.last
+        indexed_to = entry[1] if entry else 0
+        start = min(indexed_to, self.offset_index.lookup(timed[1])[1]) if timed else 0
+        entry_true, time_true, end = entry is None, timed is None, start
+        for position, header in headers(self._files, self.descriptor, start, self.size):
+            end = position + header.size
+            if position - indexed_to > self._index_interval:
+                return False
+            if entry and position == indexed_to:
+                entry_true = header.last_offset == entry[0]
+            if timed and header.last_offset == timed[1]:
+                time_true = header.max_timestamp == timed[0]
+            elif timed is None or header.last_offset > timed[1]:
+                time_true = time_true and header.max_timestamp <= (timed[0] if timed else -1)
+        self.max_timestamp, self.max_timestamp_offset = timed or (-1, self.base_offset)
+        self._bytes_since_index = self.size - indexed_to
+        return entry_true and time_true and end == self.size
+
+    def rebuild(self) -> None:
+        """Make both indexes anew from the batches' headers; the segment's batches are known to be whole."""
+        self.restart_indexes()
+        for position, header in headers(self._files, self.descriptor, 0, self.size):
+            self.note(position, header.size, header.last_offset, header.max_timestamp)
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._indexes_loaded = True
+
+    def restart_indexes(self) -> None:
+        """Empty both indexes and forget timestamps: `note` every batch from position 0 next."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.max_timestamp = self.first_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self._bytes_since_index = 0
+        self._indexes_loaded = True
+
+    def load_for_append(self) -> None:
+        """As `load`, and the first batch's timestamp is known, which decides when to roll."""
+        self.load()
+        for _, header in headers(self._files, self.descriptor, 0, self.size, _WALK_CHUNK):
+            self.first_timestamp = header.max_timestamp
+            break
+
+    def finish(self) -> None:
+        """No batch will be added: the largest timestamp gets its entry, the index files are complete.
+
+        Raises:
+            StorageFailure: the index files are not; they will be rebuilt when they are needed.
+        """
+        if self._indexes_loaded:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.offset_index.finish()
+            self.time_index.finish()
+
+    def release(self) -> None:
+        """Give back memory and the file descriptor until the next look-up. Only after `finish`."""
+        if self._indexes_loaded:
+            self.offset_index.release()
+            self.time_index.release()
+            self._indexes_loaded = False
+        self.close()
+
+    def pin(self) -> None:
+        """Keep the descriptor open while another thread syncs it."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._closing and self._pins == 0:
+            self._closing = False
+            self.close()
+
+    def sync(self, files: Files) -> None:
+        """Sync a pinned segment. It may have been closed before it was pinned."""
+        if self.descriptor >= 0:
+            files.sync(self.descriptor)
+        else:
+            files.sync_path(self.path)
+
+    def close(self) -> None:
+        if self._pins:
+            self._closing = True
+        elif self.descriptor >= 0:
+            self._files.close(self.descriptor)
+            self.descriptor = -1
+
+    def paths(self) -> list[str]:
+        """Every file this segment may have, the `.log` last: a segment without its log is nothing."""
+        stem = self.path[: -len(LOG_SUFFIX)]
+        return [stem + suffix for suffix in (*SUFFIXES[1:], LOG_SUFFIX)]

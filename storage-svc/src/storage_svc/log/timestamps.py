@@ -1,0 +1,97 @@
+"""Offsets by timestamp, as Kafka's ListOffsets asks for them.
+
+The time index and batch headers find the batch; the record inside it is found by opening that batch alone, which its
+caller may do in another thread (`first_record`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol_lib.records.record import read_records
+
+from storage_svc.log.batches import Header, headers
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.segment import Segment
+
+
+class FoundBatch(NamedTuple):
+    """A batch that holds the record looked for: one at or behind `offset_min` with a timestamp >= `timestamp`."""
+
+    batch: bytes
+    timestamp: int
+    offset_min: int
+
+
+class FoundRecord(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
+    """The first readable batch with a record of this timestamp or a later one.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    for segment in log.segments[log.segment_at(log.log_start_offset) :]:
+        if segment.base_offset >= log.high_watermark:
+            break
+        if segment.largest_timestamp()[0] < timestamp:
+            continue
+        log.keep_warm(segment)
+        found = _first_batch(log, segment, segment.time_index.lookup(timestamp), timestamp)
+        if found is not None:
+            position, header = found
+            return FoundBatch(segment.read(position, header.size), timestamp, log.log_start_offset)
+    return None
+
+
+def find_largest(log: PartitionLog) -> FoundBatch | None:
+    """The batch with the largest timestamp of all that is readable; None without timestamps."""
+    best: tuple[int, Segment] | None = None
+    for segment in log.segments[log.segment_at(log.log_start_offset) :]:
+        if segment.base_offset >= log.high_watermark:
+            break
+        largest = _largest_readable(log, segment)
+        if largest >= 0 and (best is None or largest > best[0]):
+            best = largest, segment
+    if best is None:
+        return None
+    timestamp, segment = best
+    found = _first_batch(log, segment, segment.time_index.lookup(timestamp), timestamp)
+    if found is None:
+        return None
+    position, header = found
+    return FoundBatch(segment.read(position, header.size), timestamp, log.log_start_offset)
+
+
+def _largest_readable(log: PartitionLog, segment: Segment) -> int:
+    """A segment's largest timestamp; of its readable part only, when not all of it is readable."""
+    largest, offset = segment.largest_timestamp()
+    if offset < log.high_watermark or largest < 0:
+        return largest
+    entries = headers(log.files, segment.descriptor, 0, log.readable_position)
+    return max((header.max_timestamp for _, header in entries), default=-1)
+
+
+def _first_batch(log: PartitionLog, segment: Segment, offset: int, timestamp: int) -> tuple[int, Header] | None:
+    _, start = segment.offset_index.lookup(offset)
+    for position, header in headers(log.files, segment.descriptor, start, segment.size):
+        if header.base_offset >= log.high_watermark:
+            return None
+        if header.max_timestamp >= timestamp and header.last_offset >= log.log_start_offset:
+            return position, header
+    return None
+
+
+def first_record(found: FoundBatch) -> FoundRecord | None:
+    """The record looked for in its batch; None if the header promised one that is not there.
+
+    Raises:
+        DecodeError: the batch cannot be opened.
+    """
+    for record in read_records(found.batch):
+        if record.timestamp >= found.timestamp and record.offset >= found.offset_min:
+            return FoundRecord(record.timestamp, record.offset)
+    return None

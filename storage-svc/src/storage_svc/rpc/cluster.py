@@ -1,0 +1,47 @@
+"""The Cluster service: the cluster's id, and the gateways that hold a live lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from broker_contract import cluster_pb2 as pb
+from service_chassis import logs as service_logs
+
+from storage_svc.topics.leases import Leases, Listener
+
+log = service_logs.get(__name__)
+
+
+class ClusterService:
+    def __init__(
+        self,
+        cluster_id: str,
+        leases: Leases,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._leases = leases
+        self._clock_ms = clock_ms
+
+    async def register_gateway(self, request: pb.RegisterGatewayRequest) -> pb.RegisterGatewayResponse:
+        """Raises: LeaseRefusedError, CatalogError. A gateway is one of ours: these are its bugs, or a full disk."""
+        listeners = tuple(Listener(each.name, each.host, each.port) for each in request.listeners)
+        gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
+        return pb.RegisterGatewayResponse(node_id=gateway.node_id, cluster_id=self._cluster_id)
+
+    async def remove_gateway(self, request: pb.RemoveGatewayRequest) -> pb.RemoveGatewayResponse:
+        self._leases.remove(request.name)
+        log.info("gateway left", gateway=request.name)
+        return pb.RemoveGatewayResponse()
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:  # noqa: ARG002
+        gateways = [
+            pb.Gateway(
+                node_id=gateway.node_id,
+                name=gateway.name,
+                listeners=[pb.Listener(name=each.name, host=each.host, port=each.port) for each in gateway.listeners],
+            )
+            for gateway in self._leases.live(self._clock_ms())
+        ]
+        return pb.DescribeClusterResponse(cluster_id=self._cluster_id, gateways=gateways)

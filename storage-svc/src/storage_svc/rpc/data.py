@@ -1,0 +1,275 @@
+"""Records in and out: appends of one turn of the event loop together, reads that wait, offsets by timestamp.
+
+Append: calls are collected until the turn is over, then each partition's batches are checked in order and written with
+one call. acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
+7 REQUEST_TIMED_OUT when `timeout_ms` is over first. The bytes of a request must not change until `done` is called.
+
+Read: answered at once if `min_bytes` are there, a partition has an error or `max_wait_ms` is 0; parked otherwise
+(waiting_reads.py). `done` may be called before `read` returns.
+
+Lives on the event loop's thread, as the logs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from broker_contract import data_pb2
+from broker_contract.data import (
+    NO_TOPIC_ID,
+    AppendedPartition,
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    ReadRequest,
+    ReadResponse,
+)
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.header import CODEC_MASK
+from service_chassis import logs as service_logs
+
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import Appended, Origin, PartitionLog
+from storage_svc.log.timestamps import FoundBatch, find_largest, find_timestamp, first_record
+from storage_svc.rpc.waiting_reads import WaitingReads, epoch_error
+
+_NONE: Final = int(ErrorCode.NONE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+_INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
+_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+_ALL: Final = -1
+_ATTRIBUTES_LOW_BYTE: Final = 22
+_ZSTD_SINCE_VERSION: Final = 7
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+
+_log = service_logs.get(__name__)
+
+AppendDone = Callable[[AppendResponse], None]
+Outcome = tuple[PartitionLog | None, Appended]
+
+
+class _Acknowledgement:
+    """An acks=-1 request whose batches are written and not all durable yet."""
+
+    __slots__ = ("_done", "_missing", "_outcomes", "timer")
+
+    def __init__(self, outcomes: list[Outcome], done: AppendDone) -> None:
+        self._outcomes = outcomes
+        self._done: AppendDone | None = done
+        self._missing = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def wait_for(self, log: PartitionLog, appended: Appended) -> None:
+        self._missing += 1
+        log.on_durable(appended.last_offset + 1, lambda code: self._settled(appended, code))
+
+    def _settled(self, appended: Appended, code: int) -> None:
+        if code and self._done is not None:
+            appended.error_code = code
+        self._missing -= 1
+        if self._missing == 0:
+            self._answer()
+
+    def timed_out(self) -> None:
+        """What is not durable by now is answered with 7; the records may still become durable."""
+        for log, appended in self._outcomes:
+            if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset:
+                appended.error_code = _TIMED_OUT
+                appended.error_message = "not durable within the request's timeout"
+        self._answer()
+
+    def _answer(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            if self.timer is not None:
+                self.timer.cancel()
+            done(_response(self._outcomes))
+
+
+class DataService:
+    """The data service of the storage core. Built inside the event loop that the logs run on."""
+
+    def __init__(self, logs: LogDirectory, topic_name: Callable[[bytes], str | None]) -> None:
+        self._directory = logs
+        self._logs = logs.logs
+        self._topic_name = topic_name
+        self._loop = asyncio.get_running_loop()
+        self._calls: list[tuple[AppendRequest, AppendDone]] = []
+        self._reads = WaitingReads(self._loop, logs, topic_name)
+        self._closed = False
+
+    # -- append -------------------------------------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest, done: AppendDone) -> None:
+        """Append one batch per partition; `done` is called once, later."""
+        calls = self._calls
+        calls.append((request, done))
+        if len(calls) == 1:
+            self._loop.call_soon(self._append_collected)
+
+    def _append_collected(self) -> None:
+        calls, self._calls = self._calls, []
+        now_ms = self._directory.clock()
+        touched: dict[PartitionLog, None] = {}
+        answers: list[tuple[AppendRequest, AppendDone, list[Outcome]]] = []
+        for request, done in calls:
+            outcomes = [self._stage(request, each, touched, now_ms) for each in request.partitions]
+            answers.append((request, done, outcomes))
+        for log in touched:
+            log.write_staged()
+        if service_logs.debug_enabled():
+            self._log_appends(answers)
+        for request, done, outcomes in answers:
+            if request.acks == _ALL:
+                self._answer_durable(request, done, outcomes)
+            else:
+                done(_response(outcomes))
+
+    def _stage(
+        self, request: AppendRequest, wanted: AppendPartition, touched: dict[PartitionLog, None], now_ms: int
+    ) -> Outcome:
+        if not -1 <= request.acks <= 1:
+            return None, Appended(_INVALID_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1")
+        if self._closed:
+            return None, Appended(_NOT_LEADER, error_message="storage is stopping")
+        topic = wanted.topic
+        if wanted.topic_id != NO_TOPIC_ID:
+            found = self._topic_name(wanted.topic_id)
+            if found is None:
+                return None, Appended(_UNKNOWN_TOPIC_ID)
+            topic = found
+        log = self._logs.get((topic, wanted.partition))
+        if log is None:
+            return None, Appended(_UNKNOWN_PARTITION)
+        records = wanted.records
+        view = records if type(records) is memoryview else memoryview(records)
+        if request.version < _ZSTD_SINCE_VERSION and _is_zstd(view):
+            return None, Appended(_UNSUPPORTED_COMPRESSION, error_message="zstd needs Produce version 7 or later")
+        touched[log] = None
+        return log, log.stage(view, Origin.CLIENT, now_ms)
+
+    def _answer_durable(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
+        waiting = [
+            (log, appended)
+            for log, appended in outcomes
+            if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset
+        ]
+        if not waiting:
+            done(_response(outcomes))
+            return
+        acknowledgement = _Acknowledgement(outcomes, done)
+        acknowledgement.timer = self._loop.call_later(max(0, request.timeout_ms) / 1000, acknowledgement.timed_out)
+        for log, appended in waiting:
+            acknowledgement.wait_for(log, appended)
+
+    def _log_appends(self, answers: list[tuple[AppendRequest, AppendDone, list[Outcome]]]) -> None:
+        for request, _, outcomes in answers:
+            for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
+                _log.debug(
+                    "append",
+                    correlation_id=request.correlation_id,
+                    client_id=request.client_id,
+                    topic=wanted.topic,
+                    partition=wanted.partition,
+                    bytes=len(wanted.records),
+                    acks=request.acks,
+                    base_offset=appended.base_offset,
+                    error_code=appended.error_code,
+                    reason=appended.error_message,
+                )
+
+    # -- read ---------------------------------------------------------------------------------------------------------
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        """Read whole batches; `done` is called once, unless the function that is returned is called before."""
+        if service_logs.debug_enabled():
+            _log.debug(
+                "read",
+                correlation_id=request.correlation_id,
+                client_id=request.client_id,
+                partitions=len(request.partitions),
+                max_wait_ms=request.max_wait_ms,
+                min_bytes=request.min_bytes,
+            )
+        return self._reads.read(request, done)
+
+    # -- list offsets -------------------------------------------------------------------------------------------------
+
+    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
+        """Offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
+        offsets = [await self._find_offset(request, target) for target in request.targets]
+        return data_pb2.ListOffsetsResponse(offsets=offsets)
+
+    async def _find_offset(
+        self, request: data_pb2.ListOffsetsRequest, target: data_pb2.ListOffsetsRequest.Target
+    ) -> data_pb2.ListOffsetsResponse.Found:
+        found = data_pb2.ListOffsetsResponse.Found
+        log = self._logs.get((target.topic, target.partition))
+        if log is None:
+            return found(error_code=_UNKNOWN_PARTITION, timestamp=-1, offset=-1, leader_epoch=-1)
+        if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
+            return found(error_code=error, timestamp=-1, offset=-1, leader_epoch=-1)
+        epoch = log.leader_epoch
+        if target.timestamp == _EARLIEST:
+            return found(timestamp=-1, offset=log.log_start_offset, leader_epoch=epoch)
+        if target.timestamp == _LATEST:
+            latest = log.last_stable_offset if request.isolation_level else log.high_watermark
+            return found(timestamp=-1, offset=latest, leader_epoch=epoch)
+        try:
+            batch: FoundBatch | None
+            if target.timestamp == _MAX_TIMESTAMP:
+                batch = find_largest(log)
+            elif target.timestamp >= 0:
+                batch = find_timestamp(log, target.timestamp)
+            else:
+                return found(error_code=int(ErrorCode.INVALID_REQUEST), timestamp=-1, offset=-1, leader_epoch=-1)
+            # Opening a batch may mean decompressing megabytes.
+            record = None if batch is None else await asyncio.to_thread(first_record, batch)
+        except StorageFailure as error:
+            _log.error("list offsets failed", log=log.folder, reason=str(error))
+            return found(error_code=_STORAGE_ERROR, timestamp=-1, offset=-1, leader_epoch=-1)
+        except DecodeError as error:
+            _log.error("records unreadable", log=log.folder, reason=str(error))
+            return found(error_code=_CORRUPT_MESSAGE, timestamp=-1, offset=-1, leader_epoch=-1)
+        if record is None:
+            return found(timestamp=-1, offset=-1, leader_epoch=-1)
+        return found(timestamp=record.timestamp, offset=record.offset, leader_epoch=epoch)
+
+    async def close(self) -> None:
+        """Answer parked reads with what is there; refuse what comes later."""
+        self._append_collected()
+        self._closed = True
+        self._reads.close()
+
+
+def _is_zstd(batch: memoryview) -> bool:
+    return len(batch) > _ATTRIBUTES_LOW_BYTE and batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD
+
+
+def _response(outcomes: list[Outcome]) -> AppendResponse:
+    return AppendResponse(
+        [
+            AppendedPartition(
+                appended.error_code,
+                -1 if appended.error_code else appended.base_offset,
+                appended.log_append_time_ms,
+                appended.log_start_offset,
+                appended.error_message,
+                appended.record_errors,
+            )
+            for _, appended in outcomes
+        ]
+    )

@@ -1,0 +1,160 @@
+"""The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
+
+Frames are read and written as bytes (broker_contract/data.py), not by protobuf, so that records are not copied. All
+answers that are ready when the writer wakes go out in one frame; another is begun when `_FRAME_BYTES` are in it. A
+gateway that does not read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+from broker_contract import data_pb2
+from broker_contract.data import (
+    AppendRequest,
+    AppendResponse,
+    Buffer,
+    Cancel,
+    ReadRequest,
+    ReadResponse,
+    frame_from_wire,
+    frame_to_wire,
+    put_item,
+    read_items,
+)
+from broker_contract.errors import FrameError
+from service_chassis import logs as service_logs
+
+from storage_svc.rpc.data import DataService
+
+_FRAME_BYTES: Final = 4 << 20
+_ANSWERS_BYTES_MAX: Final = 128 << 20
+_CALLS_MAX: Final = 100_000
+
+_log = service_logs.get(__name__)
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Exchange:
+    """One stream. Its calls' answers gather in frames until the writer takes them."""
+
+    def __init__(self, service: DataService, context: _Context) -> None:
+        self._service = service
+        self._context = context
+        self._frames: deque[list[Buffer]] = deque()
+        self._frame_size = 0
+        self._waiting_size = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._reads: dict[int, Callable[[], None]] = {}
+        self._open_calls = 0
+        self._ended = False
+
+    async def run(self) -> None:
+        writer = asyncio.create_task(self._write())
+        try:
+            while (frame := await self._context.read()) is not grpc.aio.EOF:
+                self._take(frame)
+                await self._room.wait()
+                if writer.done():
+                    return
+            self._ended = True
+            self._wake.set()
+            await writer
+        except FrameError as error:
+            _log.warning("data stream broken", peer=self._context.peer(), reason=str(error))
+            await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+            for give_up in list(self._reads.values()):
+                give_up()
+            self._reads.clear()
+
+    def _take(self, frame: memoryview) -> None:
+        for call_id, item in read_items(frame):
+            match item:
+                case AppendRequest():
+                    self._open_calls += 1
+                    self._service.append(item, self._answerer(call_id))
+                case ReadRequest():
+                    self._open_calls += 1
+                    self._read(call_id, item)
+                case Cancel():
+                    if (give_up := self._reads.pop(call_id, None)) is not None:
+                        self._open_calls -= 1
+                        give_up()
+                case _:
+                    raise FrameError(f"a {type(item).__name__} from a gateway")
+        if self._open_calls > _CALLS_MAX:
+            self._room.clear()
+
+    def _answerer(self, call_id: int) -> Callable[[AppendResponse], None]:
+        return lambda answer: self._answer(call_id, answer)
+
+    def _read(self, call_id: int, request: ReadRequest) -> None:
+        answered = False
+
+        def done(answer: ReadResponse) -> None:
+            nonlocal answered
+            answered = True
+            self._reads.pop(call_id, None)
+            self._answer(call_id, answer)
+
+        give_up = self._service.read(request, done)
+        if not answered:
+            self._reads[call_id] = give_up
+
+    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse) -> None:
+        self._open_calls -= 1
+        if not self._frames or self._frame_size > _FRAME_BYTES:
+            self._frames.append([])
+            self._frame_size = 0
+        size = put_item(self._frames[-1], call_id, answer)
+        self._frame_size += size
+        self._waiting_size += size
+        if self._waiting_size > _ANSWERS_BYTES_MAX:
+            self._room.clear()
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._frames:
+                frame = self._frames.popleft()
+                self._waiting_size -= sum(map(len, frame))
+                await self._context.write(frame)
+            if self._open_calls <= _CALLS_MAX:
+                self._room.set()
+            if self._ended and self._open_calls == 0:
+                return
+
+
+def add_data_service(service: DataService, server: grpc.aio.Server) -> None:
+    """Serve millrace.v1.Data."""
+
+    async def exchange(_requests: Any, context: _Context) -> None:
+        await _Exchange(service, context).run()
+
+    async def list_offsets(request: data_pb2.ListOffsetsRequest, _context: _Context) -> data_pb2.ListOffsetsResponse:
+        return await service.list_offsets(request)
+
+    descriptor = data_pb2.DESCRIPTOR.services_by_name["Data"]
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Exchange": grpc.stream_stream_rpc_method_handler(
+            exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
+        ),
+        "ListOffsets": grpc.unary_unary_rpc_method_handler(
+            list_offsets,
+            request_deserializer=data_pb2.ListOffsetsRequest.FromString,
+            response_serializer=data_pb2.ListOffsetsResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))

@@ -1,0 +1,173 @@
+"""The Groups service: protobuf messages to the group coordinator's events and back."""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2 as pb
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.group import Group
+from storage_svc.coordinator.group_coordinator import GroupCoordinator, NewOffset
+from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+
+
+def _optional(message: object, name: str) -> str | None:
+    """A proto3 `optional string`: None when absent."""
+    return getattr(message, name) if message.HasField(name) else None  # type: ignore[attr-defined]
+
+
+class GroupsService:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def join_group(self, request: pb.JoinGroupRequest) -> pb.JoinGroupResponse:
+        join = Join(
+            request=0,
+            member_id=request.member_id,
+            new_member_id="",
+            instance_id=_optional(request, "group_instance_id"),
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((each.name, each.metadata) for each in request.protocols),
+            require_known_member_id=request.require_known_member_id,
+            supports_skipping_assignment=request.supports_skipping_assignment,
+        )
+        answer = await self._coordinator.join(request.group_id, join)
+        return pb.JoinGroupResponse(
+            error_code=answer.error,
+            generation_id=answer.generation_id,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            leader=answer.leader,
+            skip_assignment=answer.skip_assignment,
+            member_id=answer.member_id,
+            members=[
+                pb.JoinGroupResponse.Member(
+                    member_id=each.member_id, group_instance_id=each.instance_id, metadata=each.metadata
+                )
+                for each in answer.members
+            ],
+        )
+
+    async def sync_group(self, request: pb.SyncGroupRequest) -> pb.SyncGroupResponse:
+        sync = Sync(
+            request=0,
+            member_id=request.member_id,
+            generation_id=request.generation_id,
+            instance_id=_optional(request, "group_instance_id"),
+            protocol_type=_optional(request, "protocol_type"),
+            protocol_name=_optional(request, "protocol_name"),
+            assignments={each.member_id: each.assignment for each in request.assignments},
+        )
+        answer = await self._coordinator.sync(request.group_id, sync)
+        return pb.SyncGroupResponse(
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            assignment=answer.assignment,
+        )
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        heartbeat = Heartbeat(
+            request=0,
+            member_id=request.member_id,
+            generation_id=request.generation_id,
+            instance_id=_optional(request, "group_instance_id"),
+        )
+        return pb.HeartbeatResponse(error_code=await self._coordinator.heartbeat(request.group_id, heartbeat))
+
+    async def leave_group(self, request: pb.LeaveGroupRequest) -> pb.LeaveGroupResponse:
+        leavers = [Leaver(each.member_id, _optional(each, "group_instance_id")) for each in request.members]
+        answer = await self._coordinator.leave(request.group_id, Leave(request=0, members=leavers))
+        return pb.LeaveGroupResponse(error_code=answer.error, member_error_codes=answer.members)
+
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+        commit = Commit(
+            request=0,
+            member_id=request.member_id,
+            generation_id=request.generation_id,
+            instance_id=_optional(request, "group_instance_id"),
+        )
+        offsets = [
+            NewOffset(each.topic, each.partition, each.offset, each.leader_epoch, _optional(each, "metadata"))
+            for each in request.offsets
+        ]
+        supported = request.group_not_found_supported
+        errors = await self._coordinator.commit(
+            request.group_id,
+            commit,
+            offsets,
+            retention_time_ms=request.retention_time_ms,
+            group_not_found=ErrorCode.GROUP_ID_NOT_FOUND if supported else ErrorCode.ILLEGAL_GENERATION,
+        )
+        return pb.CommitOffsetsResponse(error_codes=errors)
+
+    async def fetch_offsets(self, request: pb.FetchOffsetsRequest) -> pb.FetchOffsetsResponse:
+        return pb.FetchOffsetsResponse(groups=[self._fetch(group) for group in request.groups])
+
+    def _fetch(self, wanted: pb.FetchOffsetsRequest.Group) -> pb.FetchOffsetsResponse.Group:
+        keys = None if wanted.all else [(each.topic, each.partition) for each in wanted.partitions]
+        error, found = self._coordinator.fetch(wanted.group_id, keys)
+        answer = pb.FetchOffsetsResponse.Group(group_id=wanted.group_id, error_code=error)
+        for (topic, partition), offset in found:
+            answer.offsets.add(
+                topic=topic,
+                partition=partition,
+                offset=-1 if offset is None else offset.offset,
+                leader_epoch=-1 if offset is None else offset.leader_epoch,
+                metadata="" if offset is None else offset.metadata,
+            )
+        return answer
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        if self._coordinator.is_loading():
+            return pb.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        wanted = {state.lower() for state in request.states}
+        answer = pb.ListGroupsResponse()
+        for group_id, hosted in sorted(self._coordinator.groups.items()):
+            state = hosted.machine.state.value
+            if not wanted or state.lower() in wanted:
+                answer.groups.add(group_id=group_id, protocol_type=hosted.machine.protocol_type, state=state)
+        return answer
+
+    async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:
+        return pb.DescribeGroupsResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+
+    def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:
+        error, group = self._coordinator.find(group_id)
+        if error:
+            return pb.DescribeGroupsResponse.Group(error_code=error, group_id=group_id, generation_id=-1)
+        if group is None:
+            return pb.DescribeGroupsResponse.Group(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                group_id=group_id,
+                state=GroupState.DEAD.value,
+                generation_id=-1,
+            )
+        return _described(group)
+
+
+def _described(group: Group) -> pb.DescribeGroupsResponse.Group:
+    """What members support and were assigned is settled, and shown, only while the group is stable (Kafka)."""
+    is_stable = group.state is GroupState.STABLE
+    protocol_name = group.protocol_name or "" if is_stable else ""
+    return pb.DescribeGroupsResponse.Group(
+        group_id=group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_name=protocol_name,
+        generation_id=group.generation_id,
+        members=[
+            pb.DescribeGroupsResponse.Member(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(protocol_name) if is_stable else b"",
+                assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members
+        ],
+    )

@@ -1,0 +1,50 @@
+"""The Producers service: producer ids from blocks that are taken from the catalog a thousand at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_contract import producers_pb2 as pb
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.topics.catalog import Catalog, CatalogError
+
+log = service_logs.get(__name__)
+
+#: Ids of a block that were not given out before a restart are skipped (Kafka's size).
+BLOCK_SIZE: Final = 1000
+#: From here an epoch is not raised any more: the producer gets a new id (Kafka: exhausted at 32766).
+EPOCH_MAX: Final = 32_766
+
+
+class ProducersService:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._block = range(0)
+        #: Every id below was given out, or skipped.
+        self._allocated_end = catalog.next_producer_id()
+
+    async def init_producer_id(self, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
+        """A fresh id, or the caller's with its epoch raised (KIP-360), so that its sequences can start anew."""
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        if (producer_id == -1) != (epoch == -1) or min(producer_id, epoch) < -1:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if 0 <= producer_id < self._allocated_end and epoch < EPOCH_MAX:
+            return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch + 1)
+        try:
+            return pb.InitProducerIdResponse(producer_id=self._take(), producer_epoch=0)
+        except CatalogError as error:
+            log.error("cannot take a block of producer ids", reason=str(error))
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _take(self) -> int:
+        if not self._block:
+            self._block = self._catalog.allocate_producer_ids(BLOCK_SIZE)
+            self._allocated_end = self._block.stop
+        first, self._block = self._block[0], self._block[1:]
+        return first
+
+
+def _refused(code: ErrorCode) -> pb.InitProducerIdResponse:
+    return pb.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -1,0 +1,109 @@
+"""The service objects over gRPC: each method of a proto service is the object's method of the same name in snake_case.
+
+An exception of a service object is a bug, a broken peer or a broken disk: it is logged with the request's correlation
+id and told to the caller as INTERNAL. The only module of storage_svc that imports grpc, with data_stream.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from broker_contract import cluster_pb2, groups_pb2, producers_pb2, topics_pb2
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from service_chassis import logs as service_logs
+from service_chassis import rpc
+
+from storage_svc.rpc.cluster import ClusterService
+from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data_stream import add_data_service
+from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.producers import ProducersService
+from storage_svc.rpc.topics import TopicsService
+
+log = service_logs.get(__name__)
+
+_FILES: Final[Mapping[str, FileDescriptor]] = {
+    "Topics": topics_pb2.DESCRIPTOR,
+    "Groups": groups_pb2.DESCRIPTOR,
+    "Producers": producers_pb2.DESCRIPTOR,
+    "Cluster": cluster_pb2.DESCRIPTOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    data: DataService
+    topics: TopicsService
+    groups: GroupsService
+    producers: ProducersService
+    cluster: ClusterService
+
+
+class StorageServer:
+    """A running gRPC server."""
+
+    def __init__(self, server: grpc.aio.Server, health: rpc.HealthService, port: int) -> None:
+        self._server = server
+        self._health = health
+        #: The TCP port; 1 for a Unix socket.
+        self.port = port
+
+    @classmethod
+    async def start(cls, services: Services, address: str) -> StorageServer:
+        """Raises: OSError when the address cannot be taken."""
+        server = rpc.server()
+        objects = {
+            "Topics": services.topics,
+            "Groups": services.groups,
+            "Producers": services.producers,
+            "Cluster": services.cluster,
+        }
+        server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
+        add_data_service(services.data, server)
+        health = rpc.HealthService(server)
+        port = rpc.listen(server, address)
+        await server.start()
+        await health.set_serving(True)
+        return cls(server, health, port)
+
+    async def refuse(self) -> None:
+        """Tells health checks that the service is going away; calls are still answered."""
+        await self._health.set_serving(False)
+
+    async def stop(self, grace_s: float) -> None:
+        """Accepts nothing new; calls that are not answered within the grace are cut."""
+        await self._server.stop(grace_s)
+
+
+def _handlers(service: str, implementation: object) -> grpc.GenericRpcHandler:
+    descriptor = _FILES[service].services_by_name[service]
+    methods = {method.name: _handler(implementation, method) for method in descriptor.methods}
+    return grpc.method_handlers_generic_handler(descriptor.full_name, methods)
+
+
+def _handler(implementation: object, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
+    call: Callable[[Any], Awaitable[Message]] = getattr(implementation, name)
+
+    async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        correlation_id = getattr(request, "correlation_id", None)
+        if service_logs.debug_enabled():
+            log.debug("call", method=method.name, correlation_id=correlation_id)
+        try:
+            return await call(request)
+        except Exception as error:
+            log.exception("call failed", method=method.name, correlation_id=correlation_id)
+            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            raise
+
+    return grpc.unary_unary_rpc_method_handler(
+        behaviour,
+        request_deserializer=GetMessageClass(method.input_type).FromString,
+        response_serializer=GetMessageClass(method.output_type).SerializeToString,
+    )

@@ -1,0 +1,269 @@
+"""The Topics service: describe, create, delete topics, describe configs. Errors are Kafka codes per topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker_contract import topics_pb2 as pb
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import LogError
+from storage_svc.rpc.configs import ConfigDescriptions
+from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.configs import InvalidConfigError, check_configs
+from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, collision, name_fault
+from storage_svc.topics.registry import Topic, TopicRegistry
+
+log = service_logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDefaults:
+    partition_count: int
+    auto_create: bool
+    #: All topics together.
+    partitions_max: int
+
+
+@dataclass(slots=True)
+class _Fault:
+    """Why one topic of a request is refused."""
+
+    code: ErrorCode
+    message: str
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A checked creation."""
+
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+_NO_ID: Final = bytes(16)
+
+
+class TopicsService:
+    def __init__(
+        self,
+        registry: TopicRegistry[LogConfig],
+        defaults: TopicDefaults,
+        configs: ConfigDescriptions,
+        create_offsets_topic: Callable[[], ErrorCode],
+        is_broker: Callable[[int], bool],
+    ) -> None:
+        self._registry = registry
+        self._defaults = defaults
+        self._configs = configs
+        self._create_offsets_topic = create_offsets_topic
+        self._is_broker = is_broker
+
+    # --- describe -------------------------------------------------------------------------------------------------
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        if request.all:
+            found = (self._registry.get(name) for name in self._registry.names())
+            return pb.DescribeTopicsResponse(topics=[self._described(topic) for topic in found if topic is not None])
+        return pb.DescribeTopicsResponse(topics=[self._describe(ref, request.auto_create) for ref in request.topics])
+
+    def _describe(self, ref: pb.TopicRef, auto_create: bool) -> pb.Topic:
+        topic = self._find(ref)
+        if topic is not None:
+            return self._described(topic)
+        if not ref.name:
+            return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, id=ref.id)
+        if name_fault(ref.name) is not None:
+            return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
+        if not auto_create or not self._defaults.auto_create:
+            return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=ref.name)
+        error = self._create_offsets_topic() if ref.name == OFFSETS_TOPIC else self._auto_create(ref.name)
+        topic = self._registry.get(ref.name)
+        if topic is None:
+            return pb.Topic(error_code=error, name=ref.name)
+        return self._described(topic)
+
+    def _auto_create(self, name: str) -> ErrorCode:
+        fault = self._name_fault(name)
+        if fault is None:
+            fault = self._create(name, _Plan(self._defaults.partition_count, {}))
+        if fault is None:
+            log.info("created a topic because a client asked for it", topic=name)
+            return ErrorCode.NONE
+        log.warning("cannot create the topic a client asked for", topic=name, reason=fault.message)
+        return fault.code
+
+    def _described(self, topic: Topic) -> pb.Topic:
+        return pb.Topic(
+            name=topic.name,
+            id=topic.id,
+            is_internal=topic.is_internal,
+            partition_count=topic.partition_count,
+            leader_epochs=self._registry.leader_epochs(topic),
+        )
+
+    def _find(self, ref: pb.TopicRef) -> Topic | None:
+        return self._registry.get(ref.name) if ref.name else self._registry.get_by_id(ref.id)
+
+    # --- create ---------------------------------------------------------------------------------------------------
+
+    async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsResponse:
+        named = Counter(new.name for new in request.topics)
+        return pb.CreateTopicsResponse(
+            topics=[self._create_one(new, named[new.name] > 1, request.validate_only) for new in request.topics]
+        )
+
+    def _create_one(self, new: pb.NewTopic, is_duplicate: bool, validate_only: bool) -> pb.CreatedTopic:
+        if is_duplicate:
+            return _refused(new.name, _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        plan = self._plan(new)
+        if isinstance(plan, _Fault):
+            return _refused(new.name, plan)
+        if not validate_only and (fault := self._create(new.name, plan)) is not None:
+            return _refused(new.name, fault)
+        topic = self._registry.get(new.name)
+        if topic is not None:
+            log.info("created a topic", topic=topic.name, partitions=topic.partition_count, configs=dict(plan.configs))
+        return pb.CreatedTopic(
+            name=new.name,
+            id=_NO_ID if topic is None else topic.id,
+            partition_count=plan.partition_count,
+            replication_factor=1,
+            configs=self._configs.of_topic(plan.configs),
+        )
+
+    def _plan(self, new: pb.NewTopic) -> _Plan | _Fault:
+        if (fault := self._name_fault(new.name)) is not None:
+            return fault
+        count = self._assigned_count(new) if new.assignments else self._requested_count(new)
+        if isinstance(count, _Fault):
+            return count
+        given = Counter(entry.name for entry in new.configs)
+        if given and max(given.values()) > 1:
+            return _Fault(ErrorCode.INVALID_CONFIG, "A config is given twice.")
+        try:
+            configs = check_configs(
+                {entry.name: entry.value if entry.HasField("value") else None for entry in new.configs}
+            )
+        except InvalidConfigError as error:
+            return _Fault(ErrorCode.INVALID_CONFIG, str(error))
+        held = self._registry.partition_count()
+        if held + count > self._defaults.partitions_max:
+            return _Fault(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions are too many: {held} of at most {self._defaults.partitions_max} exist.",
+            )
+        return _Plan(count, configs)
+
+    def _name_fault(self, name: str) -> _Fault | None:
+        if (reason := name_fault(name)) is not None:
+            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Illegal topic name: {reason}.")
+        if name in self._registry:
+            return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in INTERNAL_TOPICS:
+            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is made by the broker itself.")
+        if (other := collision(name, self._registry.names())) is not None:
+            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}.")
+        return None
+
+    def _requested_count(self, new: pb.NewTopic) -> int | _Fault:
+        if new.replication_factor not in (-1, 1):
+            return _Fault(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Replication factor must be 1, or -1 to use the default, not {new.replication_factor}:"
+                " each partition is held once.",
+            )
+        if new.partition_count == -1:
+            return self._defaults.partition_count
+        if new.partition_count < 1:
+            return _Fault(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions was set to an invalid non-positive value: {new.partition_count}.",
+            )
+        return new.partition_count
+
+    def _assigned_count(self, new: pb.NewTopic) -> int | _Fault:
+        if new.replication_factor != -1 or new.partition_count != -1:
+            return _Fault(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment needs -1 as number of partitions and as replication factor.",
+            )
+        if sorted(each.partition for each in new.assignments) != list(range(len(new.assignments))):
+            return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+        for each in new.assignments:
+            if len(each.broker_ids) != 1:
+                return _Fault(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Partition {each.partition} must have one replica, not {len(each.broker_ids)}.",
+                )
+            if not self._is_broker(each.broker_ids[0]):
+                return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Broker {each.broker_ids[0]} does not exist.")
+        return len(new.assignments)
+
+    def _create(self, name: str, plan: _Plan) -> _Fault | None:
+        if self._registry.partition_count() + plan.partition_count > self._defaults.partitions_max:
+            return _Fault(ErrorCode.POLICY_VIOLATION, f"More than {self._defaults.partitions_max} partitions.")
+        try:
+            self._registry.create(name, plan.partition_count, plan.configs)
+        except (CatalogError, LogError) as error:
+            log.error("cannot create a topic", topic=name, reason=str(error))
+            return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic could not be stored: {error}")
+        return None
+
+    # --- delete ---------------------------------------------------------------------------------------------------
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsResponse:
+        found = [self._find(ref) for ref in request.topics]
+        named = Counter(topic.id for topic in found if topic is not None)
+        return pb.DeleteTopicsResponse(
+            topics=[
+                self._delete_one(ref, topic, topic is not None and named[topic.id] > 1)
+                for ref, topic in zip(request.topics, found, strict=True)
+            ]
+        )
+
+    def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
+        fault: _Fault | None = None
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if ref.name else ErrorCode.UNKNOWN_TOPIC_ID
+            fault = _Fault(code, "This server does not host this topic.")
+        elif is_duplicate:
+            fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+        elif topic.is_internal:
+            fault = _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
+        else:
+            fault = self._delete(topic)
+        if fault is not None:
+            return pb.DeletedTopic(name=ref.name, id=ref.id, error_code=fault.code, error_message=fault.message)
+        deleted = topic or Topic("", b"", 0, {})
+        log.info("deleted a topic", topic=deleted.name, partitions=deleted.partition_count)
+        return pb.DeletedTopic(name=deleted.name, id=deleted.id)
+
+    def _delete(self, topic: Topic) -> _Fault | None:
+        try:
+            self._registry.delete(topic)
+        except (CatalogError, LogError) as error:
+            log.error("cannot delete a topic", topic=topic.name, reason=str(error))
+            return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
+        return None
+
+    # --- configs --------------------------------------------------------------------------------------------------
+
+    async def describe_configs(self, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsResponse:
+        return pb.DescribeConfigsResponse(resources=[self._configs.describe(each) for each in request.resources])
+
+
+def _refused(name: str, fault: _Fault) -> pb.CreatedTopic:
+    return pb.CreatedTopic(
+        name=name,
+        id=_NO_ID,
+        error_code=fault.code,
+        error_message=fault.message,
+        partition_count=-1,
+        replication_factor=-1,
+    )

@@ -1,0 +1,233 @@
+"""Reads, answered at once or parked until enough records are there.
+
+A parked read keeps what it found when it came. When the high watermark of one of its logs moves, only that partition is
+looked at again, at the end of the turn; a read over a thousand partitions is never scanned anew. It is answered when
+`min_bytes` have come together, a partition has an error, or `max_wait_ms` is over.
+
+Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked; beyond that a read is answered with what is
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from broker_contract.data import NO_TOPIC_ID, ReadPartition, ReadRequest, ReadResponse, ReadResult, Slice
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.reading import Span
+
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_READ_COMMITTED: Final = 1
+
+_log = service_logs.get(__name__)
+
+ReadDone = Callable[[ReadResponse], None]
+
+
+def epoch_error(asked: int, current: int) -> int:
+    """The error for a client that knows another leader epoch than ours; -1 asks nothing."""
+    if asked < 0 or asked == current:
+        return 0
+    return _FENCED_EPOCH if asked < current else _UNKNOWN_EPOCH
+
+
+class _ParkedRead:
+    """A read that waits. `sizes` are the bytes each partition could give when it was last looked at."""
+
+    __slots__ = ("_owner", "done", "left", "logs", "request", "results", "size", "sizes", "timer")
+
+    def __init__(
+        self, owner: WaitingReads, request: ReadRequest, done: ReadDone, results: list[ReadResult], sizes: list[int]
+    ) -> None:
+        self._owner = owner
+        self.request = request
+        self.done = done
+        #: What was found; None once a log has moved.
+        self.results: list[ReadResult] | None = results
+        self.sizes = sizes
+        self.size = sum(sizes)
+        self.left = False
+        self.logs: dict[PartitionLog, list[int]] = {}
+        self.timer: asyncio.TimerHandle | None = None
+
+    def touched(self, log: PartitionLog) -> None:
+        self._owner.touched(self, log)
+
+
+class WaitingReads:
+    """Owned by the DataService."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, directory: LogDirectory, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        self._loop = loop
+        self._logs = directory.logs
+        self._topic_name = topic_name
+        self._parked_max = directory.settings.parked_reads_max
+        self._bytes_max = directory.settings.read_bytes_max
+        self._parked: dict[_ParkedRead, None] = {}
+        self._touched: dict[_ParkedRead, dict[PartitionLog, None]] = {}
+        self._closed = False
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked)
+
+    def read(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
+        if self._closed:
+            done(ReadResponse([ReadResult(_NOT_LEADER) for _ in request.partitions]))
+            return _nothing
+        waits = request.max_wait_ms > 0 and len(self._parked) < self._parked_max
+        results, sizes, failed = self._collect(request)
+        if failed or not waits or sum(sizes) >= request.min_bytes:
+            done(ReadResponse(results))
+            return _nothing
+        parked = _ParkedRead(self, request, done, results, sizes)
+        for index, wanted in enumerate(request.partitions):
+            log = self._log_of(wanted)
+            if isinstance(log, PartitionLog):
+                parked.logs.setdefault(log, []).append(index)
+        for log in parked.logs:
+            log.watch(parked)
+        parked.timer = self._loop.call_later(request.max_wait_ms / 1000, self._answer, parked)
+        self._parked[parked] = None
+        return lambda: self._leave(parked)
+
+    def touched(self, parked: _ParkedRead, log: PartitionLog) -> None:
+        """A log moved: look at it when the turn is over."""
+        parked.results = None
+        if not self._touched:
+            self._loop.call_soon(self._look_again)
+        self._touched.setdefault(parked, {})[log] = None
+
+    def _look_again(self) -> None:
+        touched, self._touched = self._touched, {}
+        for parked, moved in touched.items():
+            if not parked.left and self._is_due(parked, moved):
+                self._answer(parked)
+
+    def _is_due(self, parked: _ParkedRead, moved: dict[PartitionLog, None]) -> bool:
+        request = parked.request
+        for log in moved:
+            if log.deleted or log.offline is not None:
+                return True
+            for index in parked.logs[log]:
+                wanted = request.partitions[index]
+                try:
+                    size = _total(log.spans(wanted.fetch_offset, wanted.max_bytes, min_one=True))
+                except StorageFailure:
+                    return True
+                parked.size += size - parked.sizes[index]
+                parked.sizes[index] = size
+        return parked.size >= request.min_bytes
+
+    def _leave(self, parked: _ParkedRead) -> None:
+        """The read is not parked any more; `done` is not called."""
+        parked.left = True
+        self._parked.pop(parked, None)
+        self._touched.pop(parked, None)
+        if parked.timer is not None:
+            parked.timer.cancel()
+        for log in parked.logs:
+            log.unwatch(parked)
+
+    def _answer(self, parked: _ParkedRead) -> None:
+        self._leave(parked)
+        results = parked.results
+        if results is None:
+            results, _, _ = self._collect(parked.request)
+        parked.done(ReadResponse(results))
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def _collect(self, request: ReadRequest) -> tuple[list[ReadResult], list[int], bool]:
+        """Every partition's result and its bytes, and whether any of them is an error."""
+        left = min(max(0, request.max_bytes), self._bytes_max)
+        results, sizes, failed, min_one = [], [], False, True
+        for wanted in request.partitions:
+            result, size = self._read_partition(request, wanted, left, min_one)
+            results.append(result)
+            sizes.append(size)
+            if size:
+                left = max(0, left - size)
+                min_one = False
+            failed = failed or result.error_code != 0
+        return results, sizes, failed
+
+    def _log_of(self, wanted: ReadPartition) -> PartitionLog | int:
+        """The log that a partition of a request means, or an error code."""
+        topic = wanted.topic
+        if wanted.topic_id != NO_TOPIC_ID:
+            found = self._topic_name(wanted.topic_id)
+            if found is None:
+                return _UNKNOWN_TOPIC_ID
+            topic = found
+        log = self._logs.get((topic, wanted.partition))
+        return _UNKNOWN_PARTITION if log is None else log
+
+    def _read_partition(
+        self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool
+    ) -> tuple[ReadResult, int]:
+        log = self._log_of(wanted)
+        if not isinstance(log, PartitionLog):
+            return ReadResult(log), 0
+        if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
+            return ReadResult(error), 0
+        high_watermark, offset = log.high_watermark, wanted.fetch_offset
+        result = ReadResult(
+            0,
+            high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            [] if request.isolation_level == _READ_COMMITTED else None,
+        )
+        if offset >= high_watermark:
+            if offset > log.log_end_offset:
+                result.error_code = _OUT_OF_RANGE
+            elif log.offline is not None:
+                result.error_code = _STORAGE_ERROR
+            return result, 0
+        if offset < log.log_start_offset:
+            result.error_code = _OUT_OF_RANGE
+            return result, 0
+        try:
+            spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one)
+            if request.by_reference:
+                result.slices = [
+                    Slice(segment.relative_path, segment.file_id, position, length)
+                    for segment, position, length in spans
+                ]
+            elif spans:
+                result.records = b"".join([segment.read(position, length) for segment, position, length in spans])
+        except StorageFailure as error:
+            _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
+            result.error_code = _STORAGE_ERROR
+            return result, 0
+        return result, _total(spans)
+
+    def close(self) -> None:
+        """Answer whoever waits with what is there."""
+        self._closed = True
+        for parked in list(self._parked):
+            self._answer(parked)
+
+
+def _total(spans: list[Span]) -> int:
+    return sum(length for _, _, length in spans)
+
+
+def _nothing() -> None:
+    """Give up a read that is answered already."""

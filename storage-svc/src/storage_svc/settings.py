@@ -1,0 +1,106 @@
+"""Every setting of storage-svc. Names and defaults are Kafka's where Kafka has the setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, field_validator
+from service_chassis.settings import ServiceSettings
+
+from storage_svc.log.config import FlushPolicy
+from storage_svc.topics.names import name_fault
+
+_DAY_MS: Final = 86_400_000
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+
+
+class StorageSettings(ServiceSettings):
+    data_dir: Path = Field(Path("data"), description="Folder of all durable state; made if missing.")
+    storage_bind: str = Field(
+        "127.0.0.1:50051", description="Where storage serves gRPC: host:port, or unix:/path on one machine."
+    )
+    storage_http: str = Field("127.0.0.1:9101", description="host:port of storage's /metrics, /healthz and /readyz.")
+    flush_policy: FlushPolicy = Field(
+        FlushPolicy.GROUP,
+        description="group: acks=all is answered after a sync, and nobody reads what is not synced. os: the kernel "
+        "decides when to sync, as in Kafka.",
+    )
+    topics: str = Field("", description="Topics to create at start if missing: name[:partitions], comma-separated.")
+    num_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic created without a number.")
+    auto_create_topics_enable: bool = Field(True, description="Create a topic when a client first asks for it.")
+    partitions_max: int = Field(10_000, ge=1, description="Partitions this storage will hold, all topics together.")
+    message_max_bytes: int = Field(
+        1_048_588, ge=0, le=_INT_MAX, description="Largest record batch, unless a topic's max.message.bytes says."
+    )
+    log_segment_bytes: int = Field(
+        1 << 30, ge=1 << 20, le=_INT_MAX, description="Size at which a segment is closed (topic: segment.bytes)."
+    )
+    log_roll_ms: int = Field(7 * _DAY_MS, ge=1, description="Age at which a segment is closed (topic: segment.ms).")
+    log_retention_ms: int = Field(
+        7 * _DAY_MS, ge=-1, le=_LONG_MAX, description="Age at which records are deleted (topic: retention.ms)."
+    )
+    log_retention_bytes: int = Field(
+        -1, ge=-1, le=_LONG_MAX, description="Size a partition may grow to; -1: no limit (topic: retention.bytes)."
+    )
+    log_retention_check_interval_ms: int = Field(
+        300_000, ge=1, description="How often segments are checked against their retention."
+    )
+    producer_id_expiration_ms: int = Field(
+        _DAY_MS, ge=1, description="How long the state of an idle idempotent producer is kept."
+    )
+    offsets_topic_num_partitions: int = Field(
+        50, ge=1, le=1_000, description="Partitions of __consumer_offsets; applies when the topic is made."
+    )
+    offsets_retention_minutes: int = Field(
+        7 * 1440, ge=1, le=_INT_MAX, description="How long an empty group's committed offsets are kept."
+    )
+    offsets_retention_check_interval_ms: int = Field(
+        600_000, ge=1, description="How often committed offsets are checked against their retention."
+    )
+    offset_metadata_max_bytes: int = Field(
+        4096, ge=0, le=32_767, description="Longest metadata a client may commit with an offset."
+    )
+    group_initial_rebalance_delay_ms: int = Field(
+        3000,
+        ge=0,
+        le=_INT_MAX,
+        description="How long an empty group waits for more members before its first rebalance.",
+    )
+    group_min_session_timeout_ms: int = Field(
+        6_000, ge=1, le=_INT_MAX, description="Shortest session timeout a group member may ask for."
+    )
+    group_max_session_timeout_ms: int = Field(
+        1_800_000, ge=1, le=_INT_MAX, description="Longest session timeout a group member may ask for."
+    )
+    group_max_size: int = Field(10_000, ge=1, le=_INT_MAX, description="Members a group may have.")
+    groups_max: int = Field(100_000, ge=1, description="Groups this storage will hold.")
+
+    @field_validator("topics")
+    @classmethod
+    def _readable_topics(cls, value: str) -> str:
+        parse_topics(value)
+        return value
+
+
+def parse_topics(value: str) -> dict[str, int]:
+    """`orders:3,users` as {"orders": 3, "users": -1}; -1 is the broker's num.partitions.
+
+    Raises:
+        ValueError: not of that form, and which part is not.
+    """
+    topics: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, colon, count = part.partition(":")
+        if (fault := name_fault(name)) is not None:
+            raise ValueError(f"{part!r}: {fault}")
+        if name in topics:
+            raise ValueError(f"{name!r} is named twice")
+        if not colon:
+            topics[name] = -1
+        elif count.isascii() and count.isdigit() and int(count) >= 1:
+            topics[name] = int(count)
+        else:
+            raise ValueError(f"{part!r}: the number of partitions must be a whole number from 1")
+    return topics

@@ -1,0 +1,169 @@
+"""The catalog: what must survive a restart and is not in a log. SQLite on the volume, behind one small interface.
+
+    topics          name, 16-byte id, partition count
+    topic_configs   a topic's own settings, as Kafka names and writes them
+    deletions       ids of deleted topics whose directories may still be there
+    gateways        gateway name -> node id, for ever; ids start at 1
+    counters        next_producer_id, next_node_id
+
+Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). The log folder's lock keeps
+other processes away. Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FILE_NAME: Final = "catalog.sqlite"
+_SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = f"""
+BEGIN;
+CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELETE CASCADE, name TEXT NOT NULL,
+                            value TEXT NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
+CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
+PRAGMA user_version = {_SCHEMA_VERSION};
+COMMIT;
+"""
+
+
+class CatalogError(Exception):
+    """The catalog cannot be read or written, and why: a full disk, a broken or a newer file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTopic:
+    name: str
+    id: bytes
+    partition_count: int
+    #: Only what was set for this topic; everything else follows the broker.
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Catalog:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def open(cls, data_dir: Path) -> Catalog:
+        """Raises: CatalogError."""
+        path = data_dir / FILE_NAME
+        with _translated():
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            with _translated():
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("PRAGMA foreign_keys=ON")
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version == 0:
+                    connection.executescript(_SCHEMA)
+                elif version != _SCHEMA_VERSION:
+                    raise CatalogError(f"{path} has format {version}; this program knows format {_SCHEMA_VERSION}")
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def topics(self) -> list[CatalogTopic]:
+        """All topics by name."""
+        with _translated():
+            configs: dict[str, dict[str, str]] = {}
+            for topic, name, value in self._connection.execute("SELECT topic, name, value FROM topic_configs"):
+                configs.setdefault(topic, {})[name] = value
+            rows = self._connection.execute("SELECT name, id, partition_count FROM topics ORDER BY name")
+            return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
+
+    def add_topic(self, topic: CatalogTopic) -> None:
+        """A row of that name, left by a creation that failed half-way, becomes a deletion."""
+        with self._transaction() as connection:
+            self._remove(connection, topic.name)
+            connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (topic.name, topic.id, topic.partition_count))
+            connection.executemany(
+                "INSERT INTO topic_configs VALUES (?, ?, ?)",
+                [(topic.name, name, value) for name, value in topic.configs.items()],
+            )
+
+    def remove_topic(self, name: str) -> None:
+        """The topic is gone; its id stays among the deletions until `forget_deletion`."""
+        with self._transaction() as connection:
+            self._remove(connection, name)
+
+    def deletions(self) -> dict[bytes, str]:
+        """Ids of deleted topics whose directories may still exist -> name."""
+        with _translated():
+            return dict(self._connection.execute("SELECT id, name FROM deletions"))
+
+    def forget_deletion(self, topic_id: bytes) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM deletions WHERE id = ?", (topic_id,))
+
+    def allocate_producer_ids(self, count: int) -> range:
+        """Producer ids that were never given out and never will be again."""
+        with self._transaction() as connection:
+            first = self._take(connection, "next_producer_id", count)
+        return range(first, first + count)
+
+    def next_producer_id(self) -> int:
+        """The first id of the next block: every lower one was allocated."""
+        with _translated():
+            row = self._connection.execute("SELECT value FROM counters WHERE name = 'next_producer_id'").fetchone()
+            return int(row[0])
+
+    def gateways(self) -> dict[str, int]:
+        with _translated():
+            return dict(self._connection.execute("SELECT name, node_id FROM gateways"))
+
+    def add_gateway(self, name: str) -> int:
+        """A node id for a gateway name that has none."""
+        with self._transaction() as connection:
+            node_id = self._take(connection, "next_node_id", 1)
+            connection.execute("INSERT INTO gateways VALUES (?, ?)", (name, node_id))
+        return node_id
+
+    @staticmethod
+    def _remove(connection: sqlite3.Connection, name: str) -> None:
+        connection.execute("INSERT OR IGNORE INTO deletions SELECT id, name FROM topics WHERE name = ?", (name,))
+        connection.execute("DELETE FROM topics WHERE name = ?", (name,))
+
+    @staticmethod
+    def _take(connection: sqlite3.Connection, counter: str, count: int) -> int:
+        row = connection.execute(
+            "UPDATE counters SET value = value + ? WHERE name = ? RETURNING value", (count, counter)
+        ).fetchone()
+        return int(row[0]) - count
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise CatalogError(f"catalog: {error}") from error

@@ -1,0 +1,321 @@
+"""The table of topic configs: every key Apache Kafka has, its type, default, check, and whether it does something here.
+
+A key with a check is honoured. A key without one is known but has no effect in this broker (replication, tiered
+storage, tuning of compaction): it can only be given its default, so that nobody is told a lie, and is listed as
+read-only. Values are strings, as in Kafka's API; null means the default.
+
+The effective value of a key: the topic's own, else the broker's (`broker_key`, from the settings), else the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+_LONG_MAX: Final = 2**63 - 1
+_INT_MAX: Final = 2**31 - 1
+
+
+class ConfigType(IntEnum):
+    """Numbers of Kafka's DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+Check = Callable[[str], str | None]
+"""Why a value is refused; None when it is fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    name: str
+    type: ConfigType
+    default: str
+    #: None: the key has no effect here and stays at its default.
+    check: Check | None
+    #: The broker setting that changes the default, if Kafka has one.
+    broker_key: str | None
+    documentation: str
+
+
+class InvalidConfigError(Exception):
+    """A config cannot be set like that, and why."""
+
+
+def _number(low: int, high: int) -> Check:
+    def check(value: str) -> str | None:
+        try:
+            number = int(value)
+        except ValueError:
+            return "is not a whole number"
+        return None if low <= number <= high else f"is not in {low}..{high}"
+
+    return check
+
+
+def _one_of(*choices: str) -> Check:
+    return lambda value: None if value in choices else f"is not one of {', '.join(choices)}"
+
+
+def _cleanup_policy(value: str) -> str | None:
+    parts = [part.strip() for part in value.split(",")]
+    return None if parts and set(parts) <= {"compact", "delete"} else "is not a list of compact, delete"
+
+
+_T = ConfigType
+_TABLE: Final[tuple[TopicConfig, ...]] = (
+    TopicConfig(
+        "cleanup.policy",
+        _T.LIST,
+        "delete",
+        _cleanup_policy,
+        "log.cleanup.policy",
+        "What happens to old segments: delete (retention), compact (the last record of each key is kept), or both.",
+    ),
+    TopicConfig(
+        "compression.type",
+        _T.STRING,
+        "producer",
+        None,
+        None,
+        "Codec of stored batches; producer keeps what the producer chose.",
+    ),
+    TopicConfig("compression.gzip.level", _T.INT, "-1", None, None, "Level, when compression.type is gzip."),
+    TopicConfig("compression.lz4.level", _T.INT, "9", None, None, "Level, when compression.type is lz4."),
+    TopicConfig("compression.zstd.level", _T.INT, "3", None, None, "Level, when compression.type is zstd."),
+    TopicConfig(
+        "delete.retention.ms",
+        _T.LONG,
+        "86400000",
+        None,
+        None,
+        "How long compaction keeps tombstones.",
+    ),
+    TopicConfig(
+        "file.delete.delay.ms",
+        _T.LONG,
+        "60000",
+        _number(0, _LONG_MAX),
+        None,
+        "How long a deleted segment's file stays, for readers that hold it.",
+    ),
+    TopicConfig(
+        "flush.messages",
+        _T.LONG,
+        str(_LONG_MAX),
+        _number(1, _LONG_MAX),
+        None,
+        "Records after which a sync is forced under the flush policy os; under group every batch is synced anyway.",
+    ),
+    TopicConfig(
+        "flush.ms",
+        _T.LONG,
+        str(_LONG_MAX),
+        _number(0, _LONG_MAX),
+        None,
+        "Time after which a sync is forced under the flush policy os; under group every batch is synced anyway.",
+    ),
+    TopicConfig(
+        "follower.replication.throttled.replicas",
+        _T.LIST,
+        "",
+        None,
+        None,
+        "Replicas to throttle; there is one replica.",
+    ),
+    TopicConfig(
+        "index.interval.bytes",
+        _T.INT,
+        "4096",
+        _number(0, _INT_MAX),
+        None,
+        "Bytes of records per entry of the offset index.",
+    ),
+    TopicConfig(
+        "leader.replication.throttled.replicas",
+        _T.LIST,
+        "",
+        None,
+        None,
+        "Replicas to throttle; there is one replica.",
+    ),
+    TopicConfig("local.retention.bytes", _T.LONG, "-2", None, None, "Tiered storage: local size."),
+    TopicConfig("local.retention.ms", _T.LONG, "-2", None, None, "Tiered storage: local time."),
+    TopicConfig(
+        "max.compaction.lag.ms",
+        _T.LONG,
+        str(_LONG_MAX),
+        None,
+        None,
+        "Longest time a record stays uncompacted.",
+    ),
+    TopicConfig(
+        "max.message.bytes",
+        _T.INT,
+        "1048588",
+        _number(0, _INT_MAX),
+        "message.max.bytes",
+        "Largest record batch a producer may send, as compressed by it.",
+    ),
+    TopicConfig(
+        "message.timestamp.after.max.ms",
+        _T.LONG,
+        "3600000",
+        _number(0, _LONG_MAX),
+        None,
+        "How far a record's timestamp may lie in the future.",
+    ),
+    TopicConfig(
+        "message.timestamp.before.max.ms",
+        _T.LONG,
+        str(_LONG_MAX),
+        _number(0, _LONG_MAX),
+        None,
+        "How far a record's timestamp may lie in the past.",
+    ),
+    TopicConfig(
+        "message.timestamp.type",
+        _T.STRING,
+        "CreateTime",
+        _one_of("CreateTime", "LogAppendTime"),
+        None,
+        "Whose clock record timestamps come from: the producer's or the broker's.",
+    ),
+    TopicConfig(
+        "min.cleanable.dirty.ratio",
+        _T.DOUBLE,
+        "0.5",
+        None,
+        None,
+        "Share of uncompacted bytes that starts a compaction.",
+    ),
+    TopicConfig(
+        "min.compaction.lag.ms",
+        _T.LONG,
+        "0",
+        None,
+        None,
+        "Shortest time a record stays uncompacted.",
+    ),
+    TopicConfig(
+        "min.insync.replicas",
+        _T.INT,
+        "1",
+        _number(1, _INT_MAX),
+        None,
+        "In-sync replicas acks=all needs. Each partition is held once, so that, as in Kafka with one replica, 1 is the "
+        "effective value.",
+    ),
+    TopicConfig("preallocate", _T.BOOLEAN, "false", None, None, "Preallocate segment files."),
+    TopicConfig("remote.copy.disable", _T.BOOLEAN, "false", None, None, "Tiered storage: stop copying."),
+    TopicConfig("remote.log.copy.disable", _T.BOOLEAN, "false", None, None, "Tiered storage: stop copying."),
+    TopicConfig(
+        "remote.log.delete.on.disable",
+        _T.BOOLEAN,
+        "false",
+        None,
+        None,
+        "Tiered storage: delete when disabled.",
+    ),
+    TopicConfig("remote.storage.enable", _T.BOOLEAN, "false", None, None, "Tiered storage."),
+    TopicConfig(
+        "retention.bytes",
+        _T.LONG,
+        "-1",
+        _number(-1, _LONG_MAX),
+        "log.retention.bytes",
+        "Size a partition may grow to before its oldest segments are deleted; -1: no limit.",
+    ),
+    TopicConfig(
+        "retention.ms",
+        _T.LONG,
+        "604800000",
+        _number(-1, _LONG_MAX),
+        "log.retention.ms",
+        "Age after which segments are deleted; -1: no limit.",
+    ),
+    TopicConfig(
+        "segment.bytes",
+        _T.INT,
+        str(1 << 30),
+        _number(1 << 20, _INT_MAX),
+        "log.segment.bytes",
+        "Size at which a segment is closed and a new one started.",
+    ),
+    TopicConfig(
+        "segment.index.bytes",
+        _T.INT,
+        str(10 << 20),
+        _number(4, _INT_MAX),
+        None,
+        "Largest size of a segment's offset index.",
+    ),
+    TopicConfig("segment.jitter.ms", _T.LONG, "0", None, None, "Random time subtracted from segment.ms."),
+    TopicConfig(
+        "segment.ms",
+        _T.LONG,
+        "604800000",
+        _number(1, _LONG_MAX),
+        "log.roll.ms",
+        "Age at which a segment is closed and a new one started.",
+    ),
+    TopicConfig(
+        "unclean.leader.election.enable",
+        _T.BOOLEAN,
+        "false",
+        None,
+        None,
+        "Elect a replica that is not in sync; there is one replica.",
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in _TABLE}
+
+#: Settings of __consumer_offsets, as Kafka creates it.
+OFFSETS_TOPIC_CONFIGS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(100 << 20),
+}
+
+
+def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """What to store of a creation's configs: nulls mean the default and are left out.
+
+    Raises:
+        InvalidConfigError: an unknown key, a bad value, or a value other than the default for a key without effect.
+    """
+    checked = {}
+    for name, value in configs.items():
+        config = TOPIC_CONFIGS.get(name)
+        if config is None:
+            raise InvalidConfigError(f"Unknown topic config name: {name}")
+        if value is None:
+            continue
+        value = value.strip()
+        if config.check is None:
+            if value.lower() != config.default:
+                raise InvalidConfigError(
+                    f"{name} has no effect in this broker: only its default '{config.default}' can be set"
+                )
+            continue
+        if (fault := config.check(value)) is not None:
+            raise InvalidConfigError(f"Invalid value '{value[:100]}' for configuration {name}: it {fault}")
+        checked[name] = value
+    return checked
+
+
+def effective(configs: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
+    """The value of every honoured key. `broker` holds the broker's own defaults, by topic config name."""
+    return {
+        name: configs.get(name, broker.get(name, config.default))
+        for name, config in TOPIC_CONFIGS.items()
+        if config.check is not None
+    }

@@ -1,0 +1,82 @@
+"""Which gateways are alive: leases in memory, names and node ids in the catalog.
+
+A gateway renews its lease by registering again. After a restart nobody holds one until it does. Gateways that
+advertise the same addresses (a load balancer, a Kubernetes Service, several processes on one port) are one broker to
+clients: the one with the lowest node id is listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from storage_svc.topics.catalog import Catalog
+
+#: Bounds on what a registration may say.
+NAME_LENGTH_MAX: Final = 255
+LISTENERS_MAX: Final = 16
+LEASE_MS_MIN: Final = 100
+LEASE_MS_MAX: Final = 600_000
+#: Names are kept for ever, so that a node id never changes hands; this many is far beyond any real number of gateways.
+GATEWAYS_MAX: Final = 10_000
+
+
+class Listener(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    node_id: int
+    name: str
+    listeners: tuple[Listener, ...]
+
+
+class LeaseRefusedError(Exception):
+    """The registration is not acceptable, and why."""
+
+
+class Leases:
+    """Owner: the storage service's event loop. Times are of one monotonic clock, in milliseconds."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._node_ids = catalog.gateways()
+        #: name -> (gateway, when its lease ends)
+        self._leases: dict[str, tuple[Gateway, int]] = {}
+
+    def register(self, name: str, listeners: tuple[Listener, ...], lease_ms: int, now_ms: int) -> Gateway:
+        """Raises: LeaseRefusedError; CatalogError when a new name cannot be stored."""
+        if not 0 < len(name) <= NAME_LENGTH_MAX:
+            raise LeaseRefusedError(f"a gateway name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
+        if len(listeners) > LISTENERS_MAX:
+            raise LeaseRefusedError(f"{len(listeners)} listeners are more than {LISTENERS_MAX}")
+        if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+            raise LeaseRefusedError(f"a lease of {lease_ms} ms is not in {LEASE_MS_MIN}..{LEASE_MS_MAX}")
+        node_id = self._node_ids.get(name)
+        if node_id is None:
+            if len(self._node_ids) >= GATEWAYS_MAX:
+                raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are taken")
+            node_id = self._node_ids[name] = self._catalog.add_gateway(name)
+        gateway = Gateway(node_id, name, listeners)
+        self._leases[name] = (gateway, now_ms + lease_ms)
+        return gateway
+
+    def remove(self, name: str) -> None:
+        self._leases.pop(name, None)
+
+    def is_known(self, node_id: int) -> bool:
+        """The id belongs to a gateway name, alive or not."""
+        return node_id in self._node_ids.values()
+
+    def live(self, now_ms: int) -> list[Gateway]:
+        """Gateways whose lease runs, by node id, one for each set of advertised addresses."""
+        for name in [name for name, (_, end_ms) in self._leases.items() if end_ms <= now_ms]:
+            del self._leases[name]
+        listed: dict[object, Gateway] = {}
+        for gateway, _ in sorted(self._leases.values(), key=lambda lease: lease[0].node_id):
+            addresses = frozenset(gateway.listeners) or gateway.node_id
+            listed.setdefault(addresses, gateway)
+        return list(listed.values())

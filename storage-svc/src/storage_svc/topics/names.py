@@ -1,0 +1,36 @@
+"""Topic names: Kafka's rules, and the topics that belong to the broker itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+
+#: Kafka's bound: with "-<partition>" and a deletion suffix the directory name still fits 255 bytes.
+NAME_LENGTH_MAX: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_fault(name: str) -> str | None:
+    """Why this cannot be a topic's name; None when it can."""
+    if not name:
+        return "the empty string is not a topic name"
+    if name in (".", ".."):
+        return f"'{name}' is not a topic name"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"the topic name is {len(name)} characters long, more than {NAME_LENGTH_MAX}"
+    if not _LEGAL.fullmatch(name):
+        return "a topic name consists of ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def collision(name: str, existing: Iterable[str]) -> str | None:
+    """An existing topic whose name differs only in '.' against '_': metric names cannot tell the two apart."""
+    if "." not in name and "_" not in name:
+        return None
+    flat = name.replace(".", "_")
+    return next((other for other in existing if other != name and other.replace(".", "_") == flat), None)

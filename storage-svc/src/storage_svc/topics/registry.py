@@ -1,0 +1,205 @@
+"""Topics as they exist now: the catalog's rows and the directories of their partitions, kept in step.
+
+Creating: catalog row, then directories; a crash in between is repaired at the next start, which makes the missing ones.
+Deleting: the row becomes a deletion, then the directories go, then the deletion is forgotten; a start finishes what a
+crash left. A directory that neither a row nor a deletion explains is never removed: its topic is adopted into the
+catalog under the id in its partition.metadata, and a warning says so. A directory whose id contradicts its topic's row
+stops the start, for a person to decide.
+
+The logs are seen through the Protocols below, so that this package does not know the log package.
+Owner: the storage service's event loop.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from service_chassis import logs as service_logs
+
+from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.names import INTERNAL_TOPICS
+
+log = service_logs.get(__name__)
+
+ConfigT = TypeVar("ConfigT")
+ConfigT_contra = TypeVar("ConfigT_contra", contravariant=True)
+
+NO_ID = bytes(16)
+
+
+class Log(Protocol[ConfigT_contra]):
+    """One partition's log."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    def configure(self, config: ConfigT_contra) -> None: ...
+
+
+class Logs(Protocol[ConfigT_contra]):
+    """The directory of all logs, by (topic, partition)."""
+
+    @property
+    def logs(self) -> Mapping[tuple[str, int], Log[ConfigT_contra]]: ...
+    def create_many(self, topic: str, partitions: Iterable[int], topic_id: bytes, config: ConfigT_contra) -> object: ...
+    def delete(self, topic: str, partition: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: bytes
+    partition_count: int
+    #: Only what was set for this topic.
+    configs: Mapping[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class TopicRegistry(Generic[ConfigT]):
+    def __init__(
+        self, catalog: Catalog, logs: Logs[ConfigT], log_config: Callable[[Mapping[str, str]], ConfigT]
+    ) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        #: A topic's own settings -> the effective settings of its logs.
+        self._log_config = log_config
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        #: Called with each topic after it was deleted.
+        self.on_deleted: list[Callable[[Topic], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def names(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def partition_count(self) -> int:
+        return sum(topic.partition_count for topic in self._by_name.values())
+
+    def leader_epochs(self, topic: Topic) -> list[int]:
+        """Each partition's leader epoch."""
+        found = (self._logs.logs.get((topic.name, index)) for index in range(topic.partition_count))
+        return [0 if partition is None else partition.leader_epoch for partition in found]
+
+    def reconcile(self) -> None:
+        """Brings catalog and directories into step. Called once, after the logs were opened.
+
+        Raises:
+            CatalogError: they contradict each other, or the catalog cannot be written.
+        """
+        self._finish_deletions()
+        for row in self._catalog.topics():
+            self._admit(Topic(row.name, row.id, row.partition_count, row.configs))
+        self._adopt_strays()
+        for topic in self._by_name.values():
+            self._make_missing(topic)
+            config = self._log_config(topic.configs)
+            for index in range(topic.partition_count):
+                partition = self._logs.logs[topic.name, index]
+                if partition.topic_id not in (topic.id, NO_ID):
+                    raise CatalogError(
+                        f"directory {topic.name}-{index} belongs to topic id {uuid.UUID(bytes=partition.topic_id)},"
+                        f" the catalog knows {topic.name} as {uuid.UUID(bytes=topic.id)}: move one of them away"
+                    )
+                partition.configure(config)
+
+    def _finish_deletions(self) -> None:
+        for topic_id, name in self._catalog.deletions().items():
+            left = [key for key, partition in self._logs.logs.items() if partition.topic_id == topic_id]
+            for key in left:
+                self._logs.delete(*key)
+            self._catalog.forget_deletion(topic_id)
+            log.info("finished the deletion of a topic", topic=name, partitions=len(left))
+
+    def _adopt_strays(self) -> None:
+        strays: dict[str, list[int]] = {}
+        for name, index in self._logs.logs:
+            topic = self._by_name.get(name)
+            if topic is None:
+                strays.setdefault(name, []).append(index)
+            elif index >= topic.partition_count:
+                log.warning("directory beyond the topic's partitions is left alone", topic=name, partition=index)
+        for name, partitions in strays.items():
+            ids = {self._logs.logs[name, index].topic_id for index in partitions} - {NO_ID}
+            if len(ids) > 1:
+                raise CatalogError(f"the directories of topic {name} belong to {len(ids)} topic ids: move one set away")
+            topic = Topic(name, ids.pop() if ids else new_topic_id(), max(partitions) + 1, {})
+            self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count))
+            self._admit(topic)
+            log.warning("adopted a topic the catalog did not know", topic=name, partitions=topic.partition_count)
+
+    def _make_missing(self, topic: Topic) -> None:
+        existing = self._logs.logs
+        missing = [index for index in range(topic.partition_count) if (topic.name, index) not in existing]
+        if missing:
+            log.info("making missing partitions", topic=topic.name, partitions=len(missing))
+            self._logs.create_many(topic.name, missing, topic.id, self._log_config(topic.configs))
+
+    def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
+        """A new topic; its name, count and configs were checked by the caller.
+
+        Raises:
+            CatalogError: the catalog cannot be written. What the logs raise passes through; either leaves nothing.
+        """
+        topic = Topic(name, new_topic_id(), partition_count, dict(configs))
+        self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
+        try:
+            self._logs.create_many(name, range(partition_count), topic.id, self._log_config(configs))
+        except BaseException:
+            try:
+                self._drop(topic)
+            except CatalogError as error:
+                # The disk is full, most likely. The next creation, or the next start, replaces the row.
+                log.warning("could not take back a half-made topic", topic=name, reason=str(error))
+            raise
+        self._admit(topic)
+        return topic
+
+    def delete(self, topic: Topic) -> None:
+        """Raises: CatalogError: the catalog cannot be written; the topic is as it was."""
+        self._drop(topic)
+        for callback in self.on_deleted:
+            callback(topic)
+
+    def _drop(self, topic: Topic) -> None:
+        self._catalog.remove_topic(topic.name)
+        self._by_name.pop(topic.name, None)
+        self._by_id.pop(topic.id, None)
+        for index in range(topic.partition_count):
+            if (topic.name, index) in self._logs.logs:
+                self._logs.delete(topic.name, index)
+        self._catalog.forget_deletion(topic.id)
+
+    def _admit(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+
+def new_topic_id() -> bytes:
+    """A random id whose base64 form does not begin with '-', which command lines would take for an option (Kafka)."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if not urlsafe_b64encode(topic_id).startswith(b"-"):
+            return topic_id
