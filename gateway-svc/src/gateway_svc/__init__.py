@@ -1,0 +1,1 @@
+"""Stateless Kafka gateway: Kafka TCP outside, gRPC to storage inside."""

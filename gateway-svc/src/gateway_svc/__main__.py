@@ -1,0 +1,86 @@
+"""The gateway-svc command: a gateway process that reaches storage over gRPC.
+
+`gateway-svc healthcheck` asks a running one's own listener for its API versions, as any client would: exit status 0
+or 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+
+from service_chassis import lifecycle, logs
+from service_chassis.health import HttpEndpoint
+from service_chassis.settings import SettingsError, load
+
+from gateway_svc.app import Gateway
+from gateway_svc.healthcheck import kafka_fault
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage_grpc import GrpcStorage
+
+
+def main() -> int:
+    if sys.argv[1:] == ["healthcheck"]:
+        return _healthcheck()
+    return lifecycle.main("gateway-svc", GatewaySettings, _serve, http_address=lambda settings: settings.gateway_http)
+
+
+async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    counts = GatewayMetrics()
+    connection = GrpcStorage.connect(settings.storage_address, counts)
+    starting = asyncio.create_task(Gateway.start(settings, connection.storage, counts), name="gateway start")
+    stopping = asyncio.create_task(stop.wait(), name="stop signal")
+    try:
+        # Storage may be long in coming: a signal ends the wait.
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
+            return
+        try:
+            gateway = starting.result()
+        except OSError as error:
+            raise lifecycle.StartError(str(error)) from error
+        try:
+            await _serve_until(stop, gateway, connection)
+        finally:
+            await gateway.stop()
+    finally:
+        stopping.cancel()
+        await connection.close()
+
+
+async def _serve_until(stop: asyncio.Event, gateway: Gateway, connection: GrpcStorage) -> None:
+    gateway.health.checks["storage"] = connection.fault
+    endpoint = None
+    if gateway.settings.gateway_http:
+        endpoint = HttpEndpoint(gateway.settings.gateway_http, gateway.registry, gateway.health)
+        try:
+            endpoint.start()
+        except OSError as error:
+            raise lifecycle.StartError(f"cannot listen at {gateway.settings.gateway_http}: {error.strerror}") from error
+    try:
+        lifecycle.freeze_start_objects()
+        # What the hot path makes lives for milliseconds: fewer, later collections of the youngest find less alive.
+        gc.set_threshold(50_000, 20, 50)
+        await stop.wait()
+    finally:
+        if endpoint is not None:
+            endpoint.close()
+
+
+def _healthcheck() -> int:
+    logs.configure("gateway-svc", "error")
+    try:
+        fault = kafka_fault(load(GatewaySettings).listeners)
+    except SettingsError as error:
+        fault = str(error)
+    if fault is not None:
+        print(fault, file=sys.stderr)
+    return 0 if fault is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

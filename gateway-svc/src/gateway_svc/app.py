@@ -1,0 +1,159 @@
+"""A gateway: everything it is made of, its start and its orderly stop.
+
+Start: 1. bind the ports; 2. register with storage, however long that takes; 3. accept clients. Stop:  1. accept no
+more; 2. end the lease, so that clients are sent elsewhere; 3. let requests in service end, within the deadline; 4.
+close, and say what was cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+from service_chassis import logs, metrics
+from service_chassis.address import Address, Listener, parse_listeners
+from service_chassis.health import Health
+
+from gateway_svc.cluster import Membership
+from gateway_svc.connection import Connection
+from gateway_svc.connections import Connections
+from gateway_svc.context import Services
+from gateway_svc.dispatch import Dispatcher
+from gateway_svc.fetch_sessions import FetchSessions
+from gateway_svc.handlers import HANDLERS
+from gateway_svc.listening import BACKLOG, advertised, bind
+from gateway_svc.memory import MemoryBudget
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.refusals import Refusals
+from gateway_svc.settings import GatewaySettings
+from gateway_svc.slices import SliceFiles
+from gateway_svc.storage import Storage
+
+#: Of the stop deadline, what is kept for closing.
+_CLOSING_S = 2.0
+
+log = logs.get(__name__)
+
+
+class Gateway:
+    """One gateway in the running event loop; several may run in one process.
+
+    Who starts it shows `registry` and `health` over HTTP: in one process that is done once for gateway and storage.
+    """
+
+    def __init__(self, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics) -> None:
+        loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.metrics = counts
+        self.registry: CollectorRegistry = metrics.registry("gateway-svc")
+        self.registry.register(counts)
+        self.health = Health()
+        #: Where clients can reach each listener: the port that was bound.
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self._refusals = Refusals(counts)
+        self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
+        self._membership = Membership(storage.cluster, settings.name, settings.gateway_lease_ms)
+        self._dispatcher = Dispatcher(HANDLERS, counts)
+        self._connections = Connections(settings, counts, self._refusals, self._files)
+        self._services = Services(
+            storage=storage,
+            cluster=self._membership,
+            settings=settings,
+            metrics=counts,
+            refusals=self._refusals,
+            requests=MemoryBudget(settings.gateway_memory_bytes),
+            answers=MemoryBudget(settings.gateway_memory_bytes),
+            files=self._files,
+            sessions=FetchSessions(),
+            api_ranges=self._dispatcher.api_ranges,
+            loop=loop,
+        )
+        self._servers: list[asyncio.Server] = []
+        self._sweeping: asyncio.Task[None] | None = None
+        self._end_watch: Callable[[], None] | None = None
+        self._register_gauges()
+
+    @classmethod
+    async def start(cls, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics | None = None) -> Gateway:
+        """A gateway that accepts clients.
+
+        Raises:
+            OSError: an address cannot be taken, or the data folder not be opened.
+        """
+        gateway = cls(settings, storage, counts or GatewayMetrics())
+        try:
+            await gateway._start()
+        except BaseException:
+            await gateway.stop()
+            raise
+        return gateway
+
+    @property
+    def node_id(self) -> int:
+        return self._membership.node_id
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._end_watch = self.health.watch_loop()
+        bound: list[Listener] = []
+        with contextlib.ExitStack() as opened:
+            sockets = []
+            for listener in parse_listeners(self.settings.listeners):
+                own = bind(listener, reuse_port=self.settings.reuse_port)
+                for each in own:
+                    opened.callback(each.close)
+                sockets.append((listener.name, own))
+                bound.append(Listener(listener.name, Address(listener.address.host, own[0].getsockname()[1])))
+            told = advertised(self.settings, bound)
+            await self._membership.start(told)
+            for name, own in sockets:
+                for each in own:
+                    server = await loop.create_server(
+                        lambda name=name: Connection(  # type: ignore[misc]
+                            name, self._services, self._dispatcher, self._connections
+                        ),
+                        sock=each,
+                        backlog=BACKLOG,
+                    )
+                    self._servers.append(server)
+            opened.pop_all()
+        self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
+        self._sweeping = loop.create_task(self._connections.sweep(), name="connection sweep")
+        self.health.set_ready(True)
+        log.info(
+            "listening",
+            listeners=[str(each) for each in bound],
+            advertised=[str(each) for each in told],
+            node_id=self.node_id,
+            by_reference=self._files is not None,
+        )
+
+    def _register_gauges(self) -> None:
+        services = self._services
+        self.metrics.gauges += [
+            ("millrace_request_memory_bytes", "Bytes of requests held.", lambda: services.requests.used),
+            ("millrace_answer_memory_bytes", "Bytes of answers held.", lambda: services.answers.used),
+            ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
+            ("millrace_registered", "1 while this gateway's lease is renewed.", lambda: self._membership.registered),
+        ]
+
+    async def stop(self) -> None:
+        """Never raises for what clients or storage do."""
+        self.health.set_ready(False, "stopping")
+        for server in self._servers:
+            server.close()
+        await self._membership.stop()
+        deadline_s = max(0.5, self.settings.stop_deadline_s - _CLOSING_S)
+        cut = await self._connections.close(deadline_s)
+        cut_requests = await self._dispatcher.close(0.5)
+        if cut or cut_requests:
+            log.warning("stopped in the middle of requests", connections=cut, requests=cut_requests)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
+        if self._files is not None:
+            self._files.close()
+        if self._end_watch is not None:
+            self._end_watch()

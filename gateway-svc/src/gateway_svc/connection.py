@@ -1,0 +1,342 @@
+"""One client connection: bytes in, requests out, answers back in order.
+
+Receiving. All connections read into one shared buffer, so an idle one holds no memory. A complete request is copied
+out of it once and owned by nobody else from then on (a pool whose buffers are used again while storage still reads
+them would send one client's records into another's topic). A request longer than SMALL_REQUEST_BYTES is received into
+a buffer of its own, which grows with the bytes that arrive, not with the length announced, and which the records are
+then read from in place.
+
+    frame = length i32, then that many bytes; a length below 8 (no header fits) or above the limit ends the connection
+
+Reading pauses while requests wait: for their place in the pipeline (`waiting`), for the client to read its answers
+(`sending`), or for memory (`memory`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import cast
+
+from gateway_svc.connections import Connections
+from gateway_svc.context import Call, Services
+from gateway_svc.dispatch import Dispatcher
+from gateway_svc.errors import RequestRefused
+from gateway_svc.sending import AnswerWriter
+from gateway_svc.slices import Part
+from gateway_svc.waiting import Pipeline, release
+
+#: Up to this length a request that arrived in part waits in a small copy and is received through the shared buffer.
+SMALL_REQUEST_BYTES = 32 * 1024
+#: First capacity of a long request's own buffer; then four times what has arrived.
+_FIRST_CAPACITY = 64 * 1024
+#: How much is read at once while the memory budget is spent.
+_FULL_READ_BYTES = 1024
+#: api key, version, correlation id: what every request has.
+_REQUEST_BYTES_MIN = 8
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Implements `context.Client`. Lives from accept to close; `Connections` knows all of them."""
+
+    def __init__(self, listener: str, services: Services, dispatcher: Dispatcher, connections: Connections) -> None:
+        self.listener = listener
+        self.host = ""
+        self.peer = ""
+        self._services = services
+        self._dispatcher = dispatcher
+        self._connections = connections
+        self._limit = services.settings.socket_request_max_bytes
+        self._pipeline = Pipeline(self._schedule_flush)
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._writer: AnswerWriter = cast(AnswerWriter, None)
+        self._closed = False
+        self._flush_scheduled = False
+        self._reading = True
+        #: Bytes that arrived and are no complete request, or requests that may not start yet.
+        self._rest: bytes | memoryview = b""
+        #: A long request being received: its buffer, its length, how much has arrived, what the budget counts for it.
+        self._long: bytearray | None = None
+        self._long_size = 0
+        self._long_received = 0
+        self._long_taken = 0
+        #: When the first byte of the request being received came; None between requests.
+        self.frame_started_at: float | None = None
+        self.active_at = 0.0
+
+    # -- asyncio's callbacks ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host = address[0].removeprefix("::ffff:")
+        self.peer = f"[{self.host}]:{address[1]}" if ":" in self.host else f"{self.host}:{address[1]}"
+        self.active_at = self._services.loop.time()
+        if not self._connections.admit(self):
+            self._closed = True
+            self._transport.abort()
+            return
+        with contextlib.suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._writer = AnswerWriter(
+            self._transport,
+            self._services.loop,
+            self._services.answers,
+            drained=self._go_on,
+            failed=lambda _reason: self.abort(),
+        )
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        if self._transport is None or self._writer is None:
+            return
+        if not self._closed and self._incomplete():
+            self._refused(RequestRefused("frame_cut", "the connection ended in the middle of a request"), None)
+        self._closed = True
+        for pending in self._pipeline.unanswered():
+            self._services.requests.give(pending.size)
+        self._pipeline.close()
+        self._writer.close()
+        self._drop_long()
+        self._services.requests.forget(self)
+        self._connections.remove(self)
+
+    def pause_writing(self) -> None:
+        self._writer.pause()
+
+    def resume_writing(self) -> None:
+        self.active_at = self._services.loop.time()
+        self._writer.resume()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        if self._long is not None:
+            self._grow_long()
+            return memoryview(self._long)[self._long_received :]
+        shared = self._connections.shared_buffer
+        kept = len(self._rest)
+        if kept:
+            shared[:kept] = self._rest
+        return shared[kept : kept + _FULL_READ_BYTES] if self._services.requests.full else shared[kept:]
+
+    def buffer_updated(self, count: int) -> None:
+        self.active_at = self._services.loop.time()
+        if self._closed:
+            return
+        try:
+            if self._long is not None:
+                self._long_received += count
+                if self._long_received == self._long_size:
+                    self._start_long()
+                return
+            self._consume(self._connections.shared_buffer[: len(self._rest) + count], owned=False)
+        except RequestRefused as refusal:
+            self.refuse(refusal)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _consume(self, data: memoryview, *, owned: bool) -> None:
+        """Starts the requests in `data` that are complete and may start; keeps the rest (a copy, unless it is ours)."""
+        position, end = 0, len(data)
+        held = False
+        while end - position >= 4 and not self._closed:
+            size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            if not _REQUEST_BYTES_MIN <= size <= self._limit:
+                raise RequestRefused("frame_length", f"a length of {size}")
+            begin = position + 4
+            if size > end - begin:
+                break
+            if not self._may_start(data[begin : begin + 2]):
+                held = True
+                break
+            position = begin + size
+            self._start(bytes(data[begin:position]))
+        if self._closed:
+            return
+        if held:
+            self._rest = data[position:] if owned else bytes(data[position:])
+            self.frame_started_at = None
+            self._pause_reading()
+            return
+        self._keep(data[position:], new=position > 0)
+        if self._services.requests.full:
+            self._pause_reading()
+            self._services.requests.wait(self, self._go_on)
+
+    def _keep(self, data: memoryview, *, new: bool) -> None:
+        """The beginning of a request that has not arrived whole; `new`: its first byte came just now."""
+        if not data:
+            self._rest = b""
+            self.frame_started_at = None
+            return
+        if new or self.frame_started_at is None:
+            self.frame_started_at = self.active_at
+        if len(data) >= 4:
+            size = int.from_bytes(data[:4], "big", signed=True)
+            if size > SMALL_REQUEST_BYTES:
+                received = len(data) - 4
+                self._rest = b""
+                self._long_size, self._long_received = size, received
+                self._long = bytearray(min(size, max(_FIRST_CAPACITY, 4 * received)))
+                self._long[:received] = data[4:]
+                self._long_taken = len(self._long)
+                self._services.requests.take(self._long_taken)
+                return
+        self._rest = bytes(data)
+
+    def _grow_long(self) -> None:
+        """More room for a long request. Without memory to take, what room there is must do until reading is paused."""
+        buffer = cast(bytearray, self._long)
+        if self._long_received < len(buffer):
+            return
+        wanted = min(self._long_size, 4 * len(buffer)) - len(buffer)
+        if self._services.requests.try_take(self, wanted):
+            self._long_taken += wanted
+        else:
+            wanted = min(wanted, _FULL_READ_BYTES)
+            self._services.requests.take(wanted)
+            self._long_taken += wanted
+            self._pause_reading()
+            self._services.requests.wait(self, self._go_on)
+        buffer.extend(bytes(wanted))
+
+    def _start_long(self) -> None:
+        buffer = memoryview(cast(bytearray, self._long))
+        if not self._may_start(buffer[:2]):
+            self.frame_started_at = None
+            self._pause_reading()
+            return
+        self._drop_long()
+        self.frame_started_at = None
+        self._start(buffer)
+
+    def _drop_long(self) -> None:
+        if self._long is not None:
+            self._long = None
+            self._services.requests.give(self._long_taken)
+            self._long_taken = 0
+            self._services.requests.end_overdraft(self)
+
+    def _may_start(self, start: memoryview) -> bool:
+        return not self._writer.busy and self._pipeline.admits(self._dispatcher.kind(start))
+
+    def _start(self, frame: bytes | memoryview) -> None:
+        call, request = self._dispatcher.open(self, frame)
+        self._services.requests.take(call.size)
+        self._pipeline.open(call)
+        self._dispatcher.start(call, request, self._services)
+
+    def _incomplete(self) -> bool:
+        """Whether a request has arrived in part."""
+        if self._long is not None:
+            return self._long_received < self._long_size
+        return bool(self._rest) and self.frame_started_at is not None
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def answered(self, call: Call, parts: Sequence[Part]) -> None:
+        if self._pipeline.closed:
+            release(parts)
+            return
+        self._services.requests.give(call.size)
+        self._pipeline.answer(call, parts)
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._services.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """All answers that became ready in this turn of the loop leave together."""
+        self._flush_scheduled = False
+        parts = self._pipeline.take()
+        if self._closed or self._transport.is_closing():
+            release(parts)
+            return
+        if parts:
+            self._writer.send(parts)
+        if not self._reading:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Something that requests waited for has come: start those that arrived, then read on."""
+        if self._closed or self._reading:
+            return
+        try:
+            if self._long is not None:
+                if self._long_received == self._long_size:
+                    self._start_long()
+                    if self._long is not None:
+                        return
+            elif self._rest:
+                self._reading = True
+                self._consume(memoryview(self._rest), owned=True)
+                if not self._reading:
+                    return
+        except RequestRefused as refusal:
+            self.refuse(refusal)
+        if not self._closed:
+            self._reading = True
+            if self.frame_started_at is not None:
+                self.frame_started_at = self._services.loop.time()
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        self._reading = False
+        self._transport.pause_reading()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, refusal: RequestRefused, call: Call | None = None) -> None:
+        """Logs and counts the refusal, once, and closes."""
+        if self._closed:
+            return
+        self._refused(refusal, call)
+        self.abort()
+
+    def _refused(self, refusal: RequestRefused, call: Call | None) -> None:
+        fields = dict(refusal.fields)
+        if call is not None:
+            fields = {
+                "client_id": call.client_id,
+                "api_key": call.route.api_key,
+                "version": call.version,
+                "correlation_id": call.correlation_id,
+            }
+        if refusal.detail:
+            fields["detail"] = refusal.detail
+        self._services.refusals.request(refusal.reason, peer=self.peer, **fields)
+
+    def abort(self) -> None:
+        """Closes at once; what was not sent is lost."""
+        self._closed = True
+        sending = self._writer.sending
+        if sending is not None:
+            # The transport must not be closed under a sendfile: asyncio would trip over its own waiter.
+            sending.add_done_callback(lambda _task: self._transport.abort())
+            sending.cancel()
+        else:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Takes no more requests and closes when those in service, parked reads apart, are answered."""
+        if not self._closed and self.idle:
+            self._closed = True
+            self._transport.close()
+        elif self._reading:
+            self._pause_reading()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the connection could be closed without anybody missing an answer."""
+        return self._pipeline.waits_only_for_reads() and not self._writer.busy
+
+    def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None:
+        """Ends a request that takes too long to arrive, and a connection on which nothing happens."""
+        if self._closed:
+            return
+        started = self.frame_started_at
+        if self._reading and started is not None and now - started > frame_timeout_s:
+            self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
+        elif now - self.active_at > idle_max_s and (self._writer.busy or not len(self._pipeline)):
+            self.abort()

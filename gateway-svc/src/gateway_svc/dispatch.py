@@ -1,0 +1,154 @@
+"""From a request's bytes to its handler.
+
+The table of routes is built from the handlers' own declarations; what ApiVersions answers is read from the same. What
+cannot be routed or parsed is refused: logged, counted, and the connection closed, as Kafka does. One exception, also
+Kafka's: an ApiVersions request of an unknown version is answered in version 0 with error 35, so that newer clients
+can step down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from protocol_lib.api import APIS, ApiKey
+from protocol_lib.codec import decoder
+from protocol_lib.errors import DecodeError
+from protocol_lib.headers import RequestHeader, decode_request_header, encode_response_header
+from service_chassis import logs
+
+from gateway_svc.context import Call, Client, Route, Services
+from gateway_svc.errors import RequestRefused, StorageUnavailable
+from gateway_svc.handler import Handler, TaskHandler
+from gateway_svc.handlers import api_versions
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.waiting import Kind
+
+log = logs.get(__name__)
+
+
+class Dispatcher:
+    """Owned by the gateway; used from its event loop."""
+
+    def __init__(self, handlers: Sequence[Handler], metrics: GatewayMetrics) -> None:
+        self._handlers: dict[int, Handler] = {}
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._kinds: dict[int, Kind] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        for handler in handlers:
+            self._register(handler, metrics)
+
+    def _register(self, handler: Handler, metrics: GatewayMetrics) -> None:
+        key = int(handler.api_key)
+        if key in self._handlers:
+            raise ValueError(f"{handler.api_key.name} is registered twice")
+        api = APIS[key]
+        if handler.min_version < api.min_version or handler.max_version > api.max_version:
+            raise ValueError(f"{api.name}: versions {handler.min_version}-{handler.max_version} are not all declared")
+        self._handlers[key] = handler
+        self._kinds[key] = handler.kind
+        for version in range(handler.min_version, handler.max_version + 1):
+            self._routes[key, version] = Route(
+                api_key=key,
+                api_name=api.name,
+                version=version,
+                kind=handler.kind,
+                handler=handler,
+                decode=decoder(api.request, version),
+                header_tail=encode_response_header(key, version, 0)[4:],
+                by_parts=key == ApiKey.FETCH,
+                counts=metrics.api(api.name),
+            )
+
+    @property
+    def api_ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """(API key, lowest, highest version) of everything served, by key."""
+        return tuple((key, each.min_version, each.max_version) for key, each in sorted(self._handlers.items()))
+
+    def kind(self, frame: bytes | memoryview) -> Kind:
+        """How the request shares its connection; only its API key is looked at."""
+        return self._kinds.get(frame[0] << 8 | frame[1], Kind.CONTROL)
+
+    def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, Any]:
+        """The request's call and its decoded body.
+
+        Raises:
+            RequestRefused: the frame is no request that this gateway serves.
+        """
+        try:
+            header, position = decode_request_header(frame)
+        except DecodeError as error:
+            raise RequestRefused("malformed_header", str(error)) from error
+        route = self._routes.get((header.api_key, header.api_version))
+        if route is None:
+            route, request = self._unknown_version(header)
+        else:
+            try:
+                request = route.decode(frame, position)
+            except DecodeError as error:
+                raise _refusal("malformed_body", str(error), header) from error
+        call = Call(client, route, header.correlation_id, header.client_id, len(frame))
+        if logs.debug_enabled():
+            log.debug(
+                "request",
+                api=route.api_name,
+                version=header.api_version,
+                correlation_id=header.correlation_id,
+                client_id=header.client_id,
+                peer=client.peer,
+                bytes=len(frame),
+            )
+        return call, request
+
+    def _unknown_version(self, header: RequestHeader) -> tuple[Route, Any]:
+        if header.api_key == ApiKey.API_VERSIONS:
+            return self._routes[ApiKey.API_VERSIONS, 0], api_versions.UNSUPPORTED
+        if header.api_key in self._handlers:
+            raise _refusal("unsupported_version", "", header)
+        raise _refusal("unknown_api", "", header)
+
+    def start(self, call: Call, request: Any, services: Services) -> None:
+        """Hands the request to its handler, which answers now or later."""
+        handler = call.route.handler
+        if type(handler) is TaskHandler:
+            task = services.loop.create_task(self._run(handler, call, request, services), name=call.route.api_name)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        try:
+            handler.serve(call, request, services)
+        except Exception as error:
+            call.failed(error)
+
+    async def _run(self, handler: TaskHandler, call: Call, request: Any, services: Services) -> None:
+        try:
+            response, error = await handler.handle(call, request, services)
+            call.answer(response, error)
+        except StorageUnavailable as error:
+            call.refuse("storage_unavailable", str(error))
+        except Exception as error:
+            call.failed(error)
+
+    async def close(self, deadline_s: float) -> int:
+        """Waits for the requests in service; returns how many had to be cut off."""
+        tasks = set(self._tasks)
+        if not tasks:
+            return 0
+        _, late = await asyncio.wait(tasks, timeout=deadline_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+        return len(late)
+
+
+def _refusal(reason: str, detail: str, header: RequestHeader) -> RequestRefused:
+    return RequestRefused(
+        reason,
+        detail,
+        client_id=header.client_id,
+        api_key=header.api_key,
+        version=header.api_version,
+        correlation_id=header.correlation_id,
+    )

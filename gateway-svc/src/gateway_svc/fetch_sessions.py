@@ -1,0 +1,156 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what changed, and is told only what changed.
+
+    session id 0, epoch -1     no session: every partition named, every partition answered
+    session id 0, epoch 0      the same, and a session is made of it; id 0 in the answer: there is no room for one
+    session id n, epoch 0/-1   as above; session n ends
+    session id n, epoch k > 0  incremental: `topics` are added or changed, `forgotten` taken out; answered are
+                               partitions with records, an error, or a moved high watermark or log start offset
+
+A session lives in the gateway that made it; a client that comes to another one is answered FETCH_SESSION_ID_NOT_FOUND
+and starts anew. At most SESSIONS_MAX, the longest unused gives way once it was unused for EVICT_AFTER_S.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest
+
+#: Kafka's max.incremental.fetch.session.cache.slots and min.incremental.fetch.session.eviction.ms.
+SESSIONS_MAX = 1000
+EVICT_AFTER_S = 120.0
+#: Partitions of one session; a fetch of more is answered without one.
+PARTITIONS_MAX = 10_000
+
+_FINAL_EPOCH = -1
+_INITIAL_EPOCH = 0
+
+
+class FetchedPartition:
+    """A partition as the client last asked for it, and what it was last told of it."""
+
+    __slots__ = ("asked", "high_watermark", "log_start_offset", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.asked = asked
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+
+#: Topic name, topic id (zeros when by name), partition index.
+PartitionKey = tuple[str, bytes, int]
+
+
+class FetchSession:
+    """One client's partitions, in the order they are read."""
+
+    __slots__ = ("by_id", "epoch", "partitions", "session_id", "used_at")
+
+    def __init__(self, session_id: int, by_id: bool, now: float) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        #: Of the next incremental request.
+        self.epoch = 1
+        self.partitions: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
+        self.used_at = now
+
+
+class Fetch:
+    """What one request asks for: its partitions, and the session it belongs to, if any."""
+
+    __slots__ = ("incremental", "partitions", "session")
+
+    def __init__(self, partitions: list[FetchedPartition], session: FetchSession | None, incremental: bool) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+
+    def must_tell(
+        self, partition: FetchedPartition, high_watermark: int, log_start_offset: int, error_code: int, size: int
+    ) -> bool:
+        """Whether the answer has to hold this partition; remembers what the client is told."""
+        if self.session is None:
+            return True
+        changed = partition.high_watermark != high_watermark or partition.log_start_offset != log_start_offset
+        partition.high_watermark = high_watermark
+        partition.log_start_offset = log_start_offset
+        if error_code:
+            # Told again next time, whatever the watermarks are by then.
+            partition.high_watermark = -1
+        if size:
+            # Read last next time, so that every partition has its turn.
+            key = (partition.topic, partition.topic_id, partition.asked.partition)
+            if key in self.session.partitions:
+                self.session.partitions.move_to_end(key)
+        return changed or bool(error_code) or size > 0 or not self.incremental
+
+
+class FetchSessions:
+    """All sessions of one gateway; the longest unused first."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, by_id: bool, now: float) -> Fetch | ErrorCode:
+        """What the request asks for, or the error that sends the client back to a full fetch."""
+        if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            partitions = list(_partitions(request))
+            session = None
+            if request.session_epoch == _INITIAL_EPOCH and partitions:
+                session = self._create(partitions, by_id, now)
+            return Fetch(partitions, session, incremental=False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.by_id != by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self._change(session, request)
+        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+        session.used_at = now
+        self._sessions.move_to_end(session.session_id)
+        return Fetch(list(session.partitions.values()), session, incremental=True)
+
+    def _create(self, partitions: list[FetchedPartition], by_id: bool, now: float) -> FetchSession | None:
+        if len(partitions) > PARTITIONS_MAX:
+            return None
+        if len(self._sessions) >= SESSIONS_MAX:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.used_at < EVICT_AFTER_S:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = random.randint(1, 2**31 - 1)
+        while session_id in self._sessions:
+            session_id = random.randint(1, 2**31 - 1)
+        session = self._sessions[session_id] = FetchSession(session_id, by_id, now)
+        for partition in partitions:
+            session.partitions[partition.topic, partition.topic_id, partition.asked.partition] = partition
+        return session
+
+    def _change(self, session: FetchSession, request: FetchRequest) -> None:
+        for partition in _partitions(request):
+            key = (partition.topic, partition.topic_id, partition.asked.partition)
+            known = session.partitions.get(key)
+            if known is not None:
+                known.asked = partition.asked
+            elif len(session.partitions) < PARTITIONS_MAX:
+                session.partitions[key] = partition
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                session.partitions.pop((topic.topic, topic.topic_id, index), None)
+
+
+def _partitions(request: FetchRequest) -> Iterable[FetchedPartition]:
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield FetchedPartition(topic.topic, topic.topic_id, asked)

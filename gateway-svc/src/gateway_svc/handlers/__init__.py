@@ -1,0 +1,42 @@
+"""One module per API, named as in protocol_lib/messages. What is listed here is served, advertised and documented."""
+
+from typing import Final
+
+from gateway_svc.handler import Handler
+from gateway_svc.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+
+HANDLERS: Final[tuple[Handler, ...]] = (
+    produce.HANDLER,
+    fetch.HANDLER,
+    list_offsets.HANDLER,
+    metadata.HANDLER,
+    offset_commit.HANDLER,
+    offset_fetch.HANDLER,
+    find_coordinator.HANDLER,
+    join_group.HANDLER,
+    heartbeat.HANDLER,
+    leave_group.HANDLER,
+    sync_group.HANDLER,
+    api_versions.HANDLER,
+    create_topics.HANDLER,
+    delete_topics.HANDLER,
+    init_producer_id.HANDLER,
+    describe_configs.HANDLER,
+)

@@ -1,0 +1,41 @@
+"""ApiVersions: what this gateway serves.
+
+The answer is read from the handlers' registrations; no features are announced. The header of the answer is version 0
+in every version. A request of a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
+range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other than letters, digits, "-"
+and "." is answered INVALID_REQUEST, as Kafka does. Produce is announced from version 0, see handlers/produce.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import InlineHandler
+
+#: Stands for the request when its version is not served, so that its body cannot be read.
+UNSUPPORTED: Final = ApiVersionsRequest()
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
+    error = ErrorCode.NONE
+    ranges = services.api_ranges
+    if request is UNSUPPORTED:
+        error = ErrorCode.UNSUPPORTED_VERSION
+        ranges = tuple(each for each in ranges if each[0] == ApiKey.API_VERSIONS)
+    elif call.version >= 3 and not (  # KIP-511
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        error, ranges = ErrorCode.INVALID_REQUEST, ()
+    versions = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
+    call.answer(ApiVersionsResponse(error_code=error, api_keys=versions), error)
+
+
+HANDLER = InlineHandler(ApiKey.API_VERSIONS, 0, 4, serve)

@@ -1,0 +1,95 @@
+"""CreateTopics: any broker does it, since storage keeps the catalog; the timeout is ignored (the answer is immediate).
+
+A name that stands twice in one request is INVALID_REQUEST for both, as in Apache Kafka. -1 partitions or replicas
+mean the broker's default in every version. Version 5 tells the new topic's configs, version 7 its id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol_lib.schema import ZERO_UUID
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(call: Call, request: CreateTopicsRequest, services: Services) -> tuple[CreateTopicsResponse, int]:
+    named = Counter(topic.name for topic in request.topics)
+    single = [topic for topic in request.topics if named[topic.name] == 1]
+    created = {}
+    if single:
+        answer = await services.storage.topics.create_topics(
+            topics_pb2.CreateTopicsRequest(
+                correlation_id=call.correlation_id,
+                validate_only=request.validate_only,
+                topics=[_new_topic(topic) for topic in single],
+            )
+        )
+        created = {topic.name: result for topic, result in zip(single, answer.topics, strict=True)}
+    results = tuple(
+        _result(created[name])
+        if name in created
+        else CreatableTopicResult(
+            name=name,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="the topic is named twice in this request",
+            configs=None,
+        )
+        for name in named
+    )
+    return CreateTopicsResponse(topics=results), next((each.error_code for each in results if each.error_code), 0)
+
+
+def _new_topic(topic: CreatableTopic) -> topics_pb2.NewTopic:
+    return topics_pb2.NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=[topics_pb2.ConfigEntry(name=each.name, value=each.value) for each in topic.configs],
+        assignments=[
+            topics_pb2.Assignment(partition=each.partition_index, broker_ids=each.broker_ids)
+            for each in topic.assignments
+        ],
+    )
+
+
+def _result(created: topics_pb2.CreatedTopic) -> CreatableTopicResult:
+    if created.error_code:
+        return CreatableTopicResult(
+            name=created.name,
+            error_code=created.error_code,
+            error_message=created.error_message or None,
+            configs=None,
+        )
+    return CreatableTopicResult(
+        name=created.name,
+        topic_id=created.id or ZERO_UUID,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=created.partition_count,
+        replication_factor=created.replication_factor,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=each.name,
+                value=each.value if each.HasField("value") else None,
+                read_only=each.is_read_only,
+                config_source=each.source,
+                is_sensitive=each.is_sensitive,
+            )
+            for each in created.configs
+        ),
+    )
+
+
+HANDLER = TaskHandler(ApiKey.CREATE_TOPICS, 0, 7, handle)

@@ -1,0 +1,75 @@
+"""DescribeConfigs: every known config of a topic or of the broker, with where its value comes from.
+
+Version 0 only says whether a value is the default; synonyms and documentation are told when asked for. Other resource
+types than topic and broker are answered by storage, INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(
+    call: Call, request: DescribeConfigsRequest, services: Services
+) -> tuple[DescribeConfigsResponse, int]:
+    answer = await services.storage.topics.describe_configs(
+        topics_pb2.DescribeConfigsRequest(
+            correlation_id=call.correlation_id,
+            resources=[
+                topics_pb2.ConfigResource(
+                    type=each.resource_type,
+                    name=each.resource_name,
+                    keys=each.configuration_keys or (),
+                    all_keys=each.configuration_keys is None,
+                )
+                for each in request.resources
+            ],
+        )
+    )
+    results = tuple(
+        DescribeConfigsResult(
+            error_code=found.error_code,
+            error_message=found.error_message or None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=tuple(_config(config, request) for config in found.configs),
+        )
+        for asked, found in zip(request.resources, answer.resources, strict=True)
+    )
+    response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    return response, next((each.error_code for each in results if each.error_code), 0)
+
+
+def _config(config: topics_pb2.Config, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value if config.HasField("value") else None,
+        read_only=config.is_read_only,
+        config_source=config.source,
+        is_default=config.is_default,
+        is_sensitive=config.is_sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(
+                name=each.name, value=each.value if each.HasField("value") else None, source=each.source
+            )
+            for each in config.synonyms
+        )
+        if request.include_synonyms
+        else (),
+        config_type=config.type,
+        documentation=config.documentation if request.include_documentation else None,
+    )
+
+
+HANDLER = TaskHandler(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle)

@@ -1,0 +1,201 @@
+"""Fetch: read record batches from partitions, waiting in storage until there are enough or the time is over.
+
+Storage answers with slices of segment files where this gateway sees them: large ones go from the file to the socket,
+small ones are read here. A slice whose file is gone by then is read again by value. A client that disconnects gives
+its read up. Fetch sessions are served (`fetch_sessions`). Version 13 names topics by id.
+
+Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
+a gateway), `last_fetched_epoch` (a log is never truncated below what was read). Versions 0-3 would need record
+formats 0 and 1, which are not written yet: not served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.errors import SliceGone
+from gateway_svc.fetch_sessions import Fetch, FetchedPartition
+from gateway_svc.handler import InlineHandler
+from gateway_svc.slices import FileRange, RecordParts
+from gateway_svc.waiting import Kind
+
+_TOPIC_ID_VERSION = 13
+#: Before this version clients do not know KAFKA_STORAGE_ERROR.
+_STORAGE_ERROR_VERSION = 6
+#: Most bytes of one answer that is held in memory; less while many answers are (an eighth of what is left).
+_BY_VALUE_MAX_BYTES = 8 * 1024 * 1024
+_BY_VALUE_MIN_BYTES = 64 * 1024
+
+
+def serve(call: Call, request: FetchRequest, services: Services) -> None:
+    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
+    if isinstance(fetch, ErrorCode):
+        call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
+        return
+    by_reference = services.files is not None
+    max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
+    if not by_reference:
+        room = services.answers.limit - services.answers.used
+        max_bytes = min(max_bytes, max(_BY_VALUE_MIN_BYTES, min(_BY_VALUE_MAX_BYTES, room // 8)))
+    read = ReadRequest(
+        call.correlation_id,
+        call.client_id,
+        call.version,
+        max(request.max_wait_ms, 0),
+        max(request.min_bytes, 0),
+        max_bytes,
+        request.isolation_level,
+        by_reference,
+        [_wanted(partition) for partition in fetch.partitions],
+    )
+
+    def done(response: ReadResponse) -> None:
+        call.abandon = None
+        try:
+            _answer(call, services, fetch, read, response.partitions)
+        except Exception as error:
+            call.failed(error)
+
+    cancel = services.storage.records.read(read, done)
+    if call.parts is None:
+        call.abandon = cancel
+
+
+def _wanted(partition: FetchedPartition) -> ReadPartition:
+    asked = partition.asked
+    return ReadPartition(
+        partition.topic,
+        asked.partition,
+        asked.fetch_offset,
+        max(asked.partition_max_bytes, 0),
+        asked.current_leader_epoch,
+        asked.log_start_offset,
+        partition.topic_id,
+    )
+
+
+def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]) -> None:
+    """Answers with the results, unless a slice is gone: its partition is read again, by value, first."""
+    told: list[tuple[FetchedPartition, PartitionData]] = []
+    gone: list[int] = []
+    for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True)):
+        try:
+            data = _data(call, services, partition, result)
+        except SliceGone:
+            gone.append(index)
+            continue
+        told.append((partition, data))
+    if gone:
+        _release(told)
+        _read_by_value(call, services, fetch, read, list(results), gone)
+        return
+    error = next((data.error_code for _, data in told if data.error_code), 0)
+    told = [pair for pair in told if _must_tell(fetch, *pair)]
+    session_id = fetch.session.session_id if fetch.session is not None else 0
+    response = FetchResponse(session_id=session_id, responses=_by_topic(told))
+    try:
+        call.answer(response, error)
+    except BaseException:
+        _release(told)
+        raise
+    for partition, data in told:
+        _count(services, partition, data)
+
+
+def _data(call: Call, services: Services, partition: FetchedPartition, result: ReadResult) -> PartitionData:
+    records: bytes | memoryview | RecordParts = result.records
+    if result.slices:
+        if services.files is None:
+            raise SliceGone("storage answered with slices to a gateway that sees no files")
+        records = RecordParts(services.files.parts(result.slices, services.loop.time()))
+    error = result.error_code
+    if error == ErrorCode.KAFKA_STORAGE_ERROR and call.version < _STORAGE_ERROR_VERSION:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    aborted = result.aborted
+    return PartitionData(
+        partition_index=partition.asked.partition,
+        error_code=error,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=None
+        if aborted is None
+        else tuple(AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted),
+        records=records,
+    )
+
+
+def _read_by_value(
+    call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: list[ReadResult], gone: list[int]
+) -> None:
+    again = ReadRequest(
+        read.correlation_id,
+        read.client_id,
+        read.version,
+        0,
+        0,
+        min(_BY_VALUE_MAX_BYTES, sum(piece.length for index in gone for piece in results[index].slices)),
+        read.isolation_level,
+        False,
+        [read.partitions[index] for index in gone],
+    )
+
+    def done(response: ReadResponse) -> None:
+        call.abandon = None
+        try:
+            for index, result in zip(gone, response.partitions, strict=True):
+                results[index] = result
+            _answer(call, services, fetch, read, results)
+        except Exception as error:
+            call.failed(error)
+
+    cancel = services.storage.records.read(again, done)
+    if call.parts is None:
+        call.abandon = cancel
+
+
+def _must_tell(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -> bool:
+    return fetch.must_tell(
+        partition, data.high_watermark, data.log_start_offset, data.error_code, len(data.records or b"")
+    )
+
+
+def _by_topic(told: list[tuple[FetchedPartition, PartitionData]]) -> tuple[FetchableTopicResponse, ...]:
+    return tuple(
+        FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=tuple([data for _, data in pairs]))
+        for (topic, topic_id), pairs in groupby(told, key=lambda pair: (pair[0].topic, pair[0].topic_id))
+    )
+
+
+def _count(services: Services, partition: FetchedPartition, data: PartitionData) -> None:
+    size = len(data.records or b"")
+    if size:
+        counts = services.metrics.topic_by(partition.topic, partition.topic_id)
+        counts.fetches += 1
+        counts.bytes_out += size
+    elif data.error_code and partition.topic in services.metrics.topics:
+        services.metrics.topics[partition.topic].failed_fetches += 1
+
+
+def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
+    for _, data in told:
+        if isinstance(data.records, RecordParts):
+            for part in data.records.parts:
+                if isinstance(part, FileRange):
+                    part.release()
+
+
+HANDLER = InlineHandler(ApiKey.FETCH, 4, 18, serve, Kind.READ)

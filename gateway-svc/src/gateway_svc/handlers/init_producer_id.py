@@ -1,0 +1,38 @@
+"""InitProducerId: a producer id and epoch for an idempotent producer; from version 3 on a raised epoch for one it has.
+
+Transactions are not served: a transactional id is answered UNSUPPORTED_VERSION, which Java and franz-go report at
+once and librdkafka when init_transactions' timeout is over. (The errors it would report at once say that the producer
+is not authorised or was fenced, which sends its user looking in the wrong place.)
+"""
+
+from __future__ import annotations
+
+from broker_contract import producers_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(call: Call, request: InitProducerIdRequest, services: Services) -> tuple[InitProducerIdResponse, int]:
+    if request.transactional_id is not None:
+        refused = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
+        return InitProducerIdResponse(error_code=refused, producer_epoch=-1), refused
+    answer = await services.storage.producers.init_producer_id(
+        producers_pb2.InitProducerIdRequest(
+            correlation_id=call.correlation_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+    )
+    response = InitProducerIdResponse(
+        error_code=answer.error_code,
+        producer_id=-1 if answer.error_code else answer.producer_id,
+        producer_epoch=-1 if answer.error_code else answer.producer_epoch,
+    )
+    return response, answer.error_code
+
+
+HANDLER = TaskHandler(ApiKey.INIT_PRODUCER_ID, 0, 5, handle)

@@ -1,0 +1,64 @@
+"""JoinGroup: become a member of a group, or stay one through a rebalance; the answer comes when the rebalance ends.
+
+Storage's group coordinator decides everything; here versions become its flags: from 4 on a new dynamic member is
+first given its id (MEMBER_ID_REQUIRED, KIP-394), from 9 on a returning static leader may be told to skip the
+assignment (KIP-814). Version 0 has no rebalance timeout: the session timeout stands for it. Before version 7 the
+protocol name cannot be null: it is empty.
+"""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_MEMBER_ID_REQUIRED_VERSION = 4
+_NULLABLE_NAME_VERSION = 7
+_SKIP_ASSIGNMENT_VERSION = 9
+
+
+async def handle(call: Call, request: JoinGroupRequest, services: Services) -> tuple[JoinGroupResponse, int]:
+    answer = await services.storage.groups.join_group(
+        groups_pb2.JoinGroupRequest(
+            correlation_id=call.correlation_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=call.client_id or "",
+            client_host=f"/{call.client.host}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.session_timeout_ms
+            if request.rebalance_timeout_ms < 0
+            else request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=[groups_pb2.GroupProtocol(name=each.name, metadata=each.metadata) for each in request.protocols],
+            require_known_member_id=call.version >= _MEMBER_ID_REQUIRED_VERSION,
+            supports_skipping_assignment=call.version >= _SKIP_ASSIGNMENT_VERSION,
+            reason=request.reason or "",
+        )
+    )
+    name = answer.protocol_name if answer.HasField("protocol_name") else None
+    response = JoinGroupResponse(
+        error_code=answer.error_code,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type if answer.HasField("protocol_type") else None,
+        protocol_name=name if call.version >= _NULLABLE_NAME_VERSION else name or "",
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id if member.HasField("group_instance_id") else None,
+                metadata=member.metadata,
+            )
+            for member in answer.members
+        ),
+    )
+    return response, answer.error_code
+
+
+HANDLER = TaskHandler(ApiKey.JOIN_GROUP, 0, 9, handle)

@@ -1,0 +1,44 @@
+"""LeaveGroup: one member leaves its group, from version 3 on several (an administrator may name static members).
+
+Before version 3 the answer has no rows: the one member's error is the answer's.
+"""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_MANY_MEMBERS_VERSION = 3
+
+
+async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> tuple[LeaveGroupResponse, int]:
+    many = call.version >= _MANY_MEMBERS_VERSION
+    leavers = request.members if many else (MemberIdentity(member_id=request.member_id),)
+    answer = await services.storage.groups.leave_group(
+        groups_pb2.LeaveGroupRequest(
+            correlation_id=call.correlation_id,
+            group_id=request.group_id,
+            members=[
+                groups_pb2.LeaveGroupRequest.Leaver(
+                    member_id=each.member_id, group_instance_id=each.group_instance_id, reason=each.reason or ""
+                )
+                for each in leavers
+            ],
+        )
+    )
+    member_errors = list(answer.member_error_codes)
+    first = answer.error_code or next((code for code in member_errors if code), 0)
+    if not many:
+        return LeaveGroupResponse(error_code=first), first
+    members = tuple(
+        MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code)
+        for each, code in zip(leavers, member_errors, strict=False)
+    )
+    return LeaveGroupResponse(error_code=answer.error_code, members=members), first
+
+
+HANDLER = TaskHandler(ApiKey.LEAVE_GROUP, 0, 5, handle)

@@ -1,0 +1,108 @@
+"""ListOffsets: the offset at a timestamp, or at the end or the beginning of a partition.
+
+Special timestamps: -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record
+with the largest timestamp (version 7). Nothing is tiered here, so -4 "earliest local" (8) is the earliest, -5 "latest
+tiered" (9) and -6 "earliest not yet tiered" (11) are not found: offset -1, as Apache Kafka answers without remote
+storage. One of them in an older version: UNSUPPORTED_VERSION. Version 0 (lists of segment starts) is not served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker_contract import data_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    SpecialTimestamp,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+#: From which version on a special timestamp may be asked for.
+_SINCE: Final[dict[int, int]] = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+#: Looked up as the earliest: to find out whether the partition exists at all.
+_LIKE_EARLIEST: Final = frozenset(
+    {SpecialTimestamp.EARLIEST_LOCAL, SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD}
+)
+_NEVER_FOUND: Final = frozenset({SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD})
+
+
+async def handle(call: Call, request: ListOffsetsRequest, services: Services) -> tuple[ListOffsetsResponse, int]:
+    asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    targets = [
+        data_pb2.ListOffsetsRequest.Target(
+            topic=topic,
+            partition=partition.partition_index,
+            timestamp=SpecialTimestamp.EARLIEST if partition.timestamp in _LIKE_EARLIEST else partition.timestamp,
+            current_leader_epoch=partition.current_leader_epoch,
+        )
+        for topic, partition in asked
+        if _supported(partition.timestamp, call.version)
+    ]
+    found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
+    if targets:
+        answer = await services.storage.records.list_offsets(
+            data_pb2.ListOffsetsRequest(
+                correlation_id=call.correlation_id, isolation_level=request.isolation_level, targets=targets
+            )
+        )
+        found = iter(answer.offsets)
+    error = 0
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            response = (
+                _response(partition, next(found))
+                if _supported(partition.timestamp, call.version)
+                else _error(partition, ErrorCode.UNSUPPORTED_VERSION)
+            )
+            error = error or response.error_code
+            partitions.append(response)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics)), error
+
+
+def _supported(timestamp: int, version: int) -> bool:
+    if timestamp >= 0:
+        return True
+    since = _SINCE.get(timestamp)
+    return since is not None and version >= since
+
+
+def _response(
+    partition: ListOffsetsPartition, found: data_pb2.ListOffsetsResponse.Found
+) -> ListOffsetsPartitionResponse:
+    if found.error_code:
+        return _error(partition, found.error_code)
+    if partition.timestamp in _NEVER_FOUND:
+        return _error(partition, ErrorCode.NONE)
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _error(partition: ListOffsetsPartition, error_code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error_code)
+
+
+HANDLER = TaskHandler(ApiKey.LIST_OFFSETS, 1, 11, handle)

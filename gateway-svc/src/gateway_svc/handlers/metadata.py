@@ -1,0 +1,117 @@
+"""Metadata: the brokers, the controller, and who leads each partition.
+
+Brokers are the live gateways, with the address each advertises on the listener this request came in on; the
+controller is the one with the lowest node id. Any gateway serves any partition: leadership, spread by rendezvous
+hashing, only tells clients where to go. A partition has one replica, its leader, since storage keeps each partition
+once. Authorized operations: all, as Apache Kafka answers without an authorizer.
+
+Topics: version 0 means all of them by an empty list, later versions by null. Unknown names are created when the
+client allows it (before version 4 always) and auto.create.topics.enable is on. Topics are named by id from version 12
+on; in 10 and 11 that is answered INVALID_REQUEST, as Apache Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.metadata import (
+    NO_AUTHORIZED_OPERATIONS,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol_lib.schema import ZERO_UUID
+
+from gateway_svc.cluster import Broker, elect
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_BY_ID_VERSION = 12
+#: Bits of Kafka's operations: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10,
+#: ALTER_CONFIGS 11.
+_ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+#: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
+_ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
+    brokers = await services.cluster.brokers(call.client.listener)
+    topics = await _topics(call, request, services, brokers)
+    response = MetadataResponse(
+        brokers=tuple(MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in brokers),
+        cluster_id=services.cluster.cluster_id,
+        controller_id=brokers[0].node_id,
+        topics=topics,
+        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NO_AUTHORIZED_OPERATIONS,
+    )
+    return response, next((topic.error_code for topic in topics if topic.error_code), 0)
+
+
+async def _topics(
+    call: Call, request: MetadataRequest, services: Services, brokers: Sequence[Broker]
+) -> tuple[MetadataResponseTopic, ...]:
+    asked = request.topics
+    every = asked is None or (call.version == 0 and not asked)
+    named = () if every or asked is None else asked
+    if not every and not named:
+        return ()
+    if call.version < _BY_ID_VERSION and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in named):
+        return tuple(
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=()
+            )
+            for topic in named
+        )
+    answer = await services.storage.topics.describe_topics(
+        topics_pb2.DescribeTopicsRequest(
+            correlation_id=call.correlation_id,
+            all=every,
+            topics=[
+                topics_pb2.TopicRef(name=topic.name)
+                if topic.name is not None
+                else topics_pb2.TopicRef(id=topic.topic_id)
+                for topic in named
+            ],
+            auto_create=request.allow_auto_topic_creation,
+        )
+    )
+    operations = _ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    for found in answer.topics:
+        if not found.error_code:
+            services.metrics.learn_name(found.id, found.name)
+    return tuple(_topic(found, brokers, operations, call.version) for found in answer.topics)
+
+
+def _topic(found: topics_pb2.Topic, brokers: Sequence[Broker], operations: int, version: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=found.error_code,
+        name=found.name or (None if version >= _BY_ID_VERSION else ""),
+        topic_id=found.id or ZERO_UUID,
+        is_internal=found.is_internal,
+        partitions=tuple(
+            _partition(found.name, index, epoch, brokers) for index, epoch in enumerate(found.leader_epochs)
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(topic: str, index: int, leader_epoch: int, brokers: Sequence[Broker]) -> MetadataResponsePartition:
+    leader = elect(f"{topic}-{index}", brokers).node_id
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=leader_epoch,
+        replica_nodes=(leader,),
+        isr_nodes=(leader,),
+    )
+
+
+HANDLER = TaskHandler(ApiKey.METADATA, 0, 13, handle)

@@ -1,0 +1,148 @@
+"""Produce: append record batches to partitions.
+
+Decided here: the request version, transactions, and acks; everything about the records is storage's. The answer
+leaves when storage has answered for all partitions: after the sync with acks -1, after the write with acks 1. With
+acks 0 there is no answer; an error then closes the connection, the only sign such a client can be given.
+
+Versions 0-2 carry message sets of formats 0 and 1, which are not converted yet: every partition is answered
+UNSUPPORTED_VERSION. They are announced all the same, because librdkafka before 2.11.1 stops compressing when the
+lowest version announced is not 0 (KAFKA-18659). A transactional id is answered INVALID_TXN_STATE: transactions are
+not served. Version 13 names topics by id. `current_leader` and `node_endpoints` (KIP-951) are never sent: every
+gateway serves every partition.
+
+Records that are not taken are a refusal: one log line with the first error's name as its reason, and one count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker_contract.data import AppendedPartition, AppendPartition, AppendRequest, AppendResponse
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+from gateway_svc.context import Call, Services, error_name
+from gateway_svc.handler import InlineHandler
+from gateway_svc.waiting import Kind
+
+_RECORD_BATCH_VERSION = 3
+#: Errors that are storage's trouble, not the producer's fault: counted with the answer, not logged as refusals.
+_NOT_REFUSALS = frozenset(
+    {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
+)
+#: Position of the record count in a record batch, and the length of its header.
+_RECORD_COUNT_AT, _BATCH_HEADER_BYTES = 57, 61
+
+
+def serve(call: Call, request: ProduceRequest, services: Services) -> None:
+    refused = ErrorCode.NONE
+    if call.version < _RECORD_BATCH_VERSION:
+        refused = ErrorCode.UNSUPPORTED_VERSION
+    elif request.transactional_id is not None:
+        refused = ErrorCode.INVALID_TXN_STATE
+    elif request.acks not in (-1, 0, 1):
+        refused = ErrorCode.INVALID_REQUIRED_ACKS
+    partitions = [
+        AppendPartition(topic.name, data.index, data.records or b"", topic.topic_id)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
+    if refused:
+        _finish(call, request, services, partitions, [AppendedPartition(refused) for _ in partitions])
+        return
+
+    def done(response: AppendResponse) -> None:
+        try:
+            _finish(call, request, services, partitions, response.partitions)
+        except Exception as error:
+            call.failed(error)
+
+    append = AppendRequest(
+        call.correlation_id, call.client_id, call.version, request.acks, request.timeout_ms, partitions
+    )
+    services.storage.records.append(append, done)
+
+
+def _finish(
+    call: Call,
+    request: ProduceRequest,
+    services: Services,
+    partitions: list[AppendPartition],
+    appended: list[AppendedPartition],
+) -> None:
+    error = 0
+    metrics = services.metrics
+    for partition, result in zip(partitions, appended, strict=True):
+        if result.error_code:
+            error = error or result.error_code
+            if partition.topic in metrics.topics:
+                metrics.topics[partition.topic].failed_produces += 1
+            continue
+        counts = metrics.topic_by(partition.topic, partition.topic_id)
+        counts.produces += 1
+        counts.bytes_in += len(partition.records)
+        counts.records_in += _record_count(partition.records)
+    if error and error not in _NOT_REFUSALS:
+        _refused(call, services, partitions, appended)
+    if request.acks:
+        results = iter(appended)
+        call.answer(ProduceResponse(responses=tuple([_topic(topic, results) for topic in request.topic_data])), error)
+    elif error:
+        call.client.abort()
+    else:
+        call.answer_nothing()
+
+
+def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition]) -> TopicProduceResponse:
+    responses = []
+    for data in topic.partition_data:
+        result = next(results)
+        response = PartitionProduceResponse(
+            index=data.index,
+            error_code=result.error_code,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+        )
+        if result.error_code:
+            response.error_message = result.error_message
+            response.record_errors = tuple(
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in result.record_errors
+            )
+        responses.append(response)
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(responses))
+
+
+def _refused(
+    call: Call, services: Services, partitions: list[AppendPartition], appended: list[AppendedPartition]
+) -> None:
+    partition, result = next(pair for pair in zip(partitions, appended, strict=True) if pair[1].error_code)
+    services.refusals.request(
+        error_name(result.error_code),
+        peer=call.client.peer,
+        client_id=call.client_id,
+        api_key=call.route.api_key,
+        version=call.version,
+        correlation_id=call.correlation_id,
+        topic=partition.topic or partition.topic_id.hex(),
+        partition=partition.partition,
+        detail=result.error_message or "",
+    )
+
+
+def _record_count(records: bytes | memoryview) -> int:
+    if len(records) < _BATCH_HEADER_BYTES:
+        return 0
+    return int.from_bytes(records[_RECORD_COUNT_AT:_BATCH_HEADER_BYTES], "big")
+
+
+HANDLER = InlineHandler(ApiKey.PRODUCE, 0, 13, serve, Kind.APPEND)

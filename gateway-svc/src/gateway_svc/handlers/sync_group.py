@@ -1,0 +1,38 @@
+"""SyncGroup: the group's leader hands in the assignment; every member's answer is its own part, once it is stored."""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(call: Call, request: SyncGroupRequest, services: Services) -> tuple[SyncGroupResponse, int]:
+    answer = await services.storage.groups.sync_group(
+        groups_pb2.SyncGroupRequest(
+            correlation_id=call.correlation_id,
+            group_id=request.group_id,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=[
+                groups_pb2.SyncGroupRequest.MemberAssignment(member_id=each.member_id, assignment=each.assignment)
+                for each in request.assignments
+            ],
+        )
+    )
+    response = SyncGroupResponse(
+        error_code=answer.error_code,
+        protocol_type=answer.protocol_type if answer.HasField("protocol_type") else None,
+        protocol_name=answer.protocol_name if answer.HasField("protocol_name") else None,
+        assignment=answer.assignment,
+    )
+    return response, answer.error_code
+
+
+HANDLER = TaskHandler(ApiKey.SYNC_GROUP, 0, 5, handle)

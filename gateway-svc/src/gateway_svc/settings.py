@@ -1,0 +1,102 @@
+"""Settings of gateway-svc: MILLRACE_* variables, see `service_chassis.settings`."""
+
+from __future__ import annotations
+
+import socket
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+from service_chassis import address
+from service_chassis.settings import ServiceSettings
+
+
+def _host_name() -> str:
+    return socket.gethostname()
+
+
+class GatewaySettings(ServiceSettings):
+    """What a gateway listens on, where storage is, and the limits it holds its clients to."""
+
+    storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
+    listeners: str = Field(
+        "EXTERNAL://localhost:9092",
+        description="Kafka listeners, NAME://host:port separated by commas. localhost is served on 127.0.0.1 and ::1.",
+    )
+    advertised_listeners: str = Field(
+        "",
+        description="Address told to clients of each listener, NAME://host:port. Empty: the listeners themselves. "
+        "Port 0: the port that was bound.",
+    )
+    gateway_name: str = Field(
+        "",
+        description="Stable name of this gateway; each name has a node id for ever. Empty: the host name.",
+    )
+    gateway_data_dir: str = Field(
+        "",
+        description="Storage's data folder, when this gateway can read it: records are then sent from its files. "
+        "Empty: records come over gRPC.",
+    )
+    gateway_http: str = Field("127.0.0.1:9102", description="Address of /metrics, /healthz and /readyz. Empty: none.")
+    gateway_lease_ms: int = Field(
+        1000,
+        ge=300,
+        le=600_000,
+        description="A gateway silent for this long is no longer listed as a broker; it renews three times as often.",
+    )
+    reuse_port: bool = Field(
+        False, description="Share the Kafka ports with other gateway processes of this host (SO_REUSEPORT)."
+    )
+    socket_request_max_bytes: int = Field(
+        104_857_600, ge=1024, le=2**31 - 1, description="Largest request; a longer one ends the connection."
+    )
+    max_connections: int = Field(10_000, ge=1, description="Most client connections at once.")
+    max_connections_per_ip: int = Field(1_000, ge=1, description="Most client connections at once from one address.")
+    connections_max_idle_ms: int = Field(
+        600_000, ge=1000, description="A connection on which nothing happens for this long is closed."
+    )
+    frame_timeout_ms: int = Field(
+        30_000, ge=100, description="A request must arrive whole within this time of its first byte."
+    )
+    gateway_memory_bytes: int = Field(
+        268_435_456,
+        ge=1_048_576,
+        description="Bytes of requests and answers held at once; beyond it the gateway stops reading from its clients.",
+    )
+    fetch_max_bytes: int = Field(
+        57_671_680, ge=1024, description="Most record bytes in one fetch answer, whatever the client allows."
+    )
+
+    @field_validator("listeners")
+    @classmethod
+    def _listeners_are_addresses(cls, text: str) -> str:
+        address.parse_listeners(text)
+        return text
+
+    @field_validator("advertised_listeners")
+    @classmethod
+    def _advertised_are_addresses(cls, text: str) -> str:
+        if text:
+            for listener in address.parse_listeners(text):
+                if listener.address.host in ("", "0.0.0.0", "::"):
+                    raise ValueError(f"{listener}: clients cannot connect to a wildcard address")
+        return text
+
+    @field_validator("gateway_http")
+    @classmethod
+    def _http_is_address(cls, text: str) -> str:
+        if text:
+            address.parse(text)
+        return text
+
+    @model_validator(mode="after")
+    def _every_advertised_listener_exists(self) -> Self:
+        if self.advertised_listeners:
+            names = {listener.name for listener in address.parse_listeners(self.listeners)}
+            advertised = {listener.name for listener in address.parse_listeners(self.advertised_listeners)}
+            if names != advertised:
+                raise ValueError("advertised listeners and listeners must have the same names")
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.gateway_name or _host_name()

@@ -1,0 +1,157 @@
+"""Records sent from storage's own files: open segment files, and the byte ranges of them that go into an answer.
+
+A slice names (path, inode, position, length). The file is opened below the data folder only, never through a link,
+and kept open for the next fetch; a file whose inode is not the slice's is another file under an old name and is not
+used. Files that nobody asked for in a while, or that were deleted, are closed by `sweep`, so that a deleted segment's
+space comes back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from broker_contract.data import Slice
+
+from gateway_svc.errors import SliceGone
+
+#: Most segment files kept open (a tenth of the usual limit of 1024 open files would be too few for wide consumers).
+OPEN_FILES_MAX = 512
+#: A file that was not read for this long is closed.
+UNUSED_CLOSE_S = 15.0
+#: Slices below this are read into memory: copying 64 KiB costs less than a sendfile call and its wait.
+SENDFILE_MIN_BYTES = 65_536
+
+
+class OpenFile:
+    """A segment file; closed when it left the cache and the last answer that uses it was sent."""
+
+    __slots__ = ("cached", "descriptor", "last_used", "users")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.users = 0
+        self.cached = True
+        self.last_used = 0.0
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def release(self) -> None:
+        self.users -= 1
+        self._close_if_done()
+
+    def uncache(self) -> None:
+        self.cached = False
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self.cached and self.users == 0 and self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class FileRange:
+    """`length` bytes at `position` of an open file, to be sent to a client; `release` it when sent or dropped."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: OpenFile, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+        file.users += 1
+
+    def __len__(self) -> int:
+        return self.length
+
+    def release(self) -> None:
+        self.file.release()
+
+
+#: What an answer is made of.
+Part = bytes | memoryview | FileRange
+
+
+class RecordParts:
+    """The records field of one partition of a fetch answer, when it is more than one run of bytes."""
+
+    __slots__ = ("length", "parts")
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts = parts
+        self.length = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class SliceFiles:
+    """Open files below one data folder, least recently used first."""
+
+    __slots__ = ("_directory", "_files")
+
+    def __init__(self, data_dir: str) -> None:
+        self._directory = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._files: OrderedDict[tuple[str, int], OpenFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def parts(self, slices: Sequence[Slice], now: float) -> list[Part]:
+        """The slices' bytes, in order: small ones read, large ones as ranges of open files.
+
+        Raises:
+            SliceGone: one of them cannot be read; nothing is held then.
+        """
+        parts: list[Part] = []
+        try:
+            for piece in slices:
+                file = self._file(piece)
+                file.last_used = now
+                if piece.length >= SENDFILE_MIN_BYTES:
+                    parts.append(FileRange(file, piece.position, piece.length))
+                    continue
+                data = os.pread(file.descriptor, piece.length, piece.position)
+                if len(data) != piece.length:
+                    raise SliceGone(f"{piece.path} ends before {piece.position + piece.length}")
+                parts.append(data)
+        except (OSError, SliceGone) as error:
+            for part in parts:
+                if isinstance(part, FileRange):
+                    part.release()
+            raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
+        return parts
+
+    def _file(self, piece: Slice) -> OpenFile:
+        key = (piece.path, piece.file_id)
+        file = self._files.get(key)
+        if file is not None:
+            self._files.move_to_end(key)
+            return file
+        if any(name in ("", ".", "..") for name in piece.path.split("/")):
+            raise SliceGone(f"{piece.path!r} is not a file of the data folder")
+        descriptor = os.open(piece.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        if os.fstat(descriptor).st_ino != piece.file_id:
+            os.close(descriptor)
+            raise SliceGone(f"{piece.path} is another file by now")
+        file = self._files[key] = OpenFile(descriptor)
+        if len(self._files) > OPEN_FILES_MAX:
+            self._files.popitem(last=False)[1].uncache()
+        return file
+
+    def sweep(self, now: float) -> None:
+        """Closes files that are not used any more."""
+        for key, file in list(self._files.items()):
+            if now - file.last_used > UNUSED_CLOSE_S or os.fstat(file.descriptor).st_nlink == 0:
+                del self._files[key]
+                file.uncache()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.uncache()
+        self._files.clear()
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1

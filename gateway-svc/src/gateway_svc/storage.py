@@ -1,0 +1,83 @@
+"""Storage as the handlers see it: one Protocol per noun, in the types of the contract.
+
+Two implementations: `gateway_svc.storage_grpc` speaks gRPC to storage-svc; in one process the storage core's own
+service objects have these methods. Whatever happens to storage, an answer comes: the implementations turn a lost
+connection into Kafka error codes (appends 5 when never sent, 7 when their fate is unknown; reads 6; groups 15), and
+raise StorageUnavailable where an answer has no place for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract.data import AppendRequest, AppendResponse, ReadRequest, ReadResponse
+
+
+class Records(Protocol):
+    """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
+
+    def append(self, request: AppendRequest, done: Callable[[AppendResponse], None]) -> None: ...
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        """Returns a function that gives the read up: `done` is then not called any more."""
+        ...
+
+    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse: ...
+
+
+class Topics(Protocol):
+    async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse: ...
+
+    async def create_topics(self, request: topics_pb2.CreateTopicsRequest) -> topics_pb2.CreateTopicsResponse: ...
+
+    async def delete_topics(self, request: topics_pb2.DeleteTopicsRequest) -> topics_pb2.DeleteTopicsResponse: ...
+
+    async def describe_configs(
+        self, request: topics_pb2.DescribeConfigsRequest
+    ) -> topics_pb2.DescribeConfigsResponse: ...
+
+
+class Groups(Protocol):
+    async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
+
+    async def sync_group(self, request: groups_pb2.SyncGroupRequest) -> groups_pb2.SyncGroupResponse: ...
+
+    async def heartbeat(self, request: groups_pb2.HeartbeatRequest) -> groups_pb2.HeartbeatResponse: ...
+
+    async def leave_group(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse: ...
+
+    async def commit_offsets(self, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse: ...
+
+    async def fetch_offsets(self, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse: ...
+
+
+class Producers(Protocol):
+    async def init_producer_id(
+        self, request: producers_pb2.InitProducerIdRequest
+    ) -> producers_pb2.InitProducerIdResponse: ...
+
+
+class Cluster(Protocol):
+    async def register_gateway(
+        self, request: cluster_pb2.RegisterGatewayRequest
+    ) -> cluster_pb2.RegisterGatewayResponse: ...
+
+    async def remove_gateway(self, request: cluster_pb2.RemoveGatewayRequest) -> cluster_pb2.RemoveGatewayResponse: ...
+
+    async def describe_cluster(
+        self, request: cluster_pb2.DescribeClusterRequest
+    ) -> cluster_pb2.DescribeClusterResponse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Everything the gateway asks of storage."""
+
+    records: Records
+    topics: Topics
+    groups: Groups
+    producers: Producers
+    cluster: Cluster

@@ -1,0 +1,479 @@
+"""Storage behind gRPC.
+
+Appends and reads of all connections share one long-lived stream: what waits when the writer wakes leaves in one frame
+(up to FRAME_BYTES), answers come back in any order by call id. Everything else is a unary call.
+
+When storage goes, what is in flight is answered at once: an append that was never sent LEADER_NOT_AVAILABLE, one
+whose fate is unknown REQUEST_TIMED_OUT, a read NOT_LEADER_OR_FOLLOWER (all three make clients ask for metadata and
+try again); group calls COORDINATOR_NOT_AVAILABLE. While it is away, appends are answered at once, reads when their
+wait is over (or clients would spin), and unary calls wait for it up to CONTROL_WAIT_S. The stream comes back by
+itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import grpc
+from broker_contract import (
+    cluster_pb2,
+    cluster_pb2_grpc,
+    data_pb2,
+    data_pb2_grpc,
+    groups_pb2,
+    groups_pb2_grpc,
+    producers_pb2,
+    producers_pb2_grpc,
+    topics_pb2,
+    topics_pb2_grpc,
+)
+from broker_contract.data import (
+    AppendedPartition,
+    AppendRequest,
+    AppendResponse,
+    Buffer,
+    Cancel,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+    frame_from_wire,
+    frame_to_wire,
+    put_item,
+    read_items,
+)
+from broker_contract.errors import FrameError
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs, rpc
+
+from gateway_svc.errors import StorageUnavailable
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage import Storage
+
+#: A frame takes no more calls once it is this long.
+FRAME_BYTES: Final = 8 * 1024 * 1024
+#: Most calls without an answer; more are answered as if storage were away.
+OUTSTANDING_MAX: Final = 100_000
+#: How long a unary call waits for storage to come back or to answer.
+CONTROL_WAIT_S: Final = 10.0
+#: How long a group call may be parked beyond the member's own timeouts; a SyncGroup's are not known.
+PARKED_EXTRA_S: Final = 60.0
+SYNC_WAIT_S: Final = 360.0
+#: First pause before the stream is opened again; doubled up to the second.
+RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
+
+_EXCHANGE: Final = "/millrace.v1.Data/Exchange"
+
+Answer = TypeVar("Answer")
+
+log = logs.get(__name__)
+
+
+class _Outgoing:
+    """A frame being filled."""
+
+    __slots__ = ("call_ids", "parts", "size")
+
+    def __init__(self) -> None:
+        self.call_ids: list[int] = []
+        self.parts: list[Buffer] = []
+        self.size = 0
+
+
+class _Waiting:
+    """A call without an answer."""
+
+    __slots__ = ("done", "request")
+
+    def __init__(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> None:
+        self.request = request
+        self.done = done
+
+    def fail(self, append_error: ErrorCode) -> None:
+        self.done(_failure(self.request, append_error))
+
+
+def _failure(
+    request: AppendRequest | ReadRequest,
+    append_error: ErrorCode,
+    read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
+) -> AppendResponse | ReadResponse:
+    if isinstance(request, AppendRequest):
+        return AppendResponse([AppendedPartition(append_error) for _ in request.partitions])
+    return ReadResponse([ReadResult(read_error) for _ in request.partitions])
+
+
+class GrpcRecords:
+    """`storage.Records` over the stream. Owned by its GrpcStorage."""
+
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+        self._channel = channel
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        # Without serializers: frames are bytes on both sides, and no parser copies records.
+        self._exchange: Any = channel.stream_stream(_EXCHANGE)
+        self._stub = data_pb2_grpc.DataStub(channel)
+        self._waiting: dict[int, _Waiting] = {}
+        self._frames: deque[_Outgoing] = deque()
+        self._wake = asyncio.Event()
+        self._last_call_id = 0
+        #: Set while the stream is up.
+        self.connected = asyncio.Event()
+        self._task = self._loop.create_task(self._stay_connected(), name="storage stream")
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest, done: Callable[[AppendResponse], None]) -> None:
+        self._send(request, done)
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        if not self.connected.is_set():
+            answer = ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions])
+            return self._loop.call_later(request.max_wait_ms / 1000, done, answer).cancel
+        call_id = self._send(request, done)
+        return lambda: self._cancel(call_id)
+
+    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
+        try:
+            answer: data_pb2.ListOffsetsResponse = await _repeatable(self._stub.ListOffsets, request, self._metrics)
+        except StorageUnavailable:
+            missing = data_pb2.ListOffsetsResponse.Found(
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+            return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
+        return answer
+
+    def _send(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> int:
+        self._last_call_id = call_id = self._last_call_id + 1
+        if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
+            done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
+            return call_id
+        frame = self._frame()
+        mark = len(frame.parts)
+        try:
+            frame.size += put_item(frame.parts, call_id, request)
+        except FrameError:
+            # A name too long to be forwarded is not the name of a topic.
+            del frame.parts[mark:]
+            done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            return call_id
+        frame.call_ids.append(call_id)
+        self._waiting[call_id] = _Waiting(request, done)
+        self._wake.set()
+        return call_id
+
+    def _cancel(self, call_id: int) -> None:
+        if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
+            frame = self._frame()
+            frame.size += put_item(frame.parts, call_id, Cancel())
+            self._wake.set()
+
+    def _frame(self) -> _Outgoing:
+        if not self._frames or self._frames[-1].size >= FRAME_BYTES:
+            self._frames.append(_Outgoing())
+        return self._frames[-1]
+
+    # -- the stream ------------------------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        pause_s = RECONNECT_FIRST_S
+        while True:
+            await self._channel.channel_ready()
+            stream = self._exchange()
+            self.connected.set()
+            log.info("storage connected")
+            opened_at = self._loop.time()
+            reason = await self._run(stream)
+            self.connected.clear()
+            self._metrics.storage_errors["stream"] += 1
+            log.warning("storage lost", reason=reason, in_flight=len(self._waiting))
+            self._fail_all()
+            pause_s = RECONNECT_FIRST_S if self._loop.time() - opened_at > 1 else min(2 * pause_s, RECONNECT_MAX_S)
+            await asyncio.sleep(pause_s)
+
+    async def _run(self, stream: Any) -> str:
+        """Reads and writes until the stream ends; returns why it did."""
+        reader = self._loop.create_task(self._read(stream), name="storage stream reader")
+        writer = self._loop.create_task(self._write(stream), name="storage stream writer")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stream.cancel()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+        error = next(task.exception() for task in done)
+        if isinstance(error, grpc.aio.AioRpcError):
+            return f"{error.code().name}: {error.details()}"
+        if error is not None and not isinstance(error, FrameError | EOFError | asyncio.InvalidStateError):
+            log.error("storage stream failed", exc_info=error)
+        return repr(error)
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._frames:
+                frame = self._frames.popleft()
+                await stream.write(frame_to_wire(frame.parts))
+
+    async def _read(self, stream: Any) -> None:
+        waiting = self._waiting
+        while True:
+            wire = await stream.read()
+            if wire is grpc.aio.EOF:
+                raise EOFError("storage ended the stream")
+            for call_id, item in read_items(frame_from_wire(wire)):
+                call = waiting.pop(call_id, None)
+                if call is not None:
+                    call.done(item)
+
+    def _fail_all(self) -> None:
+        never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
+        self._frames.clear()
+        calls, self._waiting = self._waiting, {}
+        for call_id, call in calls.items():
+            call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self.connected.clear()
+        self._fail_all()
+
+
+async def _once(method: Any, request: Any, timeout_s: float, metrics: GatewayMetrics) -> Any:
+    """One unary call that waits for storage to be there; what cannot be repeated is not."""
+    try:
+        return await method(request, timeout=timeout_s, wait_for_ready=True)
+    except grpc.aio.AioRpcError as error:
+        metrics.storage_errors[error.code().name] += 1
+        raise StorageUnavailable(f"{error.code().name}: {error.details()}") from error
+
+
+async def _repeatable(method: Any, request: Any, metrics: GatewayMetrics) -> Any:
+    """A unary call that changes nothing: asked again when storage died over it."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + CONTROL_WAIT_S
+    while True:
+        try:
+            return await _once(method, request, until - loop.time(), metrics)
+        except StorageUnavailable:
+            if loop.time() + RECONNECT_MAX_S >= until:
+                raise
+            await asyncio.sleep(RECONNECT_MAX_S)
+
+
+class GrpcTopics:
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+        self._stub = topics_pb2_grpc.TopicsStub(channel)
+        self._metrics = metrics
+
+    async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
+        try:
+            answer: topics_pb2.DescribeTopicsResponse = await _repeatable(
+                self._stub.DescribeTopics, request, self._metrics
+            )
+        except StorageUnavailable:
+            if request.all:
+                raise
+            return topics_pb2.DescribeTopicsResponse(
+                topics=[
+                    topics_pb2.Topic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=each.name, id=each.id)
+                    for each in request.topics
+                ]
+            )
+        return answer
+
+    async def create_topics(self, request: topics_pb2.CreateTopicsRequest) -> topics_pb2.CreateTopicsResponse:
+        try:
+            answer: topics_pb2.CreateTopicsResponse = await _once(
+                self._stub.CreateTopics, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return topics_pb2.CreateTopicsResponse(
+                topics=[
+                    topics_pb2.CreatedTopic(name=each.name, error_code=ErrorCode.REQUEST_TIMED_OUT)
+                    for each in request.topics
+                ]
+            )
+        return answer
+
+    async def delete_topics(self, request: topics_pb2.DeleteTopicsRequest) -> topics_pb2.DeleteTopicsResponse:
+        try:
+            answer: topics_pb2.DeleteTopicsResponse = await _once(
+                self._stub.DeleteTopics, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return topics_pb2.DeleteTopicsResponse(
+                topics=[
+                    topics_pb2.DeletedTopic(name=each.name, id=each.id, error_code=ErrorCode.REQUEST_TIMED_OUT)
+                    for each in request.topics
+                ]
+            )
+        return answer
+
+    async def describe_configs(self, request: topics_pb2.DescribeConfigsRequest) -> topics_pb2.DescribeConfigsResponse:
+        try:
+            answer: topics_pb2.DescribeConfigsResponse = await _repeatable(
+                self._stub.DescribeConfigs, request, self._metrics
+            )
+        except StorageUnavailable:
+            return topics_pb2.DescribeConfigsResponse(
+                resources=[
+                    topics_pb2.ResourceConfigs(type=each.type, name=each.name, error_code=ErrorCode.REQUEST_TIMED_OUT)
+                    for each in request.resources
+                ]
+            )
+        return answer
+
+
+class GrpcGroups:
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics, connected: asyncio.Event) -> None:
+        self._stub = groups_pb2_grpc.GroupsStub(channel)
+        self._metrics = metrics
+        self._connected = connected
+
+    async def _parked(self, method: Any, request: Any, timeout_s: float) -> Any:
+        """A call that may be parked for minutes: storage must be there before, or the wait for it would be as long."""
+        try:
+            async with asyncio.timeout(CONTROL_WAIT_S):
+                await self._connected.wait()
+        except TimeoutError as error:
+            raise StorageUnavailable("not connected") from error
+        return await _once(method, request, timeout_s, self._metrics)
+
+    async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse:
+        timeout_s = max(request.rebalance_timeout_ms, request.session_timeout_ms, 0) / 1000 + PARKED_EXTRA_S
+        try:
+            answer: groups_pb2.JoinGroupResponse = await self._parked(self._stub.JoinGroup, request, timeout_s)
+        except StorageUnavailable:
+            return groups_pb2.JoinGroupResponse(
+                error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, generation_id=-1, member_id=request.member_id
+            )
+        return answer
+
+    async def sync_group(self, request: groups_pb2.SyncGroupRequest) -> groups_pb2.SyncGroupResponse:
+        try:
+            answer: groups_pb2.SyncGroupResponse = await self._parked(self._stub.SyncGroup, request, SYNC_WAIT_S)
+        except StorageUnavailable:
+            return groups_pb2.SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+    async def heartbeat(self, request: groups_pb2.HeartbeatRequest) -> groups_pb2.HeartbeatResponse:
+        try:
+            answer: groups_pb2.HeartbeatResponse = await _repeatable(self._stub.Heartbeat, request, self._metrics)
+        except StorageUnavailable:
+            return groups_pb2.HeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+    async def leave_group(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse:
+        try:
+            answer: groups_pb2.LeaveGroupResponse = await _once(
+                self._stub.LeaveGroup, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+    async def commit_offsets(self, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
+        try:
+            # Repeatable: it stores the same positions again.
+            answer: groups_pb2.CommitOffsetsResponse = await _repeatable(
+                self._stub.CommitOffsets, request, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.CommitOffsetsResponse(
+                error_codes=[ErrorCode.COORDINATOR_NOT_AVAILABLE for _ in request.offsets]
+            )
+        return answer
+
+    async def fetch_offsets(self, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
+        try:
+            answer: groups_pb2.FetchOffsetsResponse = await _repeatable(self._stub.FetchOffsets, request, self._metrics)
+        except StorageUnavailable:
+            return groups_pb2.FetchOffsetsResponse(
+                groups=[
+                    groups_pb2.FetchOffsetsResponse.Group(
+                        group_id=each.group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+                    )
+                    for each in request.groups
+                ]
+            )
+        return answer
+
+
+class GrpcProducers:
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+        self._stub = producers_pb2_grpc.ProducersStub(channel)
+        self._metrics = metrics
+
+    async def init_producer_id(
+        self, request: producers_pb2.InitProducerIdRequest
+    ) -> producers_pb2.InitProducerIdResponse:
+        try:
+            # Repeatable: an id that nobody was told of is never used.
+            answer: producers_pb2.InitProducerIdResponse = await _repeatable(
+                self._stub.InitProducerId, request, self._metrics
+            )
+        except StorageUnavailable:
+            return producers_pb2.InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+
+class GrpcCluster:
+    """Leases and the list of gateways: the caller repeats these anyway, so they fail fast."""
+
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+        self._stub = cluster_pb2_grpc.ClusterStub(channel)
+        self._metrics = metrics
+
+    async def register_gateway(
+        self, request: cluster_pb2.RegisterGatewayRequest
+    ) -> cluster_pb2.RegisterGatewayResponse:
+        answer: cluster_pb2.RegisterGatewayResponse = await _once(
+            self._stub.RegisterGateway, request, CONTROL_WAIT_S, self._metrics
+        )
+        return answer
+
+    async def remove_gateway(self, request: cluster_pb2.RemoveGatewayRequest) -> cluster_pb2.RemoveGatewayResponse:
+        answer: cluster_pb2.RemoveGatewayResponse = await _once(self._stub.RemoveGateway, request, 1.0, self._metrics)
+        return answer
+
+    async def describe_cluster(
+        self, request: cluster_pb2.DescribeClusterRequest
+    ) -> cluster_pb2.DescribeClusterResponse:
+        answer: cluster_pb2.DescribeClusterResponse = await _once(
+            self._stub.DescribeCluster, request, 1.0, self._metrics
+        )
+        return answer
+
+
+class GrpcStorage:
+    """The connection to storage-svc: `storage` is what handlers are given; `close` it at the end."""
+
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+        self._channel = channel
+        self._records = GrpcRecords(channel, metrics)
+        self.storage = Storage(
+            records=self._records,
+            topics=GrpcTopics(channel, metrics),
+            groups=GrpcGroups(channel, metrics, self._records.connected),
+            producers=GrpcProducers(channel, metrics),
+            cluster=GrpcCluster(channel, metrics),
+        )
+
+    @classmethod
+    def connect(cls, address: str, metrics: GatewayMetrics) -> GrpcStorage:
+        """Connects in the background, for as long as it takes."""
+        return cls(rpc.channel(address), metrics)
+
+    def fault(self) -> str | None:
+        """Why storage cannot be reached, for /readyz; None when it can."""
+        return None if self._records.connected.is_set() else "storage is not connected"
+
+    async def close(self) -> None:
+        await self._records.close()
+        await self._channel.close()

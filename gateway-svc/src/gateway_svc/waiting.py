@@ -1,0 +1,132 @@
+"""Requests of one connection that wait for their answers, in the order the client sent them.
+
+Kafka answers a connection strictly in request order and works on one of its requests at a time. Here requests start
+early where nobody can tell: any number of appends run at once (storage keeps their order), one read may run beside
+them, and everything else starts when all before it is sent and keeps all after it waiting. So a commit and the leave
+that follows it, or a create and the produce that follows it, never overtake each other on their separate ways to
+storage.
+
+    order:  [append 1: answered] [append 2: waiting] [append 3: answered]     sent: append 1; then 2 and 3 in one write
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+from gateway_svc.slices import FileRange, Part
+
+#: Requests of one connection in service at once; librdkafka keeps 1,000,000 at most, Java 5, Kafka itself serves 1.
+IN_FLIGHT_MAX = 1024
+#: Request bytes of one connection in service at once (one larger request is served alone).
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Kind(Enum):
+    """How a request shares its connection with those around it."""
+
+    #: Starts beside other appends and reads.
+    APPEND = "append"
+    #: Starts beside appends, one at a time: its answer may be large, and may wait long.
+    READ = "read"
+    #: Starts when everything before it was sent; nothing starts before its answer was sent.
+    CONTROL = "control"
+
+
+class Pending:
+    """One request's place in the order of answers."""
+
+    __slots__ = ("abandon", "kind", "parts", "size")
+
+    def __init__(self, kind: Kind, size: int) -> None:
+        self.kind = kind
+        #: Bytes of the request, held until it is answered.
+        self.size = size
+        #: The encoded answer, empty when there is none (acks=0); None while it is waited for.
+        self.parts: Sequence[Part] | None = None
+        #: Told when the client is gone and nobody waits for the answer any more.
+        self.abandon: Callable[[], None] | None = None
+
+
+class Pipeline:
+    """The order of one connection's requests. Owned by its connection; `ready` is called when answers can be taken."""
+
+    __slots__ = ("_bytes", "_control", "_order", "_reads", "_ready", "closed")
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self._order: deque[Pending] = deque()
+        self._bytes = 0
+        self._reads = 0
+        self._control = False
+        self._ready = ready
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a request of this kind may start now."""
+        if not self._order:
+            return True
+        if self._control or kind is Kind.CONTROL:
+            return False
+        if len(self._order) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
+            return False
+        return kind is Kind.APPEND or self._reads == 0
+
+    def open(self, pending: Pending) -> None:
+        """The request takes its place behind all others."""
+        self._order.append(pending)
+        self._bytes += pending.size
+        if pending.kind is Kind.CONTROL:
+            self._control = True
+        elif pending.kind is Kind.READ:
+            self._reads += 1
+
+    def answer(self, pending: Pending, parts: Sequence[Part]) -> None:
+        """The answer to a request; it leaves when all before it have left. After `close` it is dropped."""
+        if self.closed:
+            release(parts)
+            return
+        pending.parts = parts
+        if self._order[0] is pending:
+            self._ready()
+
+    def take(self) -> list[Part]:
+        """The answers that may leave now, in order."""
+        taken: list[Part] = []
+        order = self._order
+        while order and (parts := order[0].parts) is not None:
+            pending = order.popleft()
+            self._bytes -= pending.size
+            if pending.kind is Kind.CONTROL:
+                self._control = False
+            elif pending.kind is Kind.READ:
+                self._reads -= 1
+            taken += parts
+        return taken
+
+    def waits_only_for_reads(self) -> bool:
+        """Whether nothing but parked reads is unanswered."""
+        return all(pending.kind is Kind.READ for pending in self.unanswered())
+
+    def unanswered(self) -> list[Pending]:
+        return [pending for pending in self._order if pending.parts is None]
+
+    def close(self) -> None:
+        """The client is gone: unanswered requests are told, answers not sent are dropped."""
+        self.closed = True
+        while self._order:
+            pending = self._order.popleft()
+            if pending.parts is not None:
+                release(pending.parts)
+            elif pending.abandon is not None:
+                pending.abandon()
+
+
+def release(parts: Iterable[Part]) -> None:
+    """Gives up the files of an answer that is not sent."""
+    for part in parts:
+        if type(part) is FileRange:
+            part.release()
