@@ -1,0 +1,113 @@
+"""The application: everything is built here from the settings and the storage that are passed in."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from service_chassis import address, metrics
+from service_chassis.version import VERSION
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from admin_api import errors
+from admin_api.exporter import Exporter
+from admin_api.middleware import HttpMetrics, RequestRing, error_response
+from admin_api.routers import brokers, clusters, consumer_groups, lags, partitions, service, topic_configs, topics
+from admin_api.routers.operations import JsonRoute
+from admin_api.settings import AdminSettings
+from admin_api.storage import Storage
+
+__all__ = ["create_app", "is_loopback"]
+
+#: Most faults of one request that its answer names.
+_FAULTS_MAX = 5
+_FAULT_LENGTH_MAX = 200
+_DESCRIPTION = (
+    "Administration of a Kafka-compatible broker, in the shape of Confluent's REST API v3."
+    " Errors are always `{error_code, message}`."
+)
+
+
+def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
+    """The ASGI application. The caller owns `storage` and closes it."""
+    app = FastAPI(
+        title="Millrace administration API",
+        version=VERSION,
+        description=_DESCRIPTION,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": "/"}, {"url": "/kafka", "description": "The same, where Confluent Server has it."}],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.router.route_class = JsonRoute
+    registry = metrics.registry("admin-api")
+    app.state.settings = settings
+    app.state.storage = storage
+    app.state.registry = registry
+    app.state.exporter = Exporter(storage, settings.admin_listener)
+    # Order matters where a path with "-" and one with a parameter both match: the first added wins.
+    for noun in (clusters, brokers, topic_configs, topics, partitions, consumer_groups, lags, service):
+        noun.add_operations(app)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_faults)
+    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), allowed_hosts=_allowed_hosts(settings))
+    return app
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _allowed_hosts(settings: AdminSettings) -> frozenset[str] | None:
+    named = {name.strip().lower() for name in settings.admin_allowed_hosts.split(",") if name.strip()}
+    host = address.parse(settings.admin_http).host
+    if named:
+        return frozenset(named)
+    return frozenset({"localhost", "127.0.0.1", "[::1]", host}) if is_loopback(host) else None
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, errors.ApiError):
+        return error_response(error)
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers = {"allow": ", ".join(_allowed_methods(request))}
+    # FastAPI's own 400 is a body that its JSON parser gave up on: not UTF-8, too deep, a number too long.
+    message = "The body cannot be read as JSON." if error.status_code == 400 else ""
+    return error_response(errors.of_status(error.status_code, message, headers))
+
+
+async def _answer_faults(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = [_fault(fault) for fault in error.errors()[:_FAULTS_MAX]]
+    return error_response(errors.of_status(400, "; ".join(faults)))
+
+
+def _fault(fault: Any) -> str:
+    """One line about one fault: where and what, not the value."""
+    if fault["type"] == "json_invalid":
+        return f"The body is not JSON: {fault['ctx']['error']} (character {fault['loc'][-1]})"
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place}: {fault['msg']}"[:_FAULT_LENGTH_MAX]
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Every method of the path: each is a route of its own, and the router knows only the first one's."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods
+    return sorted(methods)

@@ -1,0 +1,141 @@
+"""Every error admin-api answers, and the two tables that make them from Kafka's codes and from gRPC's.
+
+    ApiError   an answer other than success: HTTP status, error code, message
+
+The body is always `{"error_code": int, "message": str}`, as Confluent's REST Proxy has it:
+
+    400 400     the request is not understood: broken JSON, a value of the wrong type, an unknown field
+    400 40002   Kafka's rules refuse it: the topic exists, an illegal name, no partitions, an invalid configuration
+    404 404     no such route, cluster, broker, configuration or consumer
+    404 40402   no such partition        404 40403   no such topic        404 40405   no such consumer group
+    500 50002   a fault of ours or of storage
+    503 50003   storage is busy with something that passes; try again
+    503 50302   storage cannot be reached
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+import grpc
+from starlette.exceptions import HTTPException
+
+__all__ = [
+    "GROUP_ID_NOT_FOUND",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "ApiError",
+    "check",
+    "from_rpc",
+    "group_not_found",
+    "internal_error",
+    "not_found",
+    "of_status",
+    "partition_not_found",
+    "refused",
+]
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+GROUP_ID_NOT_FOUND = 69
+
+
+class ApiError(HTTPException):
+    """An answer other than success. The message is for the caller: nothing internal goes in."""
+
+    def __init__(
+        self, status_code: int, error_code: int, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status_code, detail=message, headers=headers)
+        self.error_code = error_code
+        self.message = message
+
+
+class _Answer(NamedTuple):
+    status: int
+    error_code: int
+    message: str
+
+
+_INTERNAL = _Answer(500, 50002, "The server met an unexpected error.")
+
+#: Kafka error codes that callers of admin-api can meet; every other one is answered as _INTERNAL.
+_KAFKA: Mapping[int, _Answer] = {
+    UNKNOWN_TOPIC_OR_PARTITION: _Answer(404, 40403, "This server does not host this topic-partition."),
+    5: _Answer(503, 50003, "There is no leader for this topic-partition as we are in the middle of an election."),
+    6: _Answer(503, 50003, "This server is not the leader for that topic-partition."),
+    7: _Answer(503, 50003, "The request timed out."),
+    14: _Answer(503, 50003, "The coordinator is loading and hence can't process requests."),
+    15: _Answer(503, 50003, "The coordinator is not available."),
+    16: _Answer(503, 50003, "This is not the correct coordinator."),
+    17: _Answer(400, 40002, "The request attempted to perform an operation on an invalid topic."),
+    24: _Answer(400, 40002, "The configured groupId is invalid."),
+    29: _Answer(403, 40301, "Topic authorization failed."),
+    30: _Answer(403, 40301, "Group authorization failed."),
+    31: _Answer(403, 40301, "Cluster authorization failed."),
+    36: _Answer(400, 40002, "Topic with this name already exists."),
+    37: _Answer(400, 40002, "Number of partitions is below 1."),
+    38: _Answer(400, 40002, "Replication factor is below 1 or larger than the number of available brokers."),
+    39: _Answer(400, 40002, "Replica assignment is invalid."),
+    40: _Answer(400, 40002, "Configuration is invalid."),
+    42: _Answer(400, 40002, "The request is not one that Kafka accepts."),
+    44: _Answer(400, 40002, "Request parameters do not satisfy the configured policy."),
+    56: _Answer(503, 50003, "Disk error when trying to access log file on the disk."),
+    GROUP_ID_NOT_FOUND: _Answer(404, 40405, "Consumer group id not found."),
+    73: _Answer(400, 40002, "Topic deletion is disabled."),
+    100: _Answer(404, 40403, "This server does not host this topic ID."),
+}
+
+_RPC: Mapping[grpc.StatusCode, _Answer] = {
+    grpc.StatusCode.UNAVAILABLE: _Answer(503, 50302, "Storage cannot be reached."),
+    grpc.StatusCode.DEADLINE_EXCEEDED: _Answer(503, 50003, "Storage did not answer in time."),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: _Answer(503, 50003, "Storage is overloaded."),
+    grpc.StatusCode.CANCELLED: _Answer(503, 50003, "The request to storage was cancelled."),
+}
+
+
+def check(kafka_code: int, message: str = "") -> None:
+    """Raises the answer to a Kafka error code; 0 is success. A message of storage's own wins over the table's."""
+    if kafka_code != 0:
+        answer = _KAFKA.get(kafka_code, _INTERNAL)
+        own_words = message if answer is not _INTERNAL else ""
+        raise ApiError(answer.status, answer.error_code, own_words or answer.message)
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
+    """The answer to a gRPC call that failed. What the peer wrote stays in the log."""
+    return ApiError(*_RPC.get(error.code(), _INTERNAL))
+
+
+def of_status(status_code: int, message: str = "", headers: Mapping[str, str] | None = None) -> ApiError:
+    """An error of HTTP itself: the error code is the status."""
+    return ApiError(status_code, status_code, message or f"HTTP {status_code} {_phrase(status_code)}", headers)
+
+
+def not_found(message: str) -> ApiError:
+    return ApiError(404, 404, message)
+
+
+def refused(message: str) -> ApiError:
+    """What Kafka's own rules refuse."""
+    return ApiError(400, 40002, message)
+
+
+def partition_not_found() -> ApiError:
+    return ApiError(404, 40402, "Partition not found.")
+
+
+def group_not_found() -> ApiError:
+    answer = _KAFKA[GROUP_ID_NOT_FOUND]
+    return ApiError(*answer)
+
+
+def internal_error() -> ApiError:
+    return ApiError(*_INTERNAL)
+
+
+def _phrase(status_code: int) -> str:
+    try:
+        return HTTPStatus(status_code).phrase
+    except ValueError:
+        return "Error"

@@ -1,0 +1,197 @@
+"""The metrics of kafka_exporter, under its names and labels, so that dashboards and alerts made for it work unchanged.
+
+    kafka_brokers · kafka_broker_info{id,address} · kafka_topic_partitions{topic}
+    {topic,partition}: kafka_topic_partition_current_offset (high watermark), _oldest_offset, _leader,
+        _leader_is_preferred, _replicas, _in_sync_replica, _under_replicated_partition
+    {consumergroup,topic,partition}: kafka_consumergroup_current_offset, kafka_consumergroup_lag
+    {consumergroup,topic}: kafka_consumergroup_current_offset_sum, kafka_consumergroup_lag_sum
+    {consumergroup}: kafka_consumergroup_members
+
+A partition without a commit has no lag series. The text is made at most once in CACHE_S, by one scrape while others
+wait, and outside the event loop. Series are capped; `millrace_exporter_truncated 1` says when the cap cut some off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from broker_contract.leadership import partition_leader
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+from service_chassis import logs
+
+from admin_api import errors, groups
+from admin_api.storage import EARLIEST, LATEST, Storage, StorageCalls
+from admin_api.view import BrokerAddress, brokers_of
+
+__all__ = ["Exporter", "Snapshot", "collect", "take_snapshot"]
+
+CACHE_S = 5.0
+#: Most partitions, and most committed offsets, shown: 20 000 of each are about 15 MB of text.
+PARTITIONS_MAX = 20_000
+COMMITS_MAX = 20_000
+
+TopicPartition = tuple[str, int]
+log = logs.get(__name__)
+
+
+@dataclass
+class Snapshot:
+    """What the metrics are made of."""
+
+    brokers: tuple[BrokerAddress, ...] = ()
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    #: Log start offset and high watermark.
+    offsets: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    truncated: bool = False
+
+
+class Exporter:
+    """The cached text. Owned by the event loop."""
+
+    def __init__(self, storage: Storage, listener_name: str) -> None:
+        self._storage = storage
+        self._listener_name = listener_name
+        self._lock = asyncio.Lock()
+        self._text = b""
+        self._made_at = -CACHE_S
+
+    async def text(self, correlation_id: int) -> bytes:
+        """In Prometheus text format. Without storage only `millrace_storage_up 0`."""
+        async with self._lock:
+            if time.monotonic() - self._made_at >= CACHE_S:
+                self._text = await self._made(self._storage.calls(correlation_id))
+                self._made_at = time.monotonic()
+            return self._text
+
+    async def _made(self, calls: StorageCalls) -> bytes:
+        try:
+            snapshot = await take_snapshot(calls, self._listener_name)
+        except errors.ApiError as error:
+            log.warning("no exporter metrics", correlation_id=calls.correlation_id, reason=error.message)
+            snapshot = None
+        return await asyncio.to_thread(_rendered, snapshot)
+
+
+async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
+    """Asks storage for everything, in six calls whatever the number of topics and groups."""
+    cluster = await storage.cluster()
+    snapshot = Snapshot(brokers=brokers_of(cluster.gateways, listener_name))
+    topics = await storage.topics()
+    snapshot.partition_counts = {topic.name: topic.partition_count for topic in topics}
+    pairs = [(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+    snapshot.truncated = len(pairs) > PARTITIONS_MAX
+    pairs = pairs[:PARTITIONS_MAX]
+    targets = [(*pair, timestamp) for pair in pairs for timestamp in (EARLIEST, LATEST)]
+    found = await storage.offsets(targets)
+    for pair, earliest, latest in zip(pairs, found[0::2], found[1::2], strict=True):
+        if earliest.error_code == 0 and latest.error_code == 0:
+            snapshot.offsets[pair] = (earliest.offset, latest.offset)
+    described = await groups.describe_all(storage)
+    snapshot.members = {group.group_id: len(group.members) for group in described}
+    for group in await storage.committed_offsets([group.group_id for group in described]):
+        for offset in group.offsets:
+            if offset.offset < 0 or offset.error_code != 0:
+                continue
+            if len(snapshot.committed) == COMMITS_MAX:
+                snapshot.truncated = True
+                break
+            snapshot.committed[group.group_id, offset.topic, offset.partition] = offset.offset
+    return snapshot
+
+
+def collect(snapshot: Snapshot) -> Iterator[Metric]:
+    yield _family("kafka_brokers", "Number of brokers.", [], [((), len(snapshot.brokers))])
+    yield _family(
+        "kafka_broker_info",
+        "The brokers, by id and address.",
+        ["id", "address"],
+        [((str(broker.broker_id), f"{broker.host}:{broker.port}"), 1) for broker in snapshot.brokers],
+    )
+    yield _family(
+        "kafka_topic_partitions",
+        "Number of partitions of the topic.",
+        ["topic"],
+        [((topic,), count) for topic, count in snapshot.partition_counts.items()],
+    )
+    yield from _of_partitions(snapshot)
+    yield from _of_groups(snapshot)
+    truncated = "Whether there are more partitions or commits than are shown."
+    yield _family("millrace_exporter_truncated", truncated, [], [((), int(snapshot.truncated))])
+
+
+def _of_partitions(snapshot: Snapshot) -> Iterator[Metric]:
+    node_ids = [broker.broker_id for broker in snapshot.brokers]
+    known = snapshot.offsets
+    kinds: list[tuple[str, str, dict[TopicPartition, int]]] = [
+        ("current_offset", "High watermark of the partition.", {pair: latest for pair, (_, latest) in known.items()}),
+        ("oldest_offset", "Log start offset of the partition.", {pair: first for pair, (first, _) in known.items()}),
+        (
+            "leader",
+            "Id of the broker that leads the partition.",
+            {pair: partition_leader(node_ids, *pair) for pair in known},
+        ),
+        ("leader_is_preferred", "1 if the preferred broker leads the partition.", dict.fromkeys(known, 1)),
+        ("replicas", "Number of replicas of the partition.", dict.fromkeys(known, 1)),
+        ("in_sync_replica", "Number of in-sync replicas of the partition.", dict.fromkeys(known, 1)),
+        ("under_replicated_partition", "1 if the partition is under-replicated.", dict.fromkeys(known, 0)),
+    ]
+    for name, help_text, values in kinds:
+        rows = [((topic, str(partition)), value) for (topic, partition), value in values.items()]
+        yield _family(f"kafka_topic_partition_{name}", help_text, ["topic", "partition"], rows)
+
+
+def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
+    current: list[tuple[tuple[str, ...], int]] = []
+    lag: list[tuple[tuple[str, ...], int]] = []
+    current_sums: dict[tuple[str, ...], int] = defaultdict(int)
+    lag_sums: dict[tuple[str, ...], int] = defaultdict(int)
+    for (group_id, topic, partition), offset in snapshot.committed.items():
+        labels = (group_id, topic, str(partition))
+        current.append((labels, offset))
+        current_sums[group_id, topic] += offset
+        if (topic, partition) in snapshot.offsets:
+            behind = max(0, snapshot.offsets[topic, partition][1] - offset)
+            lag.append((labels, behind))
+            lag_sums[group_id, topic] += behind
+    by_partition, by_topic = ["consumergroup", "topic", "partition"], ["consumergroup", "topic"]
+    prefix = "kafka_consumergroup"
+    yield _family(f"{prefix}_current_offset", "Committed offset of the group.", by_partition, current)
+    yield _family(f"{prefix}_current_offset_sum", "Sum of the committed offsets.", by_topic, current_sums.items())
+    yield _family(f"{prefix}_lag", "High watermark less committed offset.", by_partition, lag)
+    yield _family(f"{prefix}_lag_sum", "Sum of the lags.", by_topic, lag_sums.items())
+    members = [((group_id,), count) for group_id, count in snapshot.members.items()]
+    yield _family(f"{prefix}_members", "Number of members of the group.", ["consumergroup"], members)
+
+
+def _family(
+    name: str, help_text: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], int]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help_text, labels=labels)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
+
+
+class _Shown(Collector):
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        yield _family("millrace_storage_up", "1 if storage answered.", [], [((), int(self._snapshot is not None))])
+        if self._snapshot is not None:
+            yield from collect(self._snapshot)
+
+
+def _rendered(snapshot: Snapshot | None) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Shown(snapshot))
+    return generate_latest(registry)

@@ -1,0 +1,49 @@
+"""URLs and resource names as Confluent's REST Proxy writes them.
+
+self            http://localhost:8082/v3/clusters/C/topics/T     under the address and the base path of the request
+resource_name   crn:///kafka=C/topic=T
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from admin_api.schemas.resources import CollectionMetadata, Relationship, ResourceMetadata
+
+__all__ = ["Links"]
+
+Segment = str | int
+
+
+class Links:
+    """Links of one answer. `base_url` ends before `/v3`."""
+
+    __slots__ = ("_base", "_cluster_id")
+
+    def __init__(self, base_url: str, cluster_id: str) -> None:
+        self._base = base_url.rstrip("/") + "/v3/clusters"
+        self._cluster_id = cluster_id
+
+    def url(self, *segments: Segment) -> str:
+        """The URL of a resource of the cluster."""
+        return "/".join((self._base, *(quote(str(segment), safe="") for segment in (self._cluster_id, *segments))))
+
+    def clusters(self) -> str:
+        return self._base
+
+    def related(self, *segments: Segment) -> Relationship:
+        return Relationship(related=self.url(*segments))
+
+    def resource(self, *segments: Segment, name: tuple[Segment, ...]) -> ResourceMetadata:
+        """Metadata of one resource; `name` is its kinds and ids in turn, below the cluster."""
+        return ResourceMetadata(self_url=self.url(*segments), resource_name=self._crn(name))
+
+    def collection(self, *segments: Segment, next_query: str | None = None) -> CollectionMetadata:
+        self_url = self.url(*segments)
+        return CollectionMetadata(self_url=self_url, next=f"{self_url}?{next_query}" if next_query else None)
+
+    def _crn(self, name: tuple[Segment, ...]) -> str:
+        parts = [str(part) for part in ("kafka", self._cluster_id, *name)]
+        kinds, ids = parts[0::2], parts[1::2]
+        named = [f"{kind}={identifier}" for kind, identifier in zip(kinds, ids, strict=False)]
+        return "/".join(["crn://", *named, *kinds[len(ids) :]])

@@ -1,0 +1,29 @@
+"""The OpenAPI description as text: `python -m admin_api.openapi > admin-api/openapi.json`; a test guards the file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from service_chassis.settings import load
+
+from admin_api.app import create_app
+from admin_api.settings import AdminSettings
+from admin_api.storage import Storage
+
+__all__ = ["rendered"]
+
+
+async def rendered() -> str:
+    """The description of what is served, as JSON text."""
+    storage = Storage("unix:/nowhere", timeout_s=1)  # a channel connects on first use, and nothing is asked here
+    try:
+        app = create_app(load(AdminSettings), storage)
+        return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
+    finally:
+        await storage.close()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(asyncio.run(rendered()))

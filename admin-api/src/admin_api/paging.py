@@ -1,0 +1,97 @@
+"""Optional paging of lists: `page_size` and an opaque `page_token`; without them a list is whole and `next` is null.
+
+A token holds the key of the last row shown, so that a page stays right while rows come and go: rows are in the order of
+their keys and the next page begins after that key. Confluent's own server never pages, which is the default here too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import Depends, Query
+
+from admin_api import errors
+
+__all__ = ["Key", "PageQuery", "Paging", "Rows"]
+
+#: As large as Confluent Cloud's list calls allow.
+PAGE_SIZE_MAX = 1000
+#: Room for a key with the longest names Kafka allows, in base64.
+TOKEN_LENGTH_MAX = 2048
+
+Row = TypeVar("Row")
+#: What rows are ordered by: a name, or several parts.
+Key = tuple[str | int, ...]
+
+
+class Rows(NamedTuple, Generic[Row]):
+    """One page: its rows and the query of the next page's URL, None on the last."""
+
+    rows: list[Row]
+    next_query: str | None
+
+
+class Paging:
+    """What the caller asked for."""
+
+    __slots__ = ("_after", "size")
+
+    def __init__(self, size: int | None, token: str | None) -> None:
+        self.size = size
+        self._after = None if token is None else _key(token)
+
+    @property
+    def asked(self) -> bool:
+        return self.size is not None or self._after is not None
+
+    def cut(self, rows: Iterable[Row], key: Callable[[Row], Key]) -> Rows[Row]:
+        """The page of `rows`, which are put in the order of their keys."""
+        ordered = sorted(rows, key=key)
+        if self._after is not None:
+            after = self._after
+            try:
+                ordered = [row for row in ordered if key(row) > after]
+            except TypeError:
+                raise _not_a_token() from None
+        if self.size is None or len(ordered) <= self.size:
+            return Rows(ordered, None)
+        page = ordered[: self.size]
+        return Rows(page, urlencode({"page_size": self.size, "page_token": _token(key(page[-1]))}))
+
+
+def _paging(
+    page_size: Annotated[
+        int | None, Query(ge=1, le=PAGE_SIZE_MAX, description="At most this many rows; all of them when absent.")
+    ] = None,
+    page_token: Annotated[
+        str | None,
+        Query(max_length=TOKEN_LENGTH_MAX, description="Where to go on: the token in the last answer's metadata.next."),
+    ] = None,
+) -> Paging:
+    return Paging(page_size, page_token)
+
+
+PageQuery = Annotated[Paging, Depends(_paging)]
+
+
+def _token(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _key(token: str) -> Key:
+    try:
+        parts = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        raise _not_a_token() from None
+    if not isinstance(parts, list) or not all(isinstance(part, str | int) for part in parts):
+        raise _not_a_token()
+    return tuple(parts)
+
+
+def _not_a_token() -> errors.ApiError:
+    return errors.of_status(400, "page_token is not one that this list gave out.")

@@ -1,0 +1,99 @@
+"""Brokers: the live gateways, as clients are told them."""
+
+from __future__ import annotations
+
+from broker_contract import topics_pb2
+from fastapi import FastAPI
+
+from admin_api import configs, errors
+from admin_api.paging import PageQuery
+from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.routers.partitions import replica
+from admin_api.schemas.clusters import Broker, BrokerConfig, BrokerConfigList, BrokerList
+from admin_api.schemas.topics import ReplicaList
+from admin_api.storage import BROKER_RESOURCE
+from admin_api.view import BrokerAddress, BrokerId, ClusterView, ConfigName, View
+
+__all__ = ["add_operations"]
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, "Broker (v3)")
+    operations.get(f"{CLUSTER}/brokers", "listKafkaBrokers", list_brokers)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}", "getKafkaBroker", get_broker)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/configs", "listKafkaBrokerConfigs", list_configs)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/configs/{{name}}", "getKafkaBrokerConfig", get_config)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_replicas)
+
+
+async def list_brokers(view: ClusterView) -> BrokerList:
+    """Lists the brokers that are up."""
+    return BrokerList(
+        metadata=view.links.collection("brokers"), data=[_broker(view, broker) for broker in view.brokers]
+    )
+
+
+async def get_broker(view: ClusterView, broker_id: BrokerId) -> Broker:
+    """Returns the broker with the given id."""
+    return _broker(view, view.broker(broker_id))
+
+
+async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigList:
+    """Lists what is configured on the broker."""
+    view.broker(broker_id)
+    (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)])
+    rows = sorted(resource.configs, key=lambda config: config.name)
+    return BrokerConfigList(
+        metadata=view.links.collection("brokers", broker_id, "configs"),
+        data=[_config(view, broker_id, config) for config in rows],
+    )
+
+
+async def get_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> BrokerConfig:
+    """Returns one configuration of the broker."""
+    view.broker(broker_id)
+    (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)], key=name)
+    for config in resource.configs:
+        if config.name == name:
+            return _config(view, broker_id, config)
+    raise errors.not_found("A broker has no configuration of this name.")
+
+
+async def list_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuery) -> ReplicaList:
+    """Lists the partitions that the broker leads."""
+    view.broker(broker_id)
+    led = [
+        (topic.name, partition)
+        for topic in await view.storage.topics()
+        for partition in range(topic.partition_count)
+        if view.leader(topic.name, partition) == broker_id
+    ]
+    page = paging.cut(led, key=lambda pair: pair)
+    return ReplicaList(
+        metadata=view.links.collection("brokers", broker_id, "partition-replicas", next_query=page.next_query),
+        data=[replica(view, topic, partition, broker_id) for topic, partition in page.rows],
+    )
+
+
+def _broker(view: View, broker: BrokerAddress) -> Broker:
+    here = ("brokers", broker.broker_id)
+    return Broker(
+        metadata=view.links.resource(*here, name=("broker", broker.broker_id)),
+        cluster_id=view.cluster_id,
+        broker_id=broker.broker_id,
+        host=broker.host,
+        port=broker.port,
+        configs=view.links.related(*here, "configs"),
+        partition_replicas=view.links.related(*here, "partition-replicas"),
+    )
+
+
+def _config(view: View, broker_id: int, config: topics_pb2.Config) -> BrokerConfig:
+    return BrokerConfig(
+        metadata=view.links.resource(
+            "brokers", broker_id, "configs", config.name, name=("broker", broker_id, "config", config.name)
+        ),
+        cluster_id=view.cluster_id,
+        broker_id=broker_id,
+        **configs.fields(config),
+    )

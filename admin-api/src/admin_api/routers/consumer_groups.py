@@ -1,0 +1,151 @@
+"""Consumer groups and their members."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from admin_api import errors, groups
+from admin_api.paging import PageQuery
+from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.schemas.consumer_groups import (
+    Consumer,
+    ConsumerAssignment,
+    ConsumerAssignmentList,
+    ConsumerGroup,
+    ConsumerGroupList,
+    ConsumerList,
+)
+from admin_api.view import ClusterView, ConsumerId, GroupId, PartitionId, TopicName, View
+
+__all__ = ["add_operations"]
+
+
+def add_operations(app: FastAPI) -> None:
+    group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"
+    consumer = f"{group}/consumers/{{consumer_id}}"
+    assignment = f"{consumer}/assignments/{{topic_name}}/partitions/{{partition_id}}"
+    operations = Operations(app, "Consumer Group (v3)")
+    operations.get(f"{CLUSTER}/consumer-groups", "listKafkaConsumerGroups", list_groups)
+    operations.get(group, "getKafkaConsumerGroup", get_group)
+    operations.get(f"{group}/consumers", "listKafkaConsumers", list_consumers)
+    operations.get(consumer, "getKafkaConsumer", get_consumer)
+    operations.get(f"{consumer}/assignments", "listKafkaConsumerAssignment", list_assignments)
+    operations.get(assignment, "getKafkaConsumerAssignment", get_assignment)
+
+
+async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:
+    """Lists the consumer groups in the order of their ids."""
+    page = paging.cut(await groups.describe_all(view.storage), key=lambda group: (group.group_id,))
+    return ConsumerGroupList(
+        metadata=view.links.collection("consumer-groups", next_query=page.next_query),
+        data=[_group(view, group) for group in page.rows],
+    )
+
+
+async def get_group(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroup:
+    """Returns the consumer group with the given id."""
+    return _group(view, await groups.describe(view.storage, consumer_group_id))
+
+
+async def list_consumers(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerList:
+    """Lists the members of a consumer group."""
+    group = await groups.describe(view.storage, consumer_group_id)
+    page = paging.cut(group.members, key=lambda member: (member.member_id,))
+    return ConsumerList(
+        metadata=view.links.collection("consumer-groups", consumer_group_id, "consumers", next_query=page.next_query),
+        data=[_consumer(view, consumer_group_id, member) for member in page.rows],
+    )
+
+
+async def get_consumer(view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId) -> Consumer:
+    """Returns one member of a consumer group."""
+    group = await groups.describe(view.storage, consumer_group_id)
+    return _consumer(view, consumer_group_id, _member(group, consumer_id))
+
+
+async def list_assignments(
+    view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId, paging: PageQuery
+) -> ConsumerAssignmentList:
+    """Lists the partitions assigned to a member."""
+    group = await groups.describe(view.storage, consumer_group_id)
+    assigned = groups.assigned(group, _member(group, consumer_id))
+    page = paging.cut(assigned, key=lambda pair: pair)
+    here = ("consumer-groups", consumer_group_id, "consumers", consumer_id, "assignments")
+    return ConsumerAssignmentList(
+        metadata=view.links.collection(*here, next_query=page.next_query),
+        data=[_assignment(view, consumer_group_id, consumer_id, *pair) for pair in page.rows],
+    )
+
+
+async def get_assignment(
+    view: ClusterView,
+    consumer_group_id: GroupId,
+    consumer_id: ConsumerId,
+    topic_name: TopicName,
+    partition_id: PartitionId,
+) -> ConsumerAssignment:
+    """Returns one partition assigned to a member."""
+    group = await groups.describe(view.storage, consumer_group_id)
+    if (topic_name, partition_id) not in groups.assigned(group, _member(group, consumer_id)):
+        raise errors.not_found("This partition is not assigned to the consumer.")
+    return _assignment(view, consumer_group_id, consumer_id, topic_name, partition_id)
+
+
+def _member(group: groups.Group, consumer_id: str) -> groups.Member:
+    for member in group.members:
+        if member.member_id == consumer_id:
+            return member
+    raise errors.not_found("The consumer group has no consumer of this id.")
+
+
+def _group(view: View, group: groups.Group) -> ConsumerGroup:
+    here = ("consumer-groups", group.group_id)
+    return ConsumerGroup(
+        metadata=view.links.resource(*here, name=("consumer-group", group.group_id)),
+        cluster_id=view.cluster_id,
+        consumer_group_id=group.group_id,
+        is_simple=not group.protocol_type,
+        partition_assignor=group.protocol_name,
+        state=groups.state(group),
+        coordinator=view.broker_link(view.coordinator(group.group_id)),
+        consumers=view.links.related(*here, "consumers"),
+        lag_summary=view.links.related(*here, "lag-summary"),
+    )
+
+
+def _consumer(view: View, group_id: str, member: groups.Member) -> Consumer:
+    here = ("consumer-groups", group_id, "consumers", member.member_id)
+    return Consumer(
+        metadata=view.links.resource(*here, name=("consumer-group", group_id, "consumer", member.member_id)),
+        cluster_id=view.cluster_id,
+        consumer_group_id=group_id,
+        consumer_id=member.member_id,
+        instance_id=member.group_instance_id if member.HasField("group_instance_id") else None,
+        client_id=member.client_id,
+        assignments=view.links.related(*here, "assignments"),
+    )
+
+
+def _assignment(view: View, group_id: str, consumer_id: str, topic: str, partition: int) -> ConsumerAssignment:
+    links, of_topic = view.links, (topic, "partitions", partition)
+    return ConsumerAssignment(
+        metadata=links.resource(
+            "consumer-groups",
+            group_id,
+            "consumers",
+            consumer_id,
+            "assignments",
+            *of_topic,
+            name=(
+                *("consumer-group", group_id, "consumer", consumer_id),
+                *("assignment", topic, "partition", partition),
+            ),
+        ),
+        cluster_id=view.cluster_id,
+        consumer_group_id=group_id,
+        consumer_id=consumer_id,
+        topic_name=topic,
+        partition_id=partition,
+        partition=links.related("topics", *of_topic),
+        lag=links.related("consumer-groups", group_id, "lags", *of_topic),
+    )

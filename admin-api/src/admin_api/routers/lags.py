@@ -1,0 +1,109 @@
+"""How far consumer groups are behind. Without a committed offset there is no lag to tell: 404, as Confluent answers."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from admin_api import errors, groups
+from admin_api.paging import PageQuery
+from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.schemas.consumer_groups import ConsumerGroupLagSummary, ConsumerLag, ConsumerLagList
+from admin_api.view import ClusterView, GroupId, PartitionId, TopicName, View
+
+__all__ = ["add_operations"]
+
+
+def add_operations(app: FastAPI) -> None:
+    group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"
+    lag = f"{group}/lags/{{topic_name}}/partitions/{{partition_id}}"
+    operations = Operations(app, "Consumer Group (v3)")
+    operations.get(f"{group}/lag-summary", "getKafkaConsumerGroupLagSummary", get_summary)
+    operations.get(f"{group}/lags", "listKafkaConsumerLags", list_lags)
+    operations.get(lag, "getKafkaConsumerLag", get_lag)
+
+
+async def get_summary(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroupLagSummary:
+    """Returns a consumer group's largest lag, where it is, and the sum of its lags."""
+    lags = await _lags(view, consumer_group_id)
+    largest = max(lags, key=lambda lag: lag.lag)
+    group_link = ("consumer-groups", consumer_group_id)
+    consumer_id, instance_id, client_id = _reader(largest)
+    return ConsumerGroupLagSummary(
+        metadata=view.links.resource(
+            *group_link, "lag-summary", name=("consumer-group", consumer_group_id, "lag-summary")
+        ),
+        cluster_id=view.cluster_id,
+        consumer_group_id=consumer_group_id,
+        max_lag=largest.lag,
+        total_lag=sum(lag.lag for lag in lags),
+        max_lag_consumer_id=consumer_id,
+        max_lag_consumer=view.links.related(*group_link, "consumers", consumer_id) if consumer_id else None,
+        max_lag_client_id=client_id,
+        max_lag_instance_id=instance_id,
+        max_lag_topic_name=largest.topic,
+        max_lag_partition_id=largest.partition,
+        max_lag_partition=view.links.related("topics", largest.topic, "partitions", largest.partition),
+    )
+
+
+async def list_lags(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerLagList:
+    """Lists a consumer group's lags: the largest first, or in pages by topic and partition."""
+    lags = await _lags(view, consumer_group_id)
+    if not paging.asked:
+        rows, next_query = sorted(lags, key=lambda lag: (-lag.lag, lag.topic, lag.partition)), None
+    else:
+        rows, next_query = paging.cut(lags, key=lambda lag: (lag.topic, lag.partition))
+    return ConsumerLagList(
+        metadata=view.links.collection("consumer-groups", consumer_group_id, "lags", next_query=next_query),
+        data=[_lag(view, consumer_group_id, lag) for lag in rows],
+    )
+
+
+async def get_lag(
+    view: ClusterView, consumer_group_id: GroupId, topic_name: TopicName, partition_id: PartitionId
+) -> ConsumerLag:
+    """Returns a consumer group's lag in one partition."""
+    for lag in await _lags(view, consumer_group_id):
+        if (lag.topic, lag.partition) == (topic_name, partition_id):
+            return _lag(view, consumer_group_id, lag)
+    raise errors.not_found("The consumer group has committed no offset in this partition.")
+
+
+async def _lags(view: View, group_id: str) -> list[groups.Lag]:
+    """Never empty."""
+    lags = await groups.lags(view.storage, await groups.describe(view.storage, group_id))
+    if not lags:
+        raise errors.not_found("Consumer group offsets could not be found.")
+    return lags
+
+
+def _reader(lag: groups.Lag) -> tuple[str, str | None, str]:
+    """Consumer id, group instance id and client id of the member that holds the partition; empty when none does."""
+    member = lag.member
+    if member is None:
+        return "", None, ""
+    return (
+        member.member_id,
+        member.group_instance_id if member.HasField("group_instance_id") else None,
+        member.client_id,
+    )
+
+
+def _lag(view: View, group_id: str, lag: groups.Lag) -> ConsumerLag:
+    consumer_id, instance_id, client_id = _reader(lag)
+    return ConsumerLag(
+        metadata=view.links.resource(
+            *("consumer-groups", group_id, "lags", lag.topic, "partitions", lag.partition),
+            name=("consumer-group", group_id, "lag", lag.topic, "partition", lag.partition),
+        ),
+        cluster_id=view.cluster_id,
+        consumer_group_id=group_id,
+        topic_name=lag.topic,
+        partition_id=lag.partition,
+        consumer_id=consumer_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        current_offset=lag.current_offset,
+        log_end_offset=lag.log_end_offset,
+        lag=lag.lag,
+    )

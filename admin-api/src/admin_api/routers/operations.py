@@ -1,0 +1,76 @@
+"""How an endpoint is added: under /v3, named as in Confluent's API, with the errors it can answer.
+
+/kafka/v3 needs no entries of its own: the middleware makes its prefix the root path of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from admin_api import errors
+from admin_api.schemas.resources import Error
+
+__all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations"]
+
+CLUSTERS = "/v3/clusters"
+CLUSTER = "/v3/clusters/{cluster_id}"
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Error, "description": "The request is refused; the message says why."},
+    "5XX": {"model": Error, "description": "The server or storage cannot answer now."},
+}
+
+
+class JsonRoute(APIRoute):
+    """A route whose body, when it has one, must be called JSON: what a web page's form can send is refused (415)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+
+        async def handle_json(request: Request) -> Response:
+            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
+            return await handle(request)
+
+        return handle_json
+
+
+class Operations:
+    """Adds the operations of one noun. The endpoint's docstring is the operation's description."""
+
+    __slots__ = ("_app", "_tag")
+
+    def __init__(self, app: FastAPI, tag: str) -> None:
+        self._app = app
+        self._tag = tag
+
+    def get(self, path: str, operation_id: str, endpoint: Callable[..., Any]) -> None:
+        self.add("GET", path, operation_id, endpoint)
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        operation_id: str,
+        endpoint: Callable[..., Any],
+        *,
+        status_code: int = 200,
+        responses: dict[int | str, dict[str, Any]] | None = None,
+    ) -> None:
+        self._app.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            operation_id=operation_id,
+            tags=[self._tag],
+            status_code=status_code,
+            responses={**(responses or {}), **_ERRORS},
+        )

@@ -1,0 +1,148 @@
+"""Partitions, their offsets and replicas, and reassignments, of which there are never any."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query
+
+from admin_api import errors
+from admin_api.paging import PageQuery
+from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.schemas.topics import Partition, PartitionList, PartitionOffsets, ReassignmentList, Replica, ReplicaList
+from admin_api.storage import EARLIEST, LATEST
+from admin_api.view import NO_NODE, BrokerId, ClusterView, PartitionId, TopicName, View
+
+__all__ = ["add_operations", "replica"]
+
+OffsetType = Literal["earliest_and_latest"]
+
+
+def add_operations(app: FastAPI) -> None:
+    topics = f"{CLUSTER}/topics"
+    partitions = f"{topics}/{{topic_name}}/partitions"
+    partition = f"{partitions}/{{partition_id}}"
+    operations = Operations(app, "Partition (v3)")
+    operations.get(f"{topics}/-/partitions/-/reassignment", "listKafkaReassignments", list_all_reassignments)
+    operations.get(f"{partitions}/-/reassignment", "listKafkaTopicReassignments", list_reassignments)
+    operations.get(partitions, "listKafkaPartitions", list_partitions)
+    operations.get(partition, "getKafkaPartition", get_partition)
+    operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_offsets)
+    operations.get(f"{partition}/replicas", "listKafkaReplicas", list_replicas)
+    operations.get(f"{partition}/replicas/{{broker_id}}", "getKafkaReplica", get_replica)
+
+
+async def list_partitions(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> PartitionList:
+    """Lists the partitions of a topic."""
+    topic = await view.storage.topic(topic_name)
+    page = paging.cut(range(topic.partition_count), key=lambda partition: (partition,))
+    return PartitionList(
+        metadata=view.links.collection("topics", topic_name, "partitions", next_query=page.next_query),
+        data=[_partition(view, topic_name, partition) for partition in page.rows],
+    )
+
+
+async def get_partition(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> Partition:
+    """Returns one partition of a topic."""
+    await _check_exists(view, topic_name, partition_id)
+    return _partition(view, topic_name, partition_id)
+
+
+async def get_offsets(
+    view: ClusterView,
+    topic_name: TopicName,
+    partition_id: PartitionId,
+    offset_type: Annotated[OffsetType, Query(description="Which offsets; there is one kind.")] = "earliest_and_latest",
+) -> PartitionOffsets:
+    """Returns the log start offset and the high watermark of a partition."""
+    await _check_exists(view, topic_name, partition_id)
+    earliest, latest = await view.storage.offsets(
+        [(topic_name, partition_id, EARLIEST), (topic_name, partition_id, LATEST)]
+    )
+    errors.check(earliest.error_code)
+    errors.check(latest.error_code)
+    here = ("topics", topic_name, "partitions", partition_id)
+    return PartitionOffsets(
+        metadata=view.links.resource(
+            *here, "offset", name=("topic", topic_name, "partition", partition_id, "offset_type", offset_type)
+        ),
+        cluster_id=view.cluster_id,
+        topic_name=topic_name,
+        partition_id=partition_id,
+        earliest_offset=earliest.offset,
+        latest_offset=latest.offset,
+    )
+
+
+async def list_replicas(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> ReplicaList:
+    """Lists the replicas of a partition: the broker that leads it."""
+    await _check_exists(view, topic_name, partition_id)
+    leader = view.leader(topic_name, partition_id)
+    return ReplicaList(
+        metadata=view.links.collection("topics", topic_name, "partitions", partition_id, "replicas"),
+        data=[] if leader == NO_NODE else [replica(view, topic_name, partition_id, leader)],
+    )
+
+
+async def get_replica(
+    view: ClusterView, topic_name: TopicName, partition_id: PartitionId, broker_id: BrokerId
+) -> Replica:
+    """Returns the replica of a partition on one broker."""
+    await _check_exists(view, topic_name, partition_id)
+    if view.leader(topic_name, partition_id) != broker_id:
+        raise errors.not_found("The partition has no replica on this broker.")
+    return replica(view, topic_name, partition_id, broker_id)
+
+
+async def list_all_reassignments(view: ClusterView) -> ReassignmentList:
+    """Lists the reassignments under way: none, since storage holds each partition once."""
+    return ReassignmentList(metadata=view.links.collection("topics", "-", "partitions", "-", "reassignment"), data=[])
+
+
+async def list_reassignments(view: ClusterView, topic_name: TopicName) -> ReassignmentList:
+    """Lists the reassignments of a topic under way: none, since storage holds each partition once."""
+    await view.storage.topic(topic_name)
+    here = ("topics", topic_name, "partitions", "-", "reassignment")
+    return ReassignmentList(metadata=view.links.collection(*here), data=[])
+
+
+def replica(view: View, topic: str, partition: int, broker_id: int) -> Replica:
+    """The one replica of a partition: it leads and is in sync by definition."""
+    return Replica(
+        metadata=view.links.resource(
+            "topics",
+            topic,
+            "partitions",
+            partition,
+            "replicas",
+            broker_id,
+            name=("topic", topic, "partition", partition, "replica", broker_id),
+        ),
+        cluster_id=view.cluster_id,
+        topic_name=topic,
+        partition_id=partition,
+        broker_id=broker_id,
+        is_leader=True,
+        is_in_sync=True,
+        broker=view.links.related("brokers", broker_id),
+    )
+
+
+async def _check_exists(view: View, topic_name: str, partition_id: int) -> None:
+    topic = await view.storage.topic(topic_name)
+    if partition_id >= topic.partition_count:
+        raise errors.partition_not_found()
+
+
+def _partition(view: View, topic: str, partition: int) -> Partition:
+    links, here = view.links, ("topics", topic, "partitions", partition)
+    leader = view.leader(topic, partition)
+    return Partition(
+        metadata=links.resource(*here, name=("topic", topic, "partition", partition)),
+        cluster_id=view.cluster_id,
+        topic_name=topic,
+        partition_id=partition,
+        leader=None if leader == NO_NODE else links.related(*here, "replicas", leader),
+        replicas=links.related(*here, "replicas"),
+        reassignment=links.related(*here, "reassignment"),
+    )

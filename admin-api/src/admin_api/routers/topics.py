@@ -1,0 +1,112 @@
+"""Topics: list, create, look at, delete."""
+
+from __future__ import annotations
+
+from broker_contract import topics_pb2
+from fastapi import FastAPI, Response
+
+from admin_api import errors
+from admin_api.paging import PageQuery
+from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList
+from admin_api.view import ClusterView, TopicName, View
+
+__all__ = ["add_operations"]
+
+#: Every partition is stored once: durability is storage's volume, not a second copy of ours.
+REPLICATION_FACTOR = 1
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, "Topic (v3)")
+    operations.get(f"{CLUSTER}/topics", "listKafkaTopics", list_topics)
+    operations.add(
+        "POST",
+        f"{CLUSTER}/topics",
+        "createKafkaTopic",
+        create_topic,
+        status_code=201,
+        responses={
+            200: {"model": Topic, "description": "Only checked (validate_only): it could be created."},
+            201: {"description": "Created.", "headers": {"Location": {"schema": {"type": "string"}}}},
+        },
+    )
+    operations.get(f"{CLUSTER}/topics/{{topic_name}}", "getKafkaTopic", get_topic)
+    operations.add("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic, status_code=204)
+
+
+async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
+    """Lists the topics in the order of their names."""
+    page = paging.cut(await view.storage.topics(), key=lambda topic: (topic.name,))
+    return TopicList(
+        metadata=view.links.collection("topics", next_query=page.next_query),
+        data=[_topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal) for topic in page.rows],
+    )
+
+
+async def create_topic(view: ClusterView, given: CreateTopicRequest, response: Response) -> Topic:
+    """Creates a topic, or with validate_only checks whether it could be created."""
+    created = await view.storage.create_topic(_new_topic(given), validate_only=given.validate_only)
+    response.status_code = 200 if given.validate_only else 201
+    topic = _topic(view, given.topic_name, created.partition_count, replication_factor=created.replication_factor)
+    response.headers["location"] = topic.metadata.self_url
+    return topic
+
+
+async def get_topic(view: ClusterView, topic_name: TopicName) -> Topic:
+    """Returns the topic with the given name."""
+    topic = await view.storage.topic(topic_name)
+    return _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)
+
+
+async def delete_topic(view: ClusterView, topic_name: TopicName) -> None:
+    """Deletes the topic with its records."""
+    await view.storage.delete_topic(topic_name)
+
+
+def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:
+    """As Kafka's own client asks for it. What Confluent leaves to Kafka is left to storage."""
+    if given.partitions_count is not None and given.partitions_count < 1:
+        raise errors.refused("Number of partitions was set to an invalid non-positive value.")
+    if given.replication_factor is not None and given.replication_factor < 1:
+        raise errors.refused("Replication factor must be larger than 0.")
+    names = [config.name for config in given.configs]
+    if len(set(names)) != len(names):
+        raise errors.refused("A configuration is given twice.")
+    partitions = [assignment.partition_id for assignment in given.replicas_assignments]
+    if len(set(partitions)) != len(partitions):
+        raise errors.refused("The replicas of a partition are given twice.")
+    return topics_pb2.NewTopic(
+        name=given.topic_name,
+        # Kafka counts partitions and replicas itself when they are assigned, and refuses a number beside them.
+        partition_count=-1 if partitions or given.partitions_count is None else given.partitions_count,
+        replication_factor=-1 if partitions or given.replication_factor is None else given.replication_factor,
+        configs=[topics_pb2.ConfigEntry(name=config.name, value=config.value) for config in given.configs],
+        assignments=[
+            topics_pb2.Assignment(partition=assignment.partition_id, broker_ids=assignment.broker_ids)
+            for assignment in given.replicas_assignments
+        ],
+    )
+
+
+def _topic(
+    view: View,
+    name: str,
+    partitions_count: int,
+    *,
+    is_internal: bool = False,
+    replication_factor: int = REPLICATION_FACTOR,
+) -> Topic:
+    links, here = view.links, ("topics", name)
+    return Topic(
+        metadata=links.resource(*here, name=("topic", name)),
+        cluster_id=view.cluster_id,
+        topic_name=name,
+        is_internal=is_internal,
+        replication_factor=replication_factor,
+        partitions_count=partitions_count,
+        partitions=links.related(*here, "partitions"),
+        configs=links.related(*here, "configs"),
+        partition_reassignments=links.related(*here, "partitions", "-", "reassignment"),
+        authorized_operations=[],
+    )

@@ -1,0 +1,144 @@
+"""Topics, partitions, replicas and topic configurations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from admin_api.schemas.clusters import Config
+from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
+
+__all__ = [
+    "ConfigEntry",
+    "CreateTopicRequest",
+    "Partition",
+    "PartitionList",
+    "PartitionOffsets",
+    "Reassignment",
+    "ReassignmentList",
+    "Replica",
+    "ReplicaAssignment",
+    "ReplicaList",
+    "Topic",
+    "TopicConfig",
+    "TopicConfigList",
+    "TopicList",
+]
+
+_Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
+#: Most replica assignments in one request, and most brokers in one: a body of the size limit cannot hold more of use.
+_ASSIGNMENTS_MAX = 10_000
+_BROKERS_MAX = 1_000
+_CONFIGS_MAX = 1_000
+_VALUE_LENGTH_MAX = 65_535
+
+
+class Topic(Resource):
+    kind: Literal["KafkaTopic"] = "KafkaTopic"
+    cluster_id: str
+    topic_name: str
+    is_internal: bool
+    replication_factor: Int32
+    partitions_count: Int32
+    partitions: Relationship
+    configs: Relationship
+    partition_reassignments: Relationship
+    authorized_operations: list[str] = Field(description="Empty: operations are not restricted per caller.")
+
+
+class TopicList(Collection):
+    kind: Literal["KafkaTopicList"] = "KafkaTopicList"
+    data: list[Topic]
+
+
+class _Request(BaseModel):
+    """What a caller sends: types as written (no "3" for 3), and no field that would be ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class ConfigEntry(_Request):
+    name: str = Field(max_length=_VALUE_LENGTH_MAX)
+    value: str | None = Field(None, max_length=_VALUE_LENGTH_MAX, description="Null: the default.")
+
+
+class ReplicaAssignment(_Request):
+    partition_id: _Int32
+    broker_ids: list[_Int32] = Field(max_length=_BROKERS_MAX)
+
+
+class CreateTopicRequest(_Request):
+    topic_name: str = Field(
+        max_length=_VALUE_LENGTH_MAX, description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'."
+    )
+    partitions_count: _Int32 | None = Field(None, description="At least 1; the broker's num.partitions when absent.")
+    replication_factor: _Int32 | None = Field(None, description="1, also when absent: storage holds a record once.")
+    replicas_assignments: list[ReplicaAssignment] = Field(default=[], max_length=_ASSIGNMENTS_MAX)
+    configs: list[ConfigEntry] = Field(default=[], max_length=_CONFIGS_MAX)
+    validate_only: bool = Field(False, description="Only check whether the topic could be created.")
+
+
+class TopicConfig(Config):
+    kind: Literal["KafkaTopicConfig"] = "KafkaTopicConfig"
+    topic_name: str
+
+
+class TopicConfigList(Collection):
+    kind: Literal["KafkaTopicConfigList"] = "KafkaTopicConfigList"
+    data: list[TopicConfig]
+
+
+class Partition(Resource):
+    kind: Literal["KafkaPartition"] = "KafkaPartition"
+    cluster_id: str
+    topic_name: str
+    partition_id: Int32
+    leader: Relationship | None = Field(description="Null when no broker is up.")
+    replicas: Relationship
+    reassignment: Relationship
+
+
+class PartitionList(Collection):
+    kind: Literal["KafkaPartitionList"] = "KafkaPartitionList"
+    data: list[Partition]
+
+
+class PartitionOffsets(Resource):
+    kind: Literal["KafkaPartitionWithOffsets"] = "KafkaPartitionWithOffsets"
+    cluster_id: str
+    topic_name: str
+    partition_id: Int32
+    earliest_offset: Int64 = Field(description="The log start offset: the first that can be read.")
+    latest_offset: Int64 = Field(description="The high watermark: consumers read below it.")
+
+
+class Replica(Resource):
+    kind: Literal["KafkaReplica"] = "KafkaReplica"
+    cluster_id: str
+    topic_name: str
+    partition_id: Int32
+    broker_id: Int32
+    is_leader: bool
+    is_in_sync: bool
+    broker: Relationship
+
+
+class ReplicaList(Collection):
+    kind: Literal["KafkaReplicaList"] = "KafkaReplicaList"
+    data: list[Replica]
+
+
+class Reassignment(Resource):
+    kind: Literal["KafkaReassignment"] = "KafkaReassignment"
+    cluster_id: str
+    topic_name: str
+    partition_id: Int32
+    adding_replicas: list[Int32]
+    removing_replicas: list[Int32]
+    replicas: Relationship
+
+
+class ReassignmentList(Collection):
+    kind: Literal["KafkaReassignmentList"] = "KafkaReassignmentList"
+    data: list[Reassignment]

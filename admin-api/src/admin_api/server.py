@@ -1,0 +1,94 @@
+"""The HTTP server around an application: sockets of ours, uvicorn's protocol, stopped by whoever started it.
+
+Stopping: accept no more, let requests under way finish, cut them at the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from service_chassis.address import Address
+from starlette.types import ASGIApp
+
+__all__ = ["listen", "serving"]
+
+#: Connections that wait to be accepted; as in nginx.
+_BACKLOG = 511
+#: An idle connection is kept this long; nginx keeps it 75 s.
+_KEEP_ALIVE_S = 75
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """The listening sockets: one, or for localhost one each on 127.0.0.1 and ::1. Raises OSError when one is taken."""
+    if address.host != "localhost":
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        return [_listening(family, address.host, address.port)]
+    first = _listening(socket.AF_INET, "127.0.0.1", address.port)
+    sockets = [first]
+    with contextlib.suppress(OSError):  # no IPv6 on this host
+        sockets.append(_listening(socket.AF_INET6, "::1", first.getsockname()[1]))
+    return sockets
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s: float) -> AsyncIterator[None]:
+    """Serves while the context lasts."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, int(stop_deadline_s)),
+    )
+    server = _Server(config)
+    running = asyncio.create_task(server.serve(sockets), name="http")
+    try:
+        await server.accepting.wait()
+        yield
+    finally:
+        server.should_exit = True
+        await running
+        for each in sockets:
+            each.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, without its signal handlers: the lifecycle has them."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

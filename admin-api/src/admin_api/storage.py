@@ -1,0 +1,189 @@
+"""Storage as admin-api sees it: the gRPC contract, one method per question, Kafka error codes raised as ApiError.
+
+`Storage` owns the channel and is built once; `Storage.calls(correlation_id)` gives what one request works with, so that
+the request's number is found in storage's debug log too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+import grpc
+from broker_contract import (
+    cluster_pb2,
+    cluster_pb2_grpc,
+    data_pb2,
+    data_pb2_grpc,
+    groups_pb2,
+    groups_pb2_grpc,
+    topics_pb2,
+    topics_pb2_grpc,
+)
+from service_chassis import logs, rpc
+
+from admin_api import errors
+
+__all__ = ["BROKER_RESOURCE", "EARLIEST", "LATEST", "TOPIC_RESOURCE", "Storage", "StorageCalls"]
+
+#: Kafka's special timestamps of ListOffsets.
+LATEST = -1
+EARLIEST = -2
+#: Kafka's types of a resource that has configurations.
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+log = logs.get(__name__)
+Response = TypeVar("Response")
+
+
+class Storage:
+    """The channel to storage-svc; it connects on first use and reconnects by itself. Build it inside the event loop."""
+
+    def __init__(self, address: str, *, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._channel = rpc.channel(address)
+        self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
+        self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
+        self.groups: groups_pb2_grpc.GroupsAsyncStub = groups_pb2_grpc.GroupsStub(self._channel)
+        self.topics: topics_pb2_grpc.TopicsAsyncStub = topics_pb2_grpc.TopicsStub(self._channel)
+
+    def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
+        return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class StorageCalls:
+    """What one request asks of storage. Every method raises ApiError when it cannot answer."""
+
+    __slots__ = ("_storage", "_timeout_s", "correlation_id")
+
+    def __init__(self, storage: Storage, correlation_id: int, timeout_s: float) -> None:
+        self._storage = storage
+        self._timeout_s = timeout_s
+        self.correlation_id = correlation_id
+
+    async def cluster(self) -> cluster_pb2.DescribeClusterResponse:
+        request = cluster_pb2.DescribeClusterRequest(correlation_id=self.correlation_id)
+        return await self._answer(self._storage.cluster.DescribeCluster(request, timeout=self._timeout_s))
+
+    async def topics(self) -> Sequence[topics_pb2.Topic]:
+        """All topics in name order."""
+        request = topics_pb2.DescribeTopicsRequest(correlation_id=self.correlation_id, all=True)
+        response = await self._answer(self._storage.topics.DescribeTopics(request, timeout=self._timeout_s))
+        return response.topics
+
+    async def topic(self, name: str) -> topics_pb2.Topic:
+        request = topics_pb2.DescribeTopicsRequest(
+            correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name)]
+        )
+        response = await self._answer(self._storage.topics.DescribeTopics(request, timeout=self._timeout_s))
+        topic = _only(response.topics)
+        errors.check(_as_absent(topic.error_code))
+        return topic
+
+    async def create_topic(self, topic: topics_pb2.NewTopic, *, validate_only: bool) -> topics_pb2.CreatedTopic:
+        request = topics_pb2.CreateTopicsRequest(
+            correlation_id=self.correlation_id, validate_only=validate_only, topics=[topic]
+        )
+        response = await self._answer(self._storage.topics.CreateTopics(request, timeout=self._timeout_s))
+        created = _only(response.topics)
+        errors.check(created.error_code, created.error_message)
+        return created
+
+    async def delete_topic(self, name: str) -> None:
+        request = topics_pb2.DeleteTopicsRequest(
+            correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name)]
+        )
+        response = await self._answer(self._storage.topics.DeleteTopics(request, timeout=self._timeout_s))
+        deleted = _only(response.topics)
+        errors.check(_as_absent(deleted.error_code), deleted.error_message)
+
+    async def configs(
+        self, resource_type: int, names: Iterable[str], *, key: str | None = None, skip_absent: bool = False
+    ) -> list[topics_pb2.ResourceConfigs]:
+        """The configurations of each named resource, in order: every key, or the one given."""
+        request = topics_pb2.DescribeConfigsRequest(
+            correlation_id=self.correlation_id,
+            resources=[
+                topics_pb2.ConfigResource(
+                    type=resource_type, name=name, keys=[] if key is None else [key], all_keys=key is None
+                )
+                for name in names
+            ],
+        )
+        response = await self._answer(self._storage.topics.DescribeConfigs(request, timeout=self._timeout_s))
+        found = []
+        for resource in response.resources:
+            code = _as_absent(resource.error_code)
+            if not (skip_absent and code == errors.UNKNOWN_TOPIC_OR_PARTITION):
+                errors.check(code, resource.error_message)
+                found.append(resource)
+        return found
+
+    async def offsets(self, targets: Sequence[tuple[str, int, int]]) -> list[data_pb2.ListOffsetsResponse.Found]:
+        """The offset per (topic, partition, timestamp or EARLIEST or LATEST), in order; its error code is a value."""
+        if not targets:
+            return []
+        request = data_pb2.ListOffsetsRequest(
+            correlation_id=self.correlation_id,
+            targets=[
+                data_pb2.ListOffsetsRequest.Target(
+                    topic=topic, partition=partition, timestamp=timestamp, current_leader_epoch=-1
+                )
+                for topic, partition, timestamp in targets
+            ],
+        )
+        response = await self._answer(self._storage.data.ListOffsets(request, timeout=self._timeout_s))
+        return list(response.offsets)
+
+    async def groups(self) -> Sequence[groups_pb2.ListGroupsResponse.Group]:
+        request = groups_pb2.ListGroupsRequest(correlation_id=self.correlation_id)
+        response = await self._answer(self._storage.groups.ListGroups(request, timeout=self._timeout_s))
+        errors.check(response.error_code)
+        return response.groups
+
+    async def describe_groups(self, group_ids: Sequence[str]) -> list[groups_pb2.DescribeGroupsResponse.Group]:
+        """In the order asked; a group that is gone has error code GROUP_ID_NOT_FOUND or the state Dead."""
+        if not group_ids:
+            return []
+        request = groups_pb2.DescribeGroupsRequest(correlation_id=self.correlation_id, group_ids=group_ids)
+        response = await self._answer(self._storage.groups.DescribeGroups(request, timeout=self._timeout_s))
+        return list(response.groups)
+
+    async def committed_offsets(self, group_ids: Sequence[str]) -> list[groups_pb2.FetchOffsetsResponse.Group]:
+        """All committed offsets of each group, in the order asked."""
+        if not group_ids:
+            return []
+        request = groups_pb2.FetchOffsetsRequest(
+            correlation_id=self.correlation_id,
+            groups=[groups_pb2.FetchOffsetsRequest.Group(group_id=group_id, all=True) for group_id in group_ids],
+        )
+        response = await self._answer(self._storage.groups.FetchOffsets(request, timeout=self._timeout_s))
+        return list(response.groups)
+
+    async def _answer(self, call: Awaitable[Response]) -> Response:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            log.warning(
+                "storage call failed",
+                correlation_id=self.correlation_id,
+                code=error.code().name,
+                details=error.details(),
+            )
+            raise errors.from_rpc(error) from error
+
+
+def _only(answers: Sequence[Response]) -> Response:
+    """The one answer to a request for one thing."""
+    if len(answers) != 1:
+        raise errors.internal_error()
+    return answers[0]
+
+
+def _as_absent(kafka_code: int) -> int:
+    """Looked up by name, an illegal name (17 INVALID_TOPIC_EXCEPTION) is a topic that does not exist."""
+    return errors.UNKNOWN_TOPIC_OR_PARTITION if kafka_code == 17 else kafka_code

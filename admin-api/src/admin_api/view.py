@@ -1,0 +1,142 @@
+"""What an endpoint under /v3/clusters/{cluster_id} works with: the cluster as it is now, calls to storage, links.
+
+Gateways are the brokers. Those that advertise one address (processes that share a port, a load balancer) are one
+broker, under the lowest of their node ids. Which of a gateway's listeners is shown is a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import unquote
+
+from broker_contract import cluster_pb2
+from broker_contract.leadership import NO_NODE, group_coordinator, partition_leader
+from fastapi import Depends, Path, Request
+from pydantic import AfterValidator
+
+from admin_api import errors
+from admin_api.links import Links
+from admin_api.middleware import REQUEST_KEY, RequestContext
+from admin_api.schemas.resources import Relationship
+from admin_api.settings import AdminSettings
+from admin_api.storage import Storage, StorageCalls
+
+__all__ = [
+    "NO_NODE",
+    "BrokerAddress",
+    "BrokerId",
+    "Calls",
+    "ClusterView",
+    "ConfigName",
+    "ConsumerId",
+    "CurrentView",
+    "GroupId",
+    "PartitionId",
+    "TopicName",
+    "View",
+    "brokers_of",
+]
+
+#: The largest of Kafka's ids: int32.
+_ID_MAX = 2**31 - 1
+#: Longer than any name Kafka takes (a string of its protocol has an int16 length).
+_NAME_LENGTH_MAX = 32_767
+
+# The middleware leaves %2F and %25 in a path, so that an id with a slash is one segment; here they are decoded.
+_Text = AfterValidator(unquote)
+_Length = Path(min_length=1, max_length=_NAME_LENGTH_MAX)
+TopicName = Annotated[str, _Length, _Text]
+ConfigName = Annotated[str, _Length, _Text]
+GroupId = Annotated[str, _Length, _Text]
+ConsumerId = Annotated[str, _Length, _Text]
+PartitionId = Annotated[int, Path(ge=0, le=_ID_MAX)]
+BrokerId = Annotated[int, Path(ge=0, le=_ID_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A broker as clients know it."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+def brokers_of(gateways: Iterable[cluster_pb2.Gateway], listener_name: str) -> tuple[BrokerAddress, ...]:
+    """The live brokers by id, as the named listener (empty: each gateway's first) advertises them."""
+    by_address: dict[tuple[str, int], BrokerAddress] = {}
+    for gateway in sorted(gateways, key=lambda gateway: gateway.node_id):
+        for listener in gateway.listeners:
+            if not listener_name or listener.name.upper() == listener_name.upper():
+                broker = BrokerAddress(gateway.node_id, listener.host, listener.port)
+                by_address.setdefault((listener.host, listener.port), broker)
+                break
+    return tuple(by_address.values())
+
+
+class View:
+    """The cluster named in the URL, as it was when the request began."""
+
+    __slots__ = ("_node_ids", "brokers", "cluster_id", "links", "storage")
+
+    def __init__(
+        self, cluster_id: str, brokers: tuple[BrokerAddress, ...], storage: StorageCalls, links: Links
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.brokers = brokers
+        self.storage = storage
+        self.links = links
+        self._node_ids = [broker.broker_id for broker in brokers]
+
+    def broker(self, broker_id: int) -> BrokerAddress:
+        for broker in self.brokers:
+            if broker.broker_id == broker_id:
+                return broker
+        raise errors.not_found(f"Broker {broker_id} cannot be found.")
+
+    def controller(self) -> int:
+        """Any gateway answers admin requests; the lowest id is named, NO_NODE when none is up."""
+        return min(self._node_ids, default=NO_NODE)
+
+    def leader(self, topic: str, partition: int) -> int:
+        return partition_leader(self._node_ids, topic, partition)
+
+    def coordinator(self, group_id: str) -> int:
+        return group_coordinator(self._node_ids, group_id)
+
+    def broker_link(self, broker_id: int) -> Relationship | None:
+        return None if broker_id == NO_NODE else self.links.related("brokers", broker_id)
+
+
+def _calls(request: Request) -> StorageCalls:
+    context: RequestContext = request.scope[REQUEST_KEY]
+    storage: Storage = request.app.state.storage
+    return storage.calls(context.correlation_id)
+
+
+Calls = Annotated[StorageCalls, Depends(_calls)]
+
+
+async def _current_view(request: Request, calls: Calls) -> View:
+    settings: AdminSettings = request.app.state.settings
+    cluster = await calls.cluster()
+    links = Links(str(request.base_url), cluster.cluster_id)
+    return View(cluster.cluster_id, brokers_of(cluster.gateways, settings.admin_listener), calls, links)
+
+
+#: For endpoints above a cluster id: the one cluster there is.
+CurrentView = Annotated[View, Depends(_current_view)]
+
+
+async def _view_of(
+    view: CurrentView, cluster_id: Annotated[str, Path(description="As GET /v3/clusters says.")]
+) -> View:
+    if view.cluster_id != cluster_id:
+        raise errors.not_found(f"Cluster {cluster_id[:255]} cannot be found.")
+    return view
+
+
+#: For endpoints below a cluster id, which must be the cluster's.
+ClusterView = Annotated[View, Depends(_view_of)]

@@ -1,0 +1,232 @@
+"""admin-api as it runs: the storage core behind gRPC on a Unix socket, admin-api before it on a TCP port, no doubles.
+
+Both live in one event loop on a thread of its own, so that tests are plain functions that use a plain HTTP client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+from admin_api.app import create_app
+from admin_api.server import listen, serving
+from admin_api.settings import AdminSettings
+from admin_api.storage import Storage as StorageClient
+from broker_contract import cluster_pb2, groups_pb2
+from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from service_chassis import address
+from storage_svc.app import Storage, serve
+from storage_svc.settings import StorageSettings
+
+T = TypeVar("T")
+GOLDEN = Path(__file__).parent / "golden"
+#: int16 version 1, one topic "flights" with the partitions 0 and 1, no user data.
+FLIGHTS_0_AND_1 = bytes.fromhex("0001 00000001 0007 666c6967687473 00000002 00000000 00000001 ffffffff")
+
+
+class Loop:
+    """An event loop on a thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+@dataclass
+class Stack:
+    """Storage and admin-api, and what tests do to them besides HTTP."""
+
+    loop: Loop
+    core: Storage
+    http: httpx.Client
+    base_url: str
+    #: Text of this run -> text in golden files.
+    names: dict[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def cluster(self) -> str:
+        """The path of the cluster."""
+        cluster_id: str = self.http.get("/v3/clusters").json()["data"][0]["cluster_id"]
+        return f"/v3/clusters/{cluster_id}"
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The JSON below the cluster's URL; the request must succeed."""
+        answer = self.http.get(self.cluster + path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def golden(self, answer: httpx.Response | dict[str, Any]) -> Any:
+        """An answer in which what differs from run to run is named as in golden files."""
+        text = json.dumps(answer if isinstance(answer, dict) else answer.json())
+        for here, there in ((self.base_url, "http://localhost:8082"), *self.names.items()):
+            text = text.replace(here, there)
+        return json.loads(text)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        body = {"topic_name": name, "partitions_count": partitions}
+        answer = self.http.post(f"{self.cluster}/topics", json=body)
+        assert answer.status_code == 201, answer.text
+
+    def append(self, topic: str, partition: int, count: int) -> None:
+        records = [Record(offset, 1_700_000_000_000, None, b"value", ()) for offset in range(count)]
+        request = AppendRequest(
+            correlation_id=1,
+            client_id="test",
+            version=9,
+            acks=-1,
+            timeout_ms=10_000,
+            partitions=[AppendPartition(topic=topic, partition=partition, records=build_batch(records))],
+        )
+
+        async def append() -> AppendResponse:
+            done: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
+            self.core.data.append(request, done.set_result)
+            return await done
+
+        answer = self.loop.run(append())
+        assert [each.error_code for each in answer.partitions] == [0]
+
+    def register_gateway(self, name: str, *listeners: tuple[str, str, int]) -> int:
+        request = cluster_pb2.RegisterGatewayRequest(
+            name=name,
+            lease_ms=600_000,
+            listeners=[cluster_pb2.Listener(name=each, host=host, port=port) for each, host, port in listeners],
+        )
+        return self.loop.run(self.core.cluster.register_gateway(request)).node_id
+
+    def remove_gateway(self, name: str) -> None:
+        self.loop.run(self.core.cluster.remove_gateway(cluster_pb2.RemoveGatewayRequest(name=name)))
+
+    def join(self, group_id: str, client_id: str, assignment: bytes, *, instance_id: str | None = None) -> str:
+        """Makes a group of one member that is assigned these bytes; returns its member id."""
+        joined = self.loop.run(
+            self.core.groups.join_group(
+                groups_pb2.JoinGroupRequest(
+                    group_id=group_id,
+                    group_instance_id=instance_id,
+                    client_id=client_id,
+                    client_host="/127.0.0.1",
+                    session_timeout_ms=600_000,
+                    rebalance_timeout_ms=600_000,
+                    protocol_type="consumer",
+                    protocols=[groups_pb2.GroupProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
+                )
+            )
+        )
+        assert joined.error_code == 0
+        synced = self.loop.run(
+            self.core.groups.sync_group(
+                groups_pb2.SyncGroupRequest(
+                    group_id=group_id,
+                    generation_id=joined.generation_id,
+                    member_id=joined.member_id,
+                    group_instance_id=instance_id,
+                    assignments=[
+                        groups_pb2.SyncGroupRequest.MemberAssignment(member_id=joined.member_id, assignment=assignment)
+                    ],
+                )
+            )
+        )
+        assert synced.error_code == 0
+        self._generation = joined.generation_id
+        return joined.member_id
+
+    def commit(self, group_id: str, offsets: dict[tuple[str, int], int], member_id: str = "") -> None:
+        request = groups_pb2.CommitOffsetsRequest(
+            group_id=group_id,
+            generation_id=self._generation if member_id else -1,
+            member_id=member_id,
+            retention_time_ms=-1,
+            offsets=[
+                groups_pb2.CommitOffsetsRequest.Offset(topic=topic, partition=partition, offset=offset, leader_epoch=-1)
+                for (topic, partition), offset in offsets.items()
+            ],
+        )
+        answer = self.loop.run(self.core.groups.commit_offsets(request))
+        assert set(answer.error_codes) == {0}
+
+
+@contextlib.asynccontextmanager
+async def serving_storage(data_dir: Path, socket_path: str) -> AsyncIterator[Storage]:
+    settings = StorageSettings(
+        data_dir=data_dir, offsets_topic_num_partitions=3, group_initial_rebalance_delay_ms=0, num_partitions=2
+    )
+    core = await Storage.start(settings)
+    server = await serve(core, socket_path)
+    try:
+        yield core
+    finally:
+        await server.stop(1)
+        await core.stop()
+
+
+@contextlib.asynccontextmanager
+async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[str]:
+    """admin-api on a free port; gives its URL."""
+    given = AdminSettings(storage_address=storage_address, **settings)
+    client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
+    sockets = listen(address.parse("127.0.0.1:0"))
+    try:
+        async with serving(create_app(given, client), sockets, stop_deadline_s=2):
+            yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+    finally:
+        await client.close()
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    thread = Loop()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="session")
+def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One for all tests: each uses topics and groups of its own names."""
+    folder = tmp_path_factory.mktemp("admin")
+    opened = contextlib.AsyncExitStack()
+
+    async def start() -> tuple[Storage, str]:
+        socket_path = f"unix:{folder}/storage.sock"
+        core = await opened.enter_async_context(serving_storage(folder / "data", socket_path))
+        return core, await opened.enter_async_context(serving_admin(socket_path))
+
+    core, base_url = loop.run(start())
+    with httpx.Client(base_url=base_url, timeout=20) as client:
+        yield Stack(loop, core, client, base_url)
+    loop.run(opened.aclose())
+
+
+@pytest.fixture
+def admin(loop: Loop) -> Iterator[Callable[..., httpx.Client]]:
+    """Starts further admin-apis: admin(storage_address, **settings) gives a client of one."""
+    opened = contextlib.AsyncExitStack()
+    clients = contextlib.ExitStack()
+
+    def start(storage_address: str, **settings: Any) -> httpx.Client:
+        base_url = loop.run(opened.enter_async_context(serving_admin(storage_address, **settings)))
+        return clients.enter_context(httpx.Client(base_url=base_url, timeout=20))
+
+    yield start
+    clients.close()
+    loop.run(opened.aclose())

@@ -1,0 +1,208 @@
+"""What holds for every request: ids, unknown routes and methods, limits, host names, headers, storage that is away."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from admin_api.middleware import HttpMetrics, RequestRing
+from prometheus_client import CollectorRegistry
+from service_chassis import logs
+from starlette.types import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import Stack
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v3", "/v3/", "/v3/clusters/", "/nope", "/kafka", "/kafka/healthz", "/v2/topics", "//"]
+)
+def test_unknown_routes(stack: Stack, path: str) -> None:
+    answer = stack.http.get(stack.base_url + path)
+    assert answer.status_code == 404
+    assert answer.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/topics", "GET, POST"),
+        ("PATCH", "/topics/a", "DELETE, GET"),
+        ("DELETE", "/topics/a/configs", "GET"),
+        ("POST", "/consumer-groups/g", "GET"),
+        ("BREW", "/topics", "GET, POST"),
+    ],
+)
+def test_unknown_methods(stack: Stack, method: str, path: str, allowed: str) -> None:
+    for prefix in ("", "/kafka"):
+        answer = stack.http.request(method, prefix + stack.cluster + path)
+        assert answer.status_code == 405
+        assert answer.json() == {"error_code": 405, "message": "HTTP 405 Method Not Allowed"}
+        assert answer.headers.get_list("allow") == [allowed]
+
+
+@pytest.mark.parametrize("cluster_id", ["other", "%00", "x" * 300, "..%2f"])
+def test_unknown_clusters(stack: Stack, cluster_id: str) -> None:
+    answer = stack.http.get(f"/v3/clusters/{cluster_id}/topics")
+    assert answer.status_code == 404
+    assert answer.json()["error_code"] == 404
+    assert answer.json()["message"].startswith("Cluster ")
+
+
+def test_request_ids(stack: Stack) -> None:
+    given = stack.http.get("/v3/clusters", headers={"x-request-id": "order-66.a:b_c"})
+    assert given.headers["x-request-id"] == "order-66.a:b_c"
+    for odd in ("", "a b", "x" * 65, "é".encode(), "a\tb"):
+        made = stack.http.get("/nope", headers={"x-request-id": odd})
+        assert re.fullmatch("[0-9a-f]{32}", made.headers["x-request-id"])
+
+
+def test_every_answer_says_it_is_not_for_browsers_to_guess_at(stack: Stack) -> None:
+    for path in ("/v3/clusters", "/nope", "/healthz"):
+        headers = stack.http.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert not [name for name in headers if name.startswith("access-control-")]
+
+
+def test_other_sites_are_not_let_in(stack: Stack) -> None:
+    asked = {"origin": "http://evil.example", "access-control-request-method": "DELETE"}
+    answer = stack.http.options(f"{stack.cluster}/topics/a", headers=asked)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8082", "localhost.evil.example", "", "[::2]:80"])
+def test_other_host_names_are_refused_on_loopback(stack: Stack, host: str) -> None:
+    answer = stack.http.get("/v3/clusters", headers={"host": host})
+    assert answer.status_code == 421
+    assert answer.json()["error_code"] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8082", "[::1]:8082"])
+def test_loopback_host_names_are_served_and_kept_in_links(stack: Stack, host: str) -> None:
+    answer = stack.http.get("/v3/clusters", headers={"host": host})
+    assert answer.status_code == 200
+    assert answer.json()["metadata"]["self"].lower() == f"http://{host.lower()}/v3/clusters"
+
+
+def test_host_names_can_be_set(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
+    other = admin("unix:/nowhere", admin_allowed_hosts="Kafka.example, [::5]")
+    assert other.get("/healthz", headers={"host": "kafka.example:443"}).status_code == 200
+    assert other.get("/healthz", headers={"host": "[::5]:80"}).status_code == 200
+    assert other.get("/openapi.json", headers={"host": "localhost"}).status_code == 421
+
+
+BODY_MAX = 1_048_576
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_above_the_limit(stack: Stack, chunked: bool) -> None:
+    body = b'{"topic_name": "' + b"a" * BODY_MAX + b'"}'
+    headers = {"content-type": "application/json"}
+    content = (body[at : at + 65536] for at in range(0, len(body), 65536)) if chunked else body
+    answer = stack.http.post(f"{stack.cluster}/topics", content=content, headers=headers)
+    assert answer.status_code == 413
+    assert answer.json() == {"error_code": 413, "message": "The request body is larger than 1048576 bytes."}
+
+
+@pytest.mark.parametrize("length", ["1048577", "9" * 30])
+def test_an_announced_body_above_the_limit_is_not_waited_for(stack: Stack, length: str) -> None:
+    host, port = stack.base_url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(
+            f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {length}\r\n\r\n".encode()
+        )
+        status_line = connection.recv(65536).split(b"\r\n")[0]
+    assert status_line.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\x01\x02\x03\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n"]
+)
+def test_what_is_not_http_harms_nobody(stack: Stack, garbage: bytes) -> None:
+    host, port = stack.base_url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(garbage)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    assert stack.http.get("/healthz").status_code == 200
+
+
+def test_storage_away_and_back(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
+    alone = admin("unix:/nowhere/storage.sock", admin_storage_timeout_s=2)
+    began = time.monotonic()
+    for path in ("/v3/clusters", "/v3/clusters/x/topics", "/readyz"):
+        answer = alone.get(path)
+        assert answer.status_code == 503
+        assert answer.json() == {"error_code": 50302, "message": "Storage cannot be reached."}
+    assert time.monotonic() - began < 3
+    assert alone.get("/healthz").status_code == 200
+    assert alone.get("/healthz").json() == {"live": True}
+    assert "\nmillrace_storage_up 0.0\n" in alone.get("/metrics").text
+    assert stack.http.get("/readyz").status_code == 200
+    assert stack.http.get("/readyz").json() == {"ready": True}
+
+
+def test_storage_that_does_not_answer(admin: Callable[..., httpx.Client]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        answer = admin(address, admin_storage_timeout_s=0.3).get("/v3/clusters")
+    assert answer.status_code == 503
+    assert answer.json()["error_code"] in (50003, 50302)
+
+
+def test_one_id_finds_a_request_in_the_log(stack: Stack, capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("test", "debug", "json")
+    try:
+        stack.http.get(f"{stack.cluster}/topics/unheard-of", headers={"x-request-id": "find-me"})
+    finally:
+        logs.configure("test", "warning", "json")
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    (line,) = [line for line in lines if line.get("request_id") == "find-me"]
+    assert line["event"] == "request"
+    assert line["level"] == "debug"
+    assert (line["method"], line["status"]) == ("GET", 404)
+    assert line["route"] == "/v3/clusters/{cluster_id}/topics/{topic_name}"
+    assert line["path"] == f"{stack.cluster}/topics/unheard-of"
+    assert isinstance(line["correlation_id"], int)
+    of_storage = [each for each in lines if each.get("logger", "").startswith("storage_svc")]
+    assert line["correlation_id"] in [each.get("correlation_id") for each in of_storage]
+
+
+async def test_an_unforeseen_fault_says_nothing_of_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    async def failing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise RuntimeError("of /var/lib/millrace")
+
+    registry = CollectorRegistry()
+    ring = RequestRing(failing, metrics=HttpMetrics(registry), allowed_hosts=None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(ring), base_url="http://localhost") as client:
+        answer = await client.get("/v3/clusters", headers={"x-request-id": "unlucky"})
+    assert answer.status_code == 500
+    assert answer.json() == {"error_code": 50002, "message": "The server met an unexpected error."}
+    assert answer.headers["x-request-id"] == "unlucky"
+    assert "of /var/lib/millrace" in capfd.readouterr().err
+    labels = {"method": "GET", "route": "unmatched", "status": "500"}
+    assert registry.get_sample_value("http_requests_total", labels) == 1
+
+
+def test_many_at_once(stack: Stack) -> None:
+    statuses: list[int] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=stack.base_url, timeout=20) as client:
+            statuses.extend(client.get(f"{stack.cluster}/topics").status_code for _ in range(10))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 160
