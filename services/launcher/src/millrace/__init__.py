@@ -1,0 +1,27 @@
+"""Millrace on one machine: the millrace command, the Broker context manager and the pytest fixture.
+
+    import millrace
+
+    with millrace.Broker(topics="orders:3") as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Importing the package is cheap (the pytest plugin is imported in every test run); the broker itself is imported when
+`Broker` is first named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.broker import Broker
+
+__all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Broker":
+        from millrace.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

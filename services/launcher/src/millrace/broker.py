@@ -1,0 +1,210 @@
+"""`Broker()`: a broker inside this Python process, for tests, notebooks and programs that want one of their own.
+
+    with Broker(topics="orders:3") as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It is the real thing: gateway and storage in an event loop of a background thread, on a data folder with Kafka's
+files. An error at the start is raised by `start` (or the `with` line); leaving the block stops it in order and
+removes a data folder that was temporary. Group rebalances do not wait for more members, as Kafka's 3 s default would.
+With `admin=True` the REST API runs beside it in a process of its own. MILLRACE_* variables apply; arguments win over
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from service_chassis import address as addresses
+from service_chassis import logs
+from service_chassis.settings import load
+
+from millrace.direct import DirectBroker, DirectSettings
+from millrace.folders import STORAGE_SOCKET, private_folder
+from millrace.layout import GATEWAY_NAME, admin_process
+from millrace.ports import Reservation
+from millrace.processes import Supervisor
+
+__all__ = ["Broker"]
+
+#: A start that takes longer is given up: recovery of a large data folder included.
+_START_TIMEOUT_S = 120.0
+
+_Value = TypeVar("_Value")
+
+
+class Broker:
+    """One broker in this process; a context manager, or `start` and `close`. May be started again after `close`."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        kafka_port: int = 0,
+        host: str = "localhost",
+        topics: str = "",
+        admin: bool = False,
+        http_port: int = 0,
+        flush_policy: str | None = None,
+        log_level: str = "error",
+        **settings: object,
+    ) -> None:
+        """`topics` are made at the start: `"orders:3,users:1"`. `settings` are fields of either service's settings,
+        such as `message_max_bytes=2_000_000`; `millrace settings` lists them.
+        """
+        self._given_data_dir = Path(data_dir) if data_dir is not None else None
+        self._host = host
+        self._kafka_port = kafka_port
+        self._http_port = http_port if admin else None
+        self._settings: dict[str, object] = {
+            "topics": topics,
+            "group_initial_rebalance_delay_ms": 0,
+            "gateway_name": GATEWAY_NAME,
+            "log_level": log_level,
+            "log_format": "text",
+            **({} if flush_policy is None else {"flush_policy": flush_policy}),
+            **settings,
+        }
+        self._held = contextlib.ExitStack()
+        self._data_dir: Path | None = None
+        self._kafka: addresses.Address | None = None
+        self._http: addresses.Address | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What Kafka clients call bootstrap.servers: `host:port`."""
+        return str(self._started(self._kafka))
+
+    @property
+    def kafka_address(self) -> tuple[str, int]:
+        kafka = self._started(self._kafka)
+        return kafka.host, kafka.port
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Where the REST API is; None without `admin=True`."""
+        self._started(self._kafka)
+        return None if self._http is None else (self._http.host, self._http.port)
+
+    @property
+    def data_dir(self) -> Path:
+        return self._started(self._data_dir)
+
+    def start(self) -> Self:
+        """Returns when clients can connect; raises what kept the broker from starting."""
+        if self._kafka is not None:
+            raise RuntimeError("the broker runs already")
+        with contextlib.ExitStack() as held:
+            self._data_dir = self._given_data_dir or held.enter_context(private_folder("millrace-data-"))
+            storage_bind = None
+            if self._http_port is not None:
+                socket_dir = held.enter_context(private_folder("millrace-"))
+                storage_bind = f"unix:{socket_dir / STORAGE_SOCKET}"
+            listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
+            settings = load(
+                DirectSettings,
+                data_dir=str(self._data_dir),
+                gateway_data_dir=str(self._data_dir),
+                **{"listeners": listener, "advertised_listeners": listener, **self._settings},
+            )
+            held.enter_context(logs.configured("broker", settings.log_level, settings.log_format))
+            kafka = held.enter_context(_running_in_thread(settings, storage_bind))
+            if storage_bind is not None and self._http_port is not None:
+                reservation = held.enter_context(Reservation(self._host, self._http_port))
+                held.enter_context(_admin_beside(storage_bind, reservation.address))
+                self._http = reservation.address
+            self._kafka = addresses.Address(self._host, kafka.port)
+            self._held = held.pop_all()
+        return self
+
+    def close(self) -> None:
+        """Stops in order: admin-api, gateway, storage. Does nothing when not running."""
+        self._kafka = self._http = None
+        self._held.close()
+        self._data_dir = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _started(value: _Value | None) -> _Value:
+        if value is None:
+            raise RuntimeError("the broker does not run")
+        return value
+
+
+@contextlib.contextmanager
+def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> Iterator[addresses.Address]:
+    """A started broker in a thread's event loop, stopped in order at the end; yields its Kafka address."""
+    started: Future[tuple[addresses.Address, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    ended: Future[None] = Future()
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        try:
+            broker = await DirectBroker.start(settings, storage_bind=storage_bind)
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        try:
+            host, port = next(iter(broker.gateway.addresses.values()))
+            if not started.cancelled():
+                started.set_result((addresses.Address(host, port), asyncio.get_running_loop(), stop))
+                await stop.wait()
+        finally:
+            await broker.stop()
+
+    def run() -> None:
+        try:
+            ended.set_result(asyncio.run(live()))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    thread = threading.Thread(target=run, name="millrace-broker", daemon=True)
+    thread.start()
+    try:
+        kafka, loop, stop = started.result(_START_TIMEOUT_S)
+    except BaseException:
+        started.cancel()
+        raise
+    try:
+        yield kafka
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        ended.result(settings.stop_deadline_s)
+        thread.join(settings.stop_deadline_s)
+
+
+@contextlib.contextmanager
+def _admin_beside(storage_bind: str, http: addresses.Address) -> Iterator[None]:
+    """admin-api as a process of its own, watched by a thread, ready when this yields."""
+    supervisor = Supervisor([admin_process(storage_bind, http)])
+    ready: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            supervisor.run(lambda: ready.set_result(None))
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+
+    thread = threading.Thread(target=run, name="millrace-admin", daemon=True)
+    thread.start()
+    try:
+        ready.result(_START_TIMEOUT_S)
+        yield
+    finally:
+        supervisor.stop()
+        thread.join()

@@ -1,0 +1,24 @@
+"""The millrace command.
+
+`millrace up` stays in memory for as long as the broker runs and should be ready within a second, so it is parsed by the
+standard library in `cli.up`; typer (90 ms, 15 MB) is loaded for everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """The console script: returns the exit status."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["up"]:
+        from millrace.cli.up import main as up
+
+        return up(arguments[1:])
+    from millrace.cli.commands import app
+
+    app(arguments)
+    return 0

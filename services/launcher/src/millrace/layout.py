@@ -1,0 +1,74 @@
+"""Which services `millrace up` starts, and the settings each is given.
+
+    one process (default)      broker ── unix socket ── admin-api
+    apart (`processes`)        storage-svc ── unix socket ── gateway-svc × N, admin-api
+
+N gateways listen on one port (SO_REUSEPORT) under one gateway name: together they are one broker. They send records
+from the data folder's files themselves. The name is the same in both layouts, so a data folder may be moved between
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from service_chassis.address import Address
+
+from millrace.folders import STORAGE_SOCKET
+from millrace.processes import ServiceProcess
+
+__all__ = ["GATEWAY_NAME", "Layout", "admin_process"]
+
+GATEWAY_NAME = "millrace"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What to start where; the addresses are reserved ones."""
+
+    data_dir: Path
+    #: Private folder for the Unix socket.
+    socket_dir: Path
+    kafka: Address
+    #: The address clients are told.
+    advertised: Address
+    http: Address
+    apart: bool = False
+    gateways: int = 1
+    topics: str | None = None
+
+    def processes(self, metrics_address: Callable[[], Address]) -> list[ServiceProcess]:
+        """In start order. Each service's /metrics gets an address of its own from `metrics_address`."""
+        socket = f"unix:{self.socket_dir / STORAGE_SOCKET}"
+        kafka = {
+            "MILLRACE_LISTENERS": f"EXTERNAL://{self.kafka}",
+            "MILLRACE_ADVERTISED_LISTENERS": f"EXTERNAL://{self.advertised}",
+            "MILLRACE_GATEWAY_NAME": GATEWAY_NAME,
+            "MILLRACE_GATEWAY_DATA_DIR": str(self.data_dir),
+        }
+        storage = {"MILLRACE_DATA_DIR": str(self.data_dir), "MILLRACE_STORAGE_BIND": socket}
+        if self.topics is not None:
+            storage["MILLRACE_TOPICS"] = self.topics
+
+        processes = []
+        if self.apart:
+            http = str(metrics_address())
+            processes.append(ServiceProcess("storage-svc", {**storage, "MILLRACE_STORAGE_HTTP": http}, http))
+            kafka |= {"MILLRACE_STORAGE_ADDRESS": socket, "MILLRACE_REUSE_PORT": str(self.gateways > 1).lower()}
+            for number in range(1, self.gateways + 1):
+                http = str(metrics_address())
+                settings = {**kafka, "MILLRACE_GATEWAY_HTTP": http}
+                processes.append(ServiceProcess("gateway-svc", settings, http, number))
+        else:
+            http = str(metrics_address())
+            processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
+        processes.append(admin_process(socket, self.http))
+        return processes
+
+
+def admin_process(storage_address: str, http: Address) -> ServiceProcess:
+    """admin-api over a storage that runs already or is about to."""
+    settings = {"MILLRACE_STORAGE_ADDRESS": storage_address, "MILLRACE_ADMIN_HTTP": str(http)}
+    return ServiceProcess("admin-api", settings, str(http))

@@ -1,0 +1,81 @@
+"""Ports that are ours before a service listens on them.
+
+A reservation is a bound socket that never listens: the kernel gives the port to nobody else who asks for a free one,
+yet a service that binds with SO_REUSEADDR (as asyncio and uvicorn do) gets it. It is held as long as the services may
+be restarted, so that they come back under the same address. A name like `localhost` is reserved on each of its
+addresses (127.0.0.1 and ::1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+
+from service_chassis.address import Address
+
+__all__ = ["PortTakenError", "Reservation"]
+
+#: How many free ports of the first address may be taken on another one before giving up.
+_TRIES = 20
+
+
+class PortTakenError(OSError):
+    """Somebody listens on the port that was asked for."""
+
+
+class Reservation:
+    """One port on every address of a host. `close` lets it go."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._sockets: list[socket.socket] = []
+        tries = _TRIES if port == 0 else 1
+        while taken := self._take(host, port):
+            tries -= 1
+            if tries == 0:
+                self.close()
+                raise PortTakenError(f"cannot listen at {Address(host, port)}: {taken.strerror}")
+        self.address = Address(host, self._sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _take(self, host: str, port: int) -> OSError | None:
+        self.close()
+        for family, address in _addresses(host):
+            try:
+                bound = socket.socket(family, socket.SOCK_STREAM)
+            except OSError:
+                continue  # a kernel without IPv6
+            with contextlib.ExitStack() as on_error:
+                on_error.callback(bound.close)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    bound.bind((address, port))
+                except OSError as error:
+                    if error.errno == errno.EADDRNOTAVAIL and self._sockets:
+                        continue  # ::1 where IPv6 is switched off
+                    if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                        return error
+                    raise
+                on_error.pop_all()
+            self._sockets.append(bound)
+            port = bound.getsockname()[1]
+        return None
+
+
+def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
+    if host == "localhost":
+        return [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _type, _protocol, _name, address in found))

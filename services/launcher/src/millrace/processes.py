@@ -1,0 +1,231 @@
+"""Service processes on one machine: start, watch, restart with back-off, stop in order.
+
+    supervisor = Supervisor([storage, gateway, admin])     # start order; stopped in reverse
+    thread A: supervisor.run(on_ready=...)                  # blocks until stopped; raises ServiceFailedError
+    thread B: supervisor.stop()                             # or a signal handler of thread A
+
+Rules: all are started at once and wait for each other by themselves. A process is ready when its /readyz answers 200.
+One that ends before everything was ready for the first time, or that says another try cannot help (status 78), ends
+the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s, doubling to 5 s,
+back to 0.1 s once it stayed up for 10 s. Stopping is SIGTERM per kind of service, last started first, SIGKILL to what
+is left at the deadline.
+
+The module imports little: the supervisor is a process of its own for as long as the broker runs.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from service_chassis.probe import check
+
+__all__ = ["ServiceFailedError", "ServiceProcess", "Supervisor"]
+
+RESTART_DELAY_FIRST_S = 0.1
+RESTART_DELAY_MAX_S = 5.0
+STABLE_AFTER_S = 10.0
+#: The same number as service_chassis.lifecycle.START_ERROR_STATUS, which is not imported for its weight.
+_START_ERROR_STATUS = 78
+#: Readiness is asked often while it is about to come, seldom when it takes long (a log is being recovered).
+_POLL_S = 0.01
+_POLL_SELDOM_S = 0.2
+_POLL_OFTEN_FOR_S = 2.0
+_PROBE_TIMEOUT_S = 2.0
+
+
+class ServiceFailedError(Exception):
+    """A service could not be started, or not again; its own log says why."""
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """What to start: a name of `millrace.service.MAINS`, the settings it is given, and where its /readyz is."""
+
+    service: str
+    settings: Mapping[str, str]
+    http_address: str
+    #: Tells several of one kind apart in the log.
+    number: int = 1
+    #: The command line, `millrace.service` if empty. Its standard input closes when the supervisor ends.
+    command: Sequence[str] = ()
+
+
+@dataclass(eq=False)
+class _Child:
+    """The state of one service; owned by the thread in `Supervisor.run`."""
+
+    process: ServiceProcess
+    popen: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    ready: bool = False
+    starts: int = 0
+    delay_s: float = RESTART_DELAY_FIRST_S
+    restart_at: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.process.service if self.process.number == 1 else f"{self.process.service} {self.process.number}"
+
+
+@dataclass(frozen=True)
+class _Ended:
+    child: _Child
+    popen: subprocess.Popen[bytes]
+    status: int
+
+
+class _StopAsked:
+    """In the queue: stop in order; a second one: kill what is left."""
+
+
+@dataclass
+class Supervisor:
+    """Runs services until told to stop. `run` owns all state; `stop` and `pids` may be called from any thread."""
+
+    processes: Sequence[ServiceProcess]
+    stop_deadline_s: float = 30.0
+    _events: queue.SimpleQueue[_Ended | _StopAsked] = field(default_factory=queue.SimpleQueue, init=False)
+    _children: list[_Child] = field(default_factory=list, init=False)
+    #: The stop was asked for a second time.
+    _impatient: bool = field(default=False, init=False)
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Starts everything, calls `on_ready` when all are ready, returns when stopped; raises ServiceFailedError."""
+        read_end, write_end = os.pipe()
+        self._children[:] = [_Child(process) for process in self.processes]
+        try:
+            for child in self._children:
+                self._start(child, read_end)
+            self._watch(read_end, on_ready)
+        finally:
+            self._stop_all()
+            os.close(write_end)
+            os.close(read_end)
+
+    def stop(self) -> None:
+        """Asks for an orderly stop; asked again, what is left is killed. Safe in a signal handler."""
+        self._events.put(_StopAsked())
+
+    def pids(self) -> dict[str, int]:
+        """The running processes by label."""
+        return {child.label: child.popen.pid for child in self._children if child.popen is not None}
+
+    def _watch(self, read_end: int, on_ready: Callable[[], None]) -> None:
+        all_were_ready = False
+        while True:
+            event = self._next_event()
+            if isinstance(event, _StopAsked):
+                return
+            if isinstance(event, _Ended):
+                self._ended(event, all_were_ready)
+            now = time.monotonic()
+            for child in self._children:
+                if child.restart_at is not None and now >= child.restart_at:
+                    self._start(child, read_end)
+                if child.popen is not None and not child.ready:
+                    self._probe(child)
+            if not all_were_ready and all(child.ready for child in self._children):
+                all_were_ready = True
+                on_ready()
+
+    def _next_event(self) -> _Ended | _StopAsked | None:
+        now = time.monotonic()
+        waits = [child.restart_at - now for child in self._children if child.restart_at is not None]
+        for child in self._children:
+            if child.popen is not None and not child.ready:
+                waits.append(_POLL_S if now - child.started_at < _POLL_OFTEN_FOR_S else _POLL_SELDOM_S)
+        timeout = max(0.0, min(waits)) if waits else None
+        try:
+            return self._events.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def _start(self, child: _Child, read_end: int) -> None:
+        popen = subprocess.Popen(
+            child.process.command or [sys.executable, "-m", "millrace.service", child.process.service],
+            env={**os.environ, **child.process.settings},
+            stdin=read_end,
+            # A terminal's Ctrl-C reaches the launcher alone, which then stops the services in order.
+            process_group=0,
+        )
+        child.popen, child.started_at, child.restart_at, child.ready = popen, time.monotonic(), None, False
+        child.starts += 1
+        threading.Thread(target=self._wait, args=(child, popen), name=f"wait-{child.label}", daemon=True).start()
+
+    def _wait(self, child: _Child, popen: subprocess.Popen[bytes]) -> None:
+        self._events.put(_Ended(child, popen, popen.wait()))
+
+    def _probe(self, child: _Child) -> None:
+        if check(child.process.http_address, timeout_s=_PROBE_TIMEOUT_S) is not None:
+            return
+        child.ready = True
+        if child.starts > 1 and child.popen is not None:
+            seconds = round(time.monotonic() - child.started_at, 3)
+            _log("warning", "service is back", process=child.label, pid=child.popen.pid, ready_after_s=seconds)
+
+    def _ended(self, event: _Ended, all_were_ready: bool) -> None:
+        child = event.child
+        if child.popen is not event.popen:
+            return
+        up_s = time.monotonic() - child.started_at
+        child.popen, child.ready = None, False
+        how = f"signal {signal.Signals(-event.status).name}" if event.status < 0 else f"status {event.status}"
+        if event.status == _START_ERROR_STATUS or not all_were_ready:
+            raise ServiceFailedError(f"{child.label} could not start ({how}); its log line says why")
+        if up_s >= STABLE_AFTER_S:
+            child.delay_s = RESTART_DELAY_FIRST_S
+        _log(
+            "error", "service ended", process=child.label, pid=event.popen.pid, how=how,
+            up_s=round(up_s, 3), restart_in_s=child.delay_s,
+        )  # fmt: skip
+        child.restart_at = time.monotonic() + child.delay_s
+        child.delay_s = min(child.delay_s * 2, RESTART_DELAY_MAX_S)
+
+    def _stop_all(self) -> None:
+        """Each kind gets the whole deadline, so that a gateway that hangs does not cost storage its clean end."""
+        self._impatient = False
+        for kind in dict.fromkeys(process.service for process in reversed(self.processes)):
+            running = [child for child in self._children if child.popen is not None and child.process.service == kind]
+            for child in running:
+                if child.popen is not None:
+                    child.popen.terminate()
+            self._await_end(running, time.monotonic() + self.stop_deadline_s)
+            for child in running:
+                if child.popen is not None:
+                    _log("error", "service did not stop in time, killed", process=child.label)
+                    child.popen.kill()
+            self._await_end(running, None)
+
+    def _await_end(self, running: list[_Child], deadline: float | None) -> None:
+        """Returns when all of them ended, at the deadline, or when the stop was asked for again."""
+        while any(child.popen is not None for child in running):
+            if deadline is not None and self._impatient:
+                return
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                event = self._events.get(timeout=timeout)
+            except queue.Empty:
+                return
+            if isinstance(event, _StopAsked):
+                self._impatient = True
+            elif event.child.popen is event.popen:
+                event.child.popen = None
+
+
+def _log(level: str, event: str, **fields: object) -> None:
+    """A log line of the supervisor. What writes it is imported now: most supervisors never have anything to say."""
+    from service_chassis import logs
+    from service_chassis.settings import ServiceSettings, load
+
+    settings = load(ServiceSettings)
+    logs.configure("millrace", settings.log_level, settings.log_format)
+    logger = logs.get(__name__)
+    (logger.error if level == "error" else logger.warning)(event, **fields)

@@ -1,0 +1,131 @@
+"""`millrace up` as a child process of a program: started, ready, its addresses known, stopped in order.
+
+with RunningUp("--processes", "--kafka-port", "0", "--http-port", "0") as up:
+    print(up.kafka, up.http, up.services())
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millrace.service import MAINS
+
+__all__ = ["RunningUp", "UpFailedError"]
+
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+)\n")
+
+
+class UpFailedError(Exception):
+    """`millrace up` ended, or was not ready in time; the message has the end of what it wrote."""
+
+
+class RunningUp:
+    """One `millrace up`. Its standard error goes to `log_path`, by default a temporary file."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        log_path: Path | None = None,
+        ready_timeout_s: float = 60.0,
+        stop_timeout_s: float = 60.0,
+    ) -> None:
+        self._command = [sys.executable, "-m", "millrace", "up", *arguments]
+        self._environment = environment or {}
+        self._log = open(log_path, "w+b") if log_path else tempfile.TemporaryFile()  # noqa: SIM115
+        self._ready_timeout_s = ready_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._popen: subprocess.Popen[bytes] | None = None
+        #: `host:port` of Kafka and of the REST API, and the seconds from the start to the ready line.
+        self.kafka = ""
+        self.http = ""
+        self.ready_after_s = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Of the supervisor."""
+        if self._popen is None:
+            raise RuntimeError("not started")
+        return self._popen.pid
+
+    def start(self) -> Self:
+        began = time.monotonic()
+        self._popen = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **self._environment},
+        )
+        line = self._first_line(began + self._ready_timeout_s)
+        ready = _READY.fullmatch(line)
+        if ready is None:
+            status = self.stop()
+            raise UpFailedError(f"millrace up was not ready (status {status}, said {line!r}):\n{self.log()[-4000:]}")
+        self.kafka, self.http = ready.groups()
+        self.ready_after_s = time.monotonic() - began
+        return self
+
+    def stop(self) -> int:
+        """Asks it to stop and waits; returns the exit status. Kills it when it does not stop in time."""
+        popen = self._popen
+        if popen is None:
+            raise RuntimeError("not started")
+        popen.terminate()
+        try:
+            status = popen.wait(self._stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            status = popen.wait()
+        if popen.stdout is not None:
+            popen.stdout.close()
+        return status
+
+    def log(self) -> str:
+        """What it and its services wrote so far."""
+        return os.pread(self._log.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    def services(self) -> dict[str, list[int]]:
+        """Process ids of the running services by name (Linux)."""
+        found: dict[str, list[int]] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = folder.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+                command = folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue  # it ended meanwhile
+            if int(parent) == self.pid and len(command) > 3 and command[3] in MAINS:
+                found.setdefault(command[3], []).append(int(folder.name))
+        return {service: sorted(pids) for service, pids in found.items()}
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._log.close()
+
+    def _first_line(self, deadline: float) -> str:
+        if self._popen is None or self._popen.stdout is None:
+            raise RuntimeError("not started")
+        output = self._popen.stdout.fileno()
+        line = b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
+            part = os.read(output, 4096) if readable else b""
+            if not part:
+                break
+            line += part
+        return line.decode(errors="replace")

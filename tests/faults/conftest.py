@@ -1,0 +1,188 @@
+"""What the fault tests share: a load that remembers what was acknowledged, and the check that it is all there once."""
+
+import itertools
+import threading
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+
+class Load:
+    """An idempotent acks=all producer in a thread of its own; every value is unique."""
+
+    def __init__(self, bootstrap_servers, topic, partitions, **options):
+        self._topic = topic
+        self._partitions = partitions
+        #: (partition, offset) -> value, as acknowledged; and the errors of the others.
+        self.acknowledged = {}
+        self.errors = []
+        self.fatal = []
+        #: When each acknowledgement came.
+        self.times = []
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 1,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "message.timeout.ms": 30_000,
+                "error_cb": lambda error: self.fatal.append(error) if error.fatal() else None,
+                **options,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        number = 0
+        while not self._stop.is_set():
+            for _ in range(100):
+                value = f"{number:09d}"
+                self._producer.produce(
+                    self._topic, value.encode(), partition=number % self._partitions, on_delivery=self._delivered
+                )
+                number += 1
+            self._producer.poll(0.005)
+        self._producer.flush(30)
+
+    def _delivered(self, error, message):
+        if error is not None:
+            self.errors.append(error)
+        else:
+            self.acknowledged[message.partition(), message.offset()] = message.value().decode()
+            self.times.append(time.monotonic())
+
+    def until_acknowledged(self, count, timeout_s=30.0):
+        """Waits until that many more records are acknowledged."""
+        wanted, deadline = len(self.acknowledged) + count, time.monotonic() + timeout_s
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, f"{wanted - len(self.acknowledged)} acknowledgements are missing"
+            time.sleep(0.005)
+
+    def longest_silence_of_a_partition_s(self):
+        longest = 0.0
+        for partition in range(self._partitions):
+            times = [at for (each, _), at in zip(self.acknowledged, self.times, strict=True) if each == partition]
+            longest = max(longest, *(after - before for before, after in itertools.pairwise(times)))
+        return longest
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+class Reader:
+    """A consumer group's one member in a thread of its own."""
+
+    def __init__(self, bootstrap_servers, topic):
+        self.values = set()
+        self.errors = []
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.is_set():
+            for message in self._consumer.consume(1000, 0.1):
+                if message.error() is not None:
+                    self.errors.append(message.error())
+                else:
+                    self.values.add(message.value().decode())
+        self._consumer.close()
+
+    def until_read(self, values, timeout_s=20.0):
+        deadline = time.monotonic() + timeout_s
+        while not values <= self.values:
+            assert time.monotonic() < deadline, f"{len(values - self.values)} records were not read"
+            time.sleep(0.02)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def read_all(bootstrap_servers, topic, partitions):
+    """(partition, offset) -> value of everything readable, up to each partition's high watermark."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": False})
+    ends = {}
+    for partition in range(partitions):
+        ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=15)[1]
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found, deadline = {}, time.monotonic() + 30
+    missing = sum(ends.values())
+    while missing > 0:
+        assert time.monotonic() < deadline, f"{missing} records cannot be read"
+        for message in consumer.consume(10_000, 0.2):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found[message.partition(), message.offset()] = message.value().decode()
+            missing -= message.offset() < ends[message.partition()]
+    consumer.close()
+    return found
+
+
+def every_acknowledged_record_is_there_once(load, found):
+    lost = {place: value for place, value in load.acknowledged.items() if found.get(place) != value}
+    assert lost == {}
+    counts = Counter(found.values())
+    assert {value: count for value, count in counts.items() if count > 1} == {}
+    for partition in {partition for partition, _ in found}:
+        values = [value for (each, _), value in sorted(found.items()) if each == partition]
+        assert values == sorted(values), "out of order"
+
+
+@pytest.fixture
+def start_load():
+    loads = []
+
+    def start(*arguments, **options):
+        loads.append(Load(*arguments, **options))
+        return loads[-1]
+
+    yield start
+    for load in loads:
+        load.stop()
+
+
+@pytest.fixture
+def start_reader():
+    readers = []
+
+    def start(*arguments):
+        readers.append(Reader(*arguments))
+        return readers[-1]
+
+    yield start
+    for reader in readers:
+        reader.stop()
+
+
+@pytest.fixture
+def check_once():
+    """Asserts that all a load saw acknowledged is readable at its offset, once, in order; returns what was read."""
+
+    def check(load, bootstrap_servers, topic, partitions):
+        found = read_all(bootstrap_servers, topic, partitions)
+        every_acknowledged_record_is_there_once(load, found)
+        return found
+
+    return check

@@ -1,0 +1,103 @@
+"""A disk with no room left: producers are told, readers are served, and it goes on once there is room again."""
+
+import contextlib
+import os
+import resource
+import subprocess
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from millrace.running import RunningUp
+
+ANY_PORTS = ("--kafka-port", "0", "--http-port", "0", "--topics", "orders:1")
+LAYOUTS = [((), "broker"), (("--processes",), "storage-svc")]
+RECORD = bytes(100_000)
+
+
+def _producer(bootstrap_servers):
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "acks": "all",
+            "retries": 0,
+            "linger.ms": 0,
+            "message.timeout.ms": 5000,
+            "batch.num.messages": 1,
+        }
+    )
+
+
+def _produce_one(producer, number):
+    """The error of this record, or its offset."""
+    results = []
+    value = f"{number:09d}".encode() + RECORD
+    producer.produce("orders", value, on_delivery=lambda error, message: results.append(error or message.offset()))
+    producer.flush(15)
+    assert len(results) == 1
+    return results[0]
+
+
+class _Acknowledged:
+    """What `check_once` compares the log with."""
+
+    def __init__(self):
+        self.acknowledged = {}
+
+
+def _fill(kafka, load, records_max):
+    """Produces until an error comes; returns it."""
+    producer = _producer(kafka)
+    for number in range(records_max):
+        result = _produce_one(producer, number)
+        if isinstance(result, KafkaError):
+            return result
+        load.acknowledged[0, result] = (f"{number:09d}".encode() + RECORD).decode()
+    pytest.fail("the disk did not get full")
+
+
+@pytest.mark.parametrize(("arguments", "service"), LAYOUTS, ids=["one process", "apart"])
+def test_no_room_for_a_segment(arguments, service, check_once):
+    """RLIMIT_FSIZE of the storage process: its writes fail in the middle of a batch, as on a full disk."""
+    with RunningUp(*ANY_PORTS, *arguments) as up:
+        (pid,) = up.services()[service]
+        load = _Acknowledged()
+        unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (2_050_000, unlimited[1]))
+        error = _fill(up.kafka, load, 100)
+        assert error.code() == KafkaError.KAFKA_STORAGE_ERROR
+        assert 10 < len(load.acknowledged) < 25
+        assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+        offset = _produce_one(_producer(up.kafka), 999)
+        assert offset == len(load.acknowledged)
+        assert up.services()[service] == [pid]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 24 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with contextlib.ExitStack() as held:
+        command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+            pytest.skip("needs to mount a file system")
+        held.callback(lambda: subprocess.run(["umount", str(disk)], check=True))
+        yield disk
+
+
+def test_full_file_system(small_disk, check_once):
+    data_dir = small_disk / "data"
+    with RunningUp(*ANY_PORTS, "--data-dir", str(data_dir)) as up:
+        ballast = small_disk / "ballast"
+        load = _Acknowledged()
+        with open(ballast, "wb") as file:
+            file.write(bytes(8_000_000))
+        error = _fill(up.kafka, load, 400)
+        assert error.code() == KafkaError.KAFKA_STORAGE_ERROR
+        assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) > 10
+        ballast.unlink()
+        assert _produce_one(_producer(up.kafka), 999) == len(load.acknowledged)
+        assert up.stop() == 0
+    with RunningUp(*ANY_PORTS, "--data-dir", str(data_dir)) as up:
+        assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) + 1

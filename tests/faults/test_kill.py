@@ -1,0 +1,134 @@
+"""kill -9 of storage and of gateways in the middle of a load."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from confluent_kafka import Consumer
+from millrace.folders import private_folder
+from millrace.ports import Reservation
+from millrace.running import RunningUp
+from service_chassis.probe import check
+
+PARTITIONS = 3
+TOPICS = ("--topics", f"orders:{PARTITIONS}")
+ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
+QUICK_GROUPS = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+
+
+def _kill(up, service, signal_number=signal.SIGKILL):
+    """Kills it and waits until the supervisor brought it back."""
+    pids = up.services()[service]
+    returned = up.log().count('"event": "service is back"')
+    os.kill(pids[0], signal_number)
+    deadline = time.monotonic() + 15
+    while up.log().count('"event": "service is back"') == returned:
+        assert time.monotonic() < deadline, up.log()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "service"), [((), "broker"), (("--processes",), "storage-svc")], ids=["one process", "apart"]
+)
+def test_storage_killed_under_load_keeps_every_acknowledged_record(arguments, service, start_load, check_once):
+    with RunningUp(*ANY_PORTS, *TOPICS, *arguments) as up:
+        load = start_load(up.kafka, "orders", PARTITIONS)
+        for _ in range(3):
+            load.until_acknowledged(2000)
+            _kill(up, service)
+        load.until_acknowledged(2000)
+        load.stop()
+        assert load.errors == []
+        assert load.fatal == []
+        found = check_once(load, up.kafka, "orders", PARTITIONS)
+        assert len(found) == len(load.acknowledged) >= 8000
+
+
+def test_gateway_killed_and_clients_resume_by_themselves(start_load, start_reader, check_once):
+    with RunningUp(*ANY_PORTS, *TOPICS, "--processes", environment=QUICK_GROUPS) as up:
+        load, reader = start_load(up.kafka, "orders", PARTITIONS), start_reader(up.kafka, "orders")
+        for _ in range(2):
+            load.until_acknowledged(1000)
+            _kill(up, "gateway-svc")
+        load.until_acknowledged(1000)
+        load.stop()
+        reader.until_read(set(load.acknowledged.values()))
+        reader.stop()
+        assert (load.errors, load.fatal, reader.errors) == ([], [], [])
+        check_once(load, up.kafka, "orders", PARTITIONS)
+
+
+@contextlib.contextmanager
+def _service(name, http_address, settings):
+    """One service, started as the launcher does and ready; killed at the end."""
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "millrace.service", name], env={**os.environ, **settings}, stdin=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 15
+        while fault := check(http_address):
+            assert popen.poll() is None
+            assert time.monotonic() < deadline, fault
+            time.sleep(0.02)
+        yield popen
+    finally:
+        popen.kill()
+        popen.wait()
+        popen.stdin.close()
+
+
+def _advertised(consumer):
+    return sorted(f"{broker.host}:{broker.port}" for broker in consumer.list_topics(timeout=10).brokers.values())
+
+
+def test_one_of_two_gateways_killed_and_librdkafka_goes_on_within_two_seconds(
+    tmp_path, start_load, start_reader, check_once
+):
+    with contextlib.ExitStack() as held:
+        socket_dir = held.enter_context(private_folder("millrace-"))
+
+        def address():
+            return str(held.enter_context(Reservation("127.0.0.1", 0)).address)
+
+        http = address()
+        storage = f"unix:{socket_dir}/storage.sock"
+        settings = {
+            "MILLRACE_DATA_DIR": str(tmp_path),
+            "MILLRACE_STORAGE_BIND": storage,
+            "MILLRACE_STORAGE_HTTP": http,
+            "MILLRACE_TOPICS": f"orders:{PARTITIONS}",
+            **QUICK_GROUPS,
+        }
+        held.enter_context(_service("storage-svc", http, settings))
+        gateways, addresses = [], []
+        for name in ("one", "two"):
+            kafka, http = address(), address()
+            settings = {
+                "MILLRACE_STORAGE_ADDRESS": storage,
+                "MILLRACE_LISTENERS": f"EXTERNAL://{kafka}",
+                "MILLRACE_GATEWAY_NAME": name,
+                "MILLRACE_GATEWAY_HTTP": http,
+            }
+            addresses.append(kafka)
+            gateways.append(held.enter_context(_service("gateway-svc", http, settings)))
+        consumer = Consumer({"bootstrap.servers": ",".join(addresses), "group.id": "x"})
+        held.callback(consumer.close)
+        assert _advertised(consumer) == sorted(addresses)
+        load = start_load(",".join(addresses), "orders", PARTITIONS)
+        reader = start_reader(",".join(addresses), "orders")
+        load.until_acknowledged(3000)
+        gateways[0].kill()
+        load.until_acknowledged(5000)
+        time.sleep(2)
+        load.until_acknowledged(1000)
+        load.stop()
+        reader.until_read(set(load.acknowledged.values()))
+        reader.stop()
+        assert (load.errors, load.fatal, reader.errors) == ([], [], [])
+        assert load.longest_silence_of_a_partition_s() < 2.0
+        assert _advertised(consumer) == [addresses[1]]
+        check_once(load, addresses[1], "orders", PARTITIONS)

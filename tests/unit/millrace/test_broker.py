@@ -1,0 +1,110 @@
+"""`Broker()`: a broker inside this process."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import millrace
+import pytest
+from confluent_kafka import Consumer, Producer
+from service_chassis.lifecycle import StartError
+from service_chassis.settings import SettingsError
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+
+
+def _produce(bootstrap_servers, topic, value):
+    errors = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": 10_000})
+    producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(15)
+    assert errors == [None]
+
+
+def _consume_one(bootstrap_servers, topic, group):
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        return consumer.poll(15)
+    finally:
+        consumer.close()
+
+
+def test_round_trip_with_a_group_and_nothing_left():
+    threads = set(threading.enumerate())
+    with millrace.Broker(topics="orders:3") as broker:
+        assert broker.bootstrap_servers == "{}:{}".format(*broker.kafka_address)
+        assert broker.http_address is None
+        data_dir = broker.data_dir
+        assert (data_dir / "orders-2").is_dir()
+        began = time.monotonic()
+        _produce(broker.bootstrap_servers, "orders", b"one")
+        message = _consume_one(broker.bootstrap_servers, "orders", "readers")
+        assert message.value() == b"one"
+        assert time.monotonic() - began < 2.5  # no group rebalance delay of 3 s
+        port = broker.kafka_address[1]
+    assert not data_dir.exists()
+    assert set(threading.enumerate()) <= threads
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+    with pytest.raises(RuntimeError, match="does not run"):
+        _ = broker.bootstrap_servers
+
+
+def test_given_folder_is_kept_and_read_again(tmp_path):
+    broker = millrace.Broker(data_dir=tmp_path, topics="orders:1")
+    with broker:
+        _produce(broker.bootstrap_servers, "orders", b"kept")
+    assert (tmp_path / CLEAN_MARKER).exists()
+    with broker:
+        assert _consume_one(broker.bootstrap_servers, "orders", "readers").value() == b"kept"
+
+
+def test_starts_within_half_a_second():
+    with millrace.Broker():
+        pass  # warm
+    began = time.monotonic()
+    with millrace.Broker():
+        took = time.monotonic() - began
+    assert took < 0.5
+
+
+def test_admin_api_beside_it():
+    with millrace.Broker(admin=True) as broker:
+        host, port = broker.http_address
+        with urllib.request.urlopen(f"http://{host}:{port}/v3/clusters", timeout=5) as answer:
+            assert answer.status == 200
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+
+
+def test_errors_at_the_start_are_raised_here(tmp_path):
+    with millrace.Broker(data_dir=tmp_path) as broker:
+        with pytest.raises(StartError, match="in use"):
+            millrace.Broker(data_dir=tmp_path).start()
+        with pytest.raises(StartError, match="cannot listen at"):
+            millrace.Broker(kafka_port=broker.kafka_address[1]).start()
+        with pytest.raises(RuntimeError, match="runs already"):
+            broker.start()
+    with pytest.raises(SettingsError, match="MILLRACE_FLUSH_POLICY"):
+        millrace.Broker(flush_policy="never").start()
+
+
+def test_importing_the_package_and_the_plugin_loads_no_broker():
+    code = (
+        "import sys, millrace, millrace.pytest_plugin;"
+        "print([name for name in ('grpc', 'pydantic', 'storage_svc', 'gateway_svc') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_one_process_without_admin_never_imports_grpc():
+    code = (
+        "import sys, millrace\n"
+        "with millrace.Broker():\n    print('grpc' in sys.modules, 'typer' in sys.modules, 'rich' in sys.modules)"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.split()[:2] == ["False", "False"]

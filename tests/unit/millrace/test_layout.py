@@ -1,0 +1,83 @@
+from pathlib import Path
+
+import pytest
+from millrace.cli.up import main
+from millrace.folders import private_folder
+from millrace.layout import Layout
+from service_chassis.address import Address
+
+
+def _layout(**options):
+    return Layout(
+        data_dir=Path("/data"), socket_dir=Path("/run/m"), kafka=Address("localhost", 9092),
+        advertised=Address("broker.example", 9092), http=Address("localhost", 8082), **options,
+    )  # fmt: skip
+
+
+def _processes(**options):
+    ports = iter(range(9101, 9200))
+    return _layout(**options).processes(lambda: Address("127.0.0.1", next(ports)))
+
+
+def test_one_process_and_admin():
+    broker, admin = _processes(topics="orders:3")
+    assert (broker.service, broker.http_address) == ("broker", "127.0.0.1:9101")
+    assert broker.settings == {
+        "MILLRACE_DATA_DIR": "/data",
+        "MILLRACE_STORAGE_BIND": "unix:/run/m/storage.sock",
+        "MILLRACE_TOPICS": "orders:3",
+        "MILLRACE_LISTENERS": "EXTERNAL://localhost:9092",
+        "MILLRACE_ADVERTISED_LISTENERS": "EXTERNAL://broker.example:9092",
+        "MILLRACE_GATEWAY_NAME": "millrace",
+        "MILLRACE_GATEWAY_DATA_DIR": "/data",
+        "MILLRACE_BROKER_HTTP": "127.0.0.1:9101",
+    }
+    assert (admin.service, admin.http_address) == ("admin-api", "localhost:8082")
+    assert admin.settings == {
+        "MILLRACE_STORAGE_ADDRESS": "unix:/run/m/storage.sock",
+        "MILLRACE_ADMIN_HTTP": "localhost:8082",
+    }
+
+
+def test_apart_with_two_gateways_on_one_port():
+    storage, first, second, admin = _processes(apart=True, gateways=2)
+    assert [each.service for each in (storage, first, second, admin)] == [
+        "storage-svc", "gateway-svc", "gateway-svc", "admin-api",
+    ]  # fmt: skip
+    assert "MILLRACE_TOPICS" not in storage.settings
+    assert storage.settings["MILLRACE_STORAGE_HTTP"] == "127.0.0.1:9101"
+    assert first.settings["MILLRACE_STORAGE_ADDRESS"] == storage.settings["MILLRACE_STORAGE_BIND"]
+    assert first.settings["MILLRACE_REUSE_PORT"] == "true"
+    assert {**first.settings, "MILLRACE_GATEWAY_HTTP": "127.0.0.1:9103"} == second.settings
+    assert (first.number, second.number) == (1, 2)
+
+
+def test_one_gateway_apart_has_the_port_for_itself():
+    assert _processes(apart=True)[1].settings["MILLRACE_REUSE_PORT"] == "false"
+
+
+def test_socket_folder_is_private_short_and_goes(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with private_folder("millrace-") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert len(f"{folder}/storage.sock") < 108
+    assert not folder.exists()
+    assert list(long.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kafka-port", "65536"], "argument --kafka-port: '65536' is not a port"),
+        (["--http-port", "-1"], "argument --http-port: "),
+        (["--gateways", "0"], "argument --gateways: '0' is not a number from 1 to 64"),
+        (["--data", "x"], "unrecognized arguments: --data x"),
+    ],
+)
+def test_wrong_options_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,191 @@
+"""Supervision, with real processes that stand where services would."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+from millrace import processes
+from millrace.ports import Reservation
+from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
+
+SERVICE = """
+import http.server, os, signal, sys, threading
+name, port, trace, *behaviour = sys.argv[1:]
+with open(trace, "a") as file:
+    file.write(f"{name} start {os.getpid()}\\n")
+    file.flush()
+    if "fail" in behaviour:
+        sys.exit(int(behaviour[1]))
+    if "fail-again" in behaviour and open(trace).read().count(f"{name} start") > 1:
+        sys.exit(78)
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: "deaf" in behaviour or stopped.set())
+
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Ready)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def parent_ended():
+        while os.read(0, 1):
+            pass
+        stopped.set()
+
+    threading.Thread(target=parent_ended, daemon=True).start()
+    while not stopped.wait(0.02):
+        pass
+    file.write(f"{name} stop {os.getpid()}\\n")
+"""
+
+
+class Ensemble:
+    """A supervisor running in a thread, and what its processes wrote."""
+
+    def __init__(self, folder, held, specification, stop_deadline_s=10.0):
+        self._trace = folder / "trace"
+        script = folder / "service.py"
+        script.write_text(SERVICE)
+        services = []
+        for name, behaviour in specification.items():
+            address = held.enter_context(Reservation("127.0.0.1", 0)).address
+            command = (sys.executable, str(script), name, str(address.port), str(self._trace), *behaviour)
+            services.append(ServiceProcess(name, {"MILLRACE_LOG_FORMAT": "json"}, str(address), command=command))
+        self.supervisor = Supervisor(services, stop_deadline_s)
+        self.ready = threading.Event()
+        self.error = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.supervisor.run(self.ready.set)
+        except ServiceFailedError as error:
+            self.error = error
+
+    def join(self):
+        self._thread.join(15)
+        assert not self._thread.is_alive()
+
+    def trace(self):
+        return [line.rsplit(" ", 1)[0] for line in self._trace.read_text().splitlines()]
+
+
+@pytest.fixture
+def ensemble(tmp_path):
+    with contextlib.ExitStack() as held:
+
+        def start(specification, **options):
+            made = Ensemble(tmp_path, held, specification, **options)
+            held.callback(made.join)
+            held.callback(made.supervisor.stop)
+            return made
+
+        yield start
+
+
+def _until(holds, timeout_s=10.0):
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_starts_all_and_stops_in_reverse_order(ensemble):
+    made = ensemble({"storage": [], "gateway": [], "admin": []})
+    assert made.ready.wait(10)
+    assert sorted(made.supervisor.pids()) == ["admin", "gateway", "storage"]
+    made.supervisor.stop()
+    made.join()
+    assert made.error is None
+    assert sorted(made.trace()[:3]) == ["admin start", "gateway start", "storage start"]
+    assert made.trace()[3:] == ["admin stop", "gateway stop", "storage stop"]
+    assert made.supervisor.pids() == {}
+
+
+def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble, capfd):
+    made = ensemble({"storage": [], "gateway": []})
+    assert made.ready.wait(10)
+    before = made.supervisor.pids()
+    os.kill(before["gateway"], signal.SIGKILL)
+    _until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
+    assert made.supervisor.pids()["storage"] == before["storage"]
+    lines = []
+
+    def back():
+        lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        return len(lines) == 2
+
+    _until(back)
+    ended, returned = lines
+    assert (ended["level"], ended["event"], ended["process"]) == ("error", "service ended", "gateway")
+    assert (ended["pid"], ended["how"], ended["restart_in_s"]) == (before["gateway"], "signal SIGKILL", 0.1)
+    assert (returned["event"], returned["pid"]) == ("service is back", made.supervisor.pids()["gateway"])
+
+
+def test_restarts_back_off_and_calm_down(ensemble, capfd, monkeypatch):
+    monkeypatch.setattr(processes, "RESTART_DELAY_MAX_S", 0.3)
+    made = ensemble({"storage": []})
+    assert made.ready.wait(10)
+
+    def kill():
+        pid = made.supervisor.pids()["storage"]
+        os.kill(pid, signal.SIGKILL)
+        _until(lambda: made.supervisor.pids().get("storage", pid) != pid)
+
+    for _ in range(4):
+        kill()
+    monkeypatch.setattr(processes, "STABLE_AFTER_S", 0.0)
+    kill()
+    made.supervisor.stop()
+    made.join()
+    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["restart_in_s"] for line in log if line["event"] == "service ended"] == [0.1, 0.2, 0.3, 0.3, 0.1]
+
+
+@pytest.mark.parametrize("status", ["1", "78"])
+def test_one_that_cannot_start_ends_the_whole(ensemble, status):
+    made = ensemble({"storage": [], "gateway": ["fail", status]})
+    made.join()
+    assert not made.ready.is_set()
+    assert str(made.error) == f"gateway could not start (status {status}); its log line says why"
+    assert made.supervisor.pids() == {}
+
+
+def test_status_78_is_not_tried_again_later_either(ensemble):
+    made = ensemble({"storage": ["fail-again"]})
+    assert made.ready.wait(10)
+    os.kill(made.supervisor.pids()["storage"], signal.SIGKILL)
+    made.join()
+    assert str(made.error) == "storage could not start (status 78); its log line says why"
+
+
+def test_what_does_not_stop_is_killed_at_the_deadline(ensemble, capfd):
+    made = ensemble({"storage": [], "gateway": ["deaf"]}, stop_deadline_s=0.3)
+    assert made.ready.wait(10)
+    made.supervisor.stop()
+    made.join()
+    assert made.supervisor.pids() == {}
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["event"], line["process"]) == ("service did not stop in time, killed", "gateway")
+    assert made.trace()[2:] == ["storage stop"]
+
+
+def test_a_second_stop_kills_at_once(ensemble):
+    made = ensemble({"storage": ["deaf"]}, stop_deadline_s=60)
+    assert made.ready.wait(10)
+    began = time.monotonic()
+    made.supervisor.stop()
+    made.supervisor.stop()
+    made.join()
+    assert time.monotonic() - began < 5

@@ -1,0 +1,15 @@
+from pathlib import Path
+
+from millrace.reference import settings_reference
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_settings_page_is_what_make_generate_writes():
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == settings_reference()
+
+
+def test_every_service_has_its_settings():
+    page = settings_reference()
+    for variable in ("DATA_DIR", "LISTENERS", "ADMIN_HTTP", "BROKER_HTTP", "LOG_LEVEL", "STOP_DEADLINE_S"):
+        assert page.count(f"| `MILLRACE_{variable}` |") == 1

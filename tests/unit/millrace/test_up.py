@@ -1,0 +1,180 @@
+"""`millrace up` for real, in both layouts."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from millrace.running import RunningUp, UpFailedError
+
+ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
+LAYOUTS = {
+    "one process": ((), {"broker": 1, "admin-api": 1}),
+    "apart": (("--processes",), {"storage-svc": 1, "gateway-svc": 1, "admin-api": 1}),
+    "two gateways": (("--gateways", "2"), {"storage-svc": 1, "gateway-svc": 2, "admin-api": 1}),
+}
+#: B writes it last when the folder is closed in order.
+CLEAN_MARKER = ".kafka_cleanshutdown"
+
+
+def _produce(bootstrap_servers, values, topic="orders", timeout_s=20):
+    errors = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": timeout_s * 1000})
+    for value in values:
+        producer.produce(topic, value.encode(), on_delivery=lambda error, _: errors.append(error) if error else None)
+    assert producer.flush(timeout_s) == 0
+    assert errors == []
+
+
+def _consume(bootstrap_servers, count, topic="orders", group="readers", timeout_s=20):
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    values, deadline = [], time.monotonic() + timeout_s
+    while len(values) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None
+            values.append(message.value().decode())
+    consumer.close()
+    return sorted(values)
+
+
+def _get_json(address, path):
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+        return json.loads(answer.read())
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _until(holds, timeout_s=15.0):
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_serves_clients_and_stops_in_order(layout, tmp_path):
+    arguments, expected = LAYOUTS[layout]
+    environment = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "TMPDIR": str(tmp_path)}
+    data_dir = tmp_path / "data"
+    up = RunningUp(*ANY_PORTS, "--data-dir", str(data_dir), "--topics", "orders:2", *arguments, environment=environment)
+    with up:
+        assert re.fullmatch(r"localhost:[1-9]\d+", up.kafka)
+        assert re.fullmatch(r"localhost:[1-9]\d+", up.http)
+        services = up.services()
+        assert {name: len(pids) for name, pids in services.items()} == expected
+        values = [f"value {number:03d}" for number in range(100)]
+        _produce(up.kafka, values)
+        assert _consume(up.kafka, 100) == values
+        (cluster,) = _get_json(up.http, "/v3/clusters")["data"]
+        topics = _get_json(up.http, f"/v3/clusters/{cluster['cluster_id']}/topics")["data"]
+        assert {"orders": 2}.items() <= {topic["topic_name"]: topic["partitions_count"] for topic in topics}.items()
+        assert not (data_dir / CLEAN_MARKER).exists()
+        assert up.stop() == 0
+        assert [pid for pids in services.values() for pid in pids if _alive(pid)] == []
+        stopped = [
+            line["service"]
+            for line in map(json.loads, up.log().splitlines())
+            if line["event"] == "stopped"
+        ]  # fmt: skip
+        assert list(dict.fromkeys(stopped)) == list(reversed(expected)), up.log()
+    assert (data_dir / CLEAN_MARKER).exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]  # no socket folder is left
+
+
+@pytest.mark.parametrize("layout", ["one process", "apart"])
+def test_a_killed_service_comes_back(layout):
+    arguments, expected = LAYOUTS[layout]
+    with RunningUp(*ANY_PORTS, *arguments, environment={"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}) as up:
+        _produce(up.kafka, ["before"], topic="users")
+        for service in expected:
+            (before,) = up.services()[service]
+            os.kill(before, signal.SIGKILL)
+            _until(lambda: f'"pid": {before}' in up.log())  # noqa: B023
+            _until(lambda: len(up.services().get(service, [])) == 1)  # noqa: B023
+            assert up.services()[service] != [before]
+            _until(lambda: up.log().count('"event": "service is back"') == list(expected).index(service) + 1)  # noqa: B023
+        _produce(up.kafka, ["after"], topic="users")
+        assert _consume(up.kafka, 2, topic="users") == ["after", "before"]
+        ended = [line for line in map(json.loads, up.log().splitlines()) if line["event"] == "service ended"]
+        assert [(line["process"], line["how"]) for line in ended] == [(name, "signal SIGKILL") for name in expected]
+        assert _get_json(up.http, "/v3/clusters")["data"]
+
+
+@pytest.mark.parametrize("layout", ["one process", "apart"])
+def test_second_process_on_a_data_folder_is_refused(layout, tmp_path):
+    arguments, _ = LAYOUTS[layout]
+    with RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), *arguments) as up:
+        second = RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), *arguments)
+        began = time.monotonic()
+        with pytest.raises(UpFailedError, match=r"could not start \(status 78\)"):
+            second.start()
+        assert time.monotonic() - began < 10
+        (reason,) = [
+            line["reason"]
+            for line in map(json.loads, filter(lambda line: line.startswith("{"), second.log().splitlines()))
+            if line["event"] == "cannot start"
+        ]  # fmt: skip
+        assert str(tmp_path) in reason
+        assert "in use" in reason
+        _produce(up.kafka, ["still served"])
+
+
+def test_temporary_data_folder_goes(tmp_path):
+    with RunningUp(*ANY_PORTS, environment={"TMPDIR": str(tmp_path)}) as up:
+        assert sorted(entry.name.rpartition("-")[0] for entry in tmp_path.iterdir()) == ["millrace", "millrace-data"]
+        assert up.stop() == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_lingers_when_the_supervisor_is_killed(tmp_path):
+    with RunningUp(*ANY_PORTS, "--processes", "--data-dir", str(tmp_path)) as up:
+        pids = [pid for found in up.services().values() for pid in found]
+        assert len(pids) == 3
+        os.kill(up.pid, signal.SIGKILL)
+        _until(lambda: not any(map(_alive, pids)))
+    assert (tmp_path / CLEAN_MARKER).exists()
+
+
+def test_taken_port_is_refused_at_once():
+    with RunningUp(*ANY_PORTS) as up:
+        port = up.kafka.rpartition(":")[2]
+        with pytest.raises(
+            UpFailedError, match=f"millrace up: cannot listen at localhost:{port}: Address already in use"
+        ):
+            RunningUp("--kafka-port", port, "--http-port", "0").start()
+
+
+def test_interrupt_reaches_the_services_in_order_too():
+    """Ctrl-C goes to the terminal's whole process group; the services are in groups of their own."""
+    with RunningUp(*ANY_PORTS) as up:
+        for pids in up.services().values():
+            assert {os.getpgid(pid) for pid in pids} == set(pids)
+        os.kill(up.pid, signal.SIGINT)
+        _until(lambda: up.services() == {})
+        assert up.stop() == 0
+
+
+def test_wrong_setting_is_told_by_name():
+    with pytest.raises(UpFailedError, match="MILLRACE_FLUSH_POLICY: "):
+        RunningUp(*ANY_PORTS, environment={"MILLRACE_FLUSH_POLICY": "never"}).start()
+
+
+def test_version_and_help():
+    command = [os.path.join(os.path.dirname(os.sys.executable), "millrace")]
+    version = subprocess.run([*command, "version"], capture_output=True, text=True, timeout=20)
+    assert (version.returncode, version.stdout) == (0, "millrace 0.1.0\n")
+    help_text = subprocess.run([*command, "up", "--help"], capture_output=True, text=True, timeout=20).stdout
+    assert "--gateways N" in help_text
