@@ -1,0 +1,99 @@
+"""Stock clients of other languages produce, consume as a group of two, commit and resume.
+
+Each program under this folder states its own scenario at its top; here is what it must have counted. The programs are
+built in build/conformance, outside the sources.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent.parent / "build" / "conformance"
+RECORDS = 3000
+RESUMED = 300
+ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    version: str
+    codecs: tuple[str, ...]
+    tools: tuple[str, ...]
+    build: tuple[str, ...]
+    run: tuple[str, ...]
+
+
+CLIENTS = (
+    Client(
+        name="kafkajs",
+        version="kafkajs 2.2.4",
+        codecs=("none", "gzip"),
+        tools=("node", "npm"),
+        build=("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"),
+        run=("node", "conformance.js"),
+    ),
+    Client(
+        name="java",
+        version="kafka-clients 4.3.0",
+        codecs=ALL_CODECS,
+        tools=("java", "javac", "mvn"),
+        build=("mvn", "--quiet", "--batch-mode", "process-classes"),
+        run=(
+            "java",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            "target/classes:target/lib/*",
+            "Conformance",
+        ),
+    ),
+    Client(
+        name="franz-go",
+        version="franz-go 1.22.2",
+        codecs=ALL_CODECS,
+        tools=("go",),
+        build=("go", "build", "-mod=readonly", "-o", "conformance", "."),
+        run=("./conformance",),
+    ),
+)
+
+
+def _built(client: Client) -> Path:
+    folder = BUILD / client.name
+    shutil.copytree(HERE / client.name, folder, dirs_exist_ok=True)
+    done = subprocess.run(client.build, cwd=folder, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, f"{' '.join(client.build)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return folder
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_stock_client_produces_consumes_as_a_group_and_resumes(
+    client: Client, bootstrap: str, layout: str, need: Callable[..., None]
+) -> None:
+    need(*client.tools)
+    folder = _built(client)
+
+    done = subprocess.run(
+        [*client.run, bootstrap, f"{client.name}-{layout}", str(RECORDS)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["client"] == client.version
+    assert result["codecs"] == {codec: {"consumed": RECORDS, "resumed": RESUMED} for codec in client.codecs}
+    assert sum(result["members"]) == RECORDS * len(client.codecs)
+    assert min(result["members"]) > 0
+    total = RECORDS * len(client.codecs)
+    assert result["committed"] == [total, total + RESUMED * len(client.codecs)]

@@ -1,0 +1,159 @@
+"""services/Dockerfile and the pinned requirements its images are made of."""
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+IMAGES = ("storage-svc", "gateway-svc", "admin-api", "demo", "spark")
+#: Requirements file of an image → the distributions of ours that it carries.
+CONTENTS = {
+    "storage": ("protocol-lib", "services/contract", "services/chassis", "storage-svc"),
+    "gateway": ("protocol-lib", "services/contract", "services/chassis", "gateway-svc"),
+    "admin": ("services/contract", "services/chassis", "admin-api"),
+    "demo": ("services/demo",),
+    "spark": ("spark",),
+}
+TOOLS = {"pytest", "mypy", "ruff", "hypothesis", "grpcio-tools", "uv", "import-linter", "hatchling", "schemathesis"}
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+) \\$", re.M)
+
+
+@dataclass
+class Stage:
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+    def values(self, instruction: str) -> list[str]:
+        return [value for name, value in self.instructions if name == instruction]
+
+
+@pytest.fixture(scope="module")
+def stages(root: Path) -> dict[str, Stage]:
+    text = (root / "services" / "Dockerfile").read_text()
+    assert not text.startswith("# syntax"), "a syntax line needs BuildKit"
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found: dict[str, Stage] = {}
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        instruction, _, value = line.partition(" ")
+        if instruction == "FROM":
+            base, name = value.split(" AS ")
+            found[name] = Stage(base)
+        else:
+            list(found.values())[-1].instructions.append((instruction, value))
+    return found
+
+
+def pins(path: Path) -> dict[str, str]:
+    return {name.lower().replace("_", "-"): version for name, version in PIN.findall(path.read_text())}
+
+
+def normal(requirement: str) -> str:
+    return re.split(r"[=<>!~\[; ]", requirement)[0].lower().replace("_", "-")
+
+
+def chain(stages: dict[str, Stage], name: str) -> list[Stage]:
+    """A stage and those it is built from."""
+    found = []
+    while name in stages:
+        found.append(stages[name])
+        name = stages[name].base
+    return found
+
+
+def test_every_image_is_a_stage_and_spark_comes_last(stages: dict[str, Stage]) -> None:
+    assert [name for name in stages if name in IMAGES] == list(IMAGES)
+    assert list(stages)[-1] == "spark"
+
+
+def test_the_base_image_is_pinned_to_a_python_and_a_debian(stages: dict[str, Stage]) -> None:
+    foreign = {stage.base for stage in stages.values()} - set(stages)
+    assert foreign == {"python:3.11-slim-bookworm"}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_runs_without_privileges_and_carries_no_build_tools(image: str, stages: dict[str, Stage]) -> None:
+    assert stages[image].values("USER") == ["10001:10001"]
+    assert not {"build", "third-party", "packages"} & {stage.base for stage in chain(stages, image)}
+    runs = [command for stage in chain(stages, image) for command in stage.values("RUN")]
+    assert not any("pip" in command for command in runs)
+    installed = [command for command in runs if "apt-get" in command]
+    assert len(installed) == (1 if image == "spark" else 0)
+    assert all(
+        "--no-install-recommends" in command and "rm -rf /var/lib/apt/lists/*" in command for command in installed
+    )
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_says_what_it_is(image: str, stages: dict[str, Stage], root: Path) -> None:
+    labels = " ".join(value for stage in chain(stages, image) for value in stage.values("LABEL"))
+    version = tomllib.loads((root / "storage-svc" / "pyproject.toml").read_text())["project"]["version"]
+    for label in ("title", "description", "vendor", 'licenses="Apache-2.0"', f'version="{version}"'):
+        assert f"org.opencontainers.image.{label}" in labels
+
+
+@pytest.mark.parametrize("image", IMAGES[:3])
+def test_a_service_image_has_a_health_check_and_is_started_by_its_name(image: str, stages: dict[str, Stage]) -> None:
+    assert stages[image].values("ENTRYPOINT") == [f'["{image}"]']
+    (check,) = stages[image].values("HEALTHCHECK")
+    assert check.endswith(f'CMD ["{image}", "healthcheck"]')
+
+
+def test_what_is_installed_is_checked_against_hashes_and_nothing_is_fetched_by_name(stages: dict[str, Stage]) -> None:
+    commands = [command for stage in stages.values() for command in stage.values("RUN")]
+    fetching = [command for command in commands if "pip" in command and "--no-index" not in command]
+    own = [command for command in fetching if "/wheels/own" in command]
+    assert len(own) == 1
+    assert "--no-deps" in own[0]
+    for command in fetching:
+        assert command in own or "--require-hashes" in command
+
+
+def test_no_stage_uses_what_only_buildkit_knows(stages: dict[str, Stage]) -> None:
+    for stage in stages.values():
+        for instruction, value in stage.instructions:
+            assert not (
+                instruction in ("RUN", "COPY", "ADD") and re.match(r"--(mount|link|chmod|security|network)", value)
+            )
+            assert "<<" not in value
+
+
+@pytest.mark.parametrize("image", [*CONTENTS, "build"])
+def test_pins_are_those_of_development_with_every_hash(image: str, root: Path) -> None:
+    folder = root / "requirements"
+    development, here = pins(folder / "development.txt"), pins(folder / f"{image}.txt")
+    assert here
+    assert here == {name: development.get(name) for name in here}
+    text = (folder / f"{image}.txt").read_text()
+    assert "://" not in text
+    assert all("--hash=sha256:" in block for block in re.split(r"^(?=[a-z0-9])", text, flags=re.M) if "==" in block)
+
+
+@pytest.mark.parametrize("image", CONTENTS)
+def test_an_image_carries_what_its_distributions_ask_for_and_no_tools(image: str, root: Path) -> None:
+    here = set(pins(root / "requirements" / f"{image}.txt"))
+    wanted = set()
+    for folder in CONTENTS[image]:
+        project = tomllib.loads((root / folder / "pyproject.toml").read_text())["project"]
+        wanted |= {normal(requirement) for requirement in project["dependencies"]}
+    ours = {name for name in wanted if name.startswith("millrace-")}
+    assert wanted - ours <= here
+    assert not here & TOOLS
+
+
+@pytest.mark.parametrize("image", ["storage", "gateway"])
+def test_storage_and_gateway_stay_small(image: str, root: Path) -> None:
+    assert len(pins(root / "requirements" / f"{image}.txt")) <= 14
+
+
+def test_every_distribution_that_an_image_carries_is_in_the_build(stages: dict[str, Stage], root: Path) -> None:
+    copied = " ".join(stages["packages"].values("COPY")).split()
+    (wheel,) = [command for command in stages["packages"].values("RUN") if "pip wheel" in command]
+    ignored = (root / ".dockerignore").read_text().splitlines()
+    for folders in CONTENTS.values():
+        for folder in folders:
+            assert folder in copied
+            assert f"./{folder}" in wheel
+            assert f"!{folder.split('/')[0]}" in ignored
+    assert "*" in ignored
