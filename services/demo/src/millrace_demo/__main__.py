@@ -1,0 +1,82 @@
+"""`python -m millrace_demo` runs the main job on a broker of its own and checks every count; nothing is left behind.
+
+    python -m millrace_demo [run] [--flights N] [--chart FILE] [--jars DIR] [--bootstrap-servers … --rest …]
+    python -m millrace_demo load  --bootstrap-servers HOST:PORT --rest HOST:PORT [--flights N]
+    python -m millrace_demo check --bootstrap-servers HOST:PORT [--flights N]
+
+Exit status: 0 everything is as it must be, 1 something is not (the reason is the last line on stderr), 128 + n ended by
+signal n. `load` fills a broker that runs, and does nothing when the flights are there already; `check` looks at what
+`load` and one run of the ETL job left there.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from millrace_demo import jobs
+from millrace_demo.children import Household, Interrupted, Signals
+from millrace_demo.errors import DemoError
+from millrace_demo.flights import FLIGHTS_ALL
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(given if given and not given[0].startswith("--") else ["run", *given])
+    signals = Signals()
+    signals.install()
+    console = Console()
+    began = time.monotonic()
+    try:
+        with Household(signals) as household:
+            if options.command == "load":
+                jobs.load(console, options.bootstrap_servers, options.rest, options.flights)
+            elif options.command == "check":
+                jobs.check(console, options.bootstrap_servers, options.flights)
+            else:
+                request = jobs.Request(
+                    options.flights, options.chart, options.jars, options.bootstrap_servers, options.rest
+                )
+                jobs.run(console, household, request, began)
+    except Interrupted as interrupted:
+        print(f"stopped by {interrupted}, everything is put away", file=sys.stderr)
+        return 128 + interrupted.number
+    except (DemoError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="millrace_demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="the main job on a broker of its own")
+    run.add_argument("--chart", type=Path, default=Path("build/demo/delays.png"), help="where the chart goes")
+    run.add_argument(
+        "--jars", type=Path, default=Path("build/demo/jars"), help="the Kafka connector, kept between runs"
+    )
+    run.add_argument("--bootstrap-servers", help="use this broker, which must be empty, and start none")
+    run.add_argument("--rest", help="its admin API")
+    load = commands.add_parser("load", help="load the flights into a broker that runs")
+    load.add_argument("--bootstrap-servers", required=True)
+    load.add_argument("--rest", required=True)
+    check = commands.add_parser("check", help="check what load and the ETL job left in a broker")
+    check.add_argument("--bootstrap-servers", required=True)
+    for command in (run, load, check):
+        command.add_argument("--flights", type=_count, default=FLIGHTS_ALL, help="only the first N of them")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= FLIGHTS_ALL:
+        raise argparse.ArgumentTypeError(f"1 to {FLIGHTS_ALL}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Child processes and temporary folders that end with the demo, whatever ends it.
+
+Each child leads a process group of its own, so that its children (the JVM, admin-api) are reached too; Ctrl-C in the
+terminal reaches the demo alone, which then stops its children in order. SIGINT, SIGTERM and SIGHUP become the exception
+Interrupted; while something is being registered or cleaned up they are held back, so nothing started is ever forgotten.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
+
+STOP_SECONDS = 10.0
+
+
+class Interrupted(BaseException):
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """Turns the signals into Interrupted, once, and not inside `held()`."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._pending = 0
+        self._raised = False
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._raised:
+            return
+        if self._held:
+            self._pending = number
+            return
+        self._raised = True
+        raise Interrupted(number)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+        if self._pending and not self._held and not self._raised:
+            self._raised = True
+            raise Interrupted(self._pending)
+
+
+class Child:
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        self.name = name
+        self.process = process
+
+    def stop(self, deadline_s: float = STOP_SECONDS) -> None:
+        """SIGTERM to the leader, then SIGKILL to whatever of the group is left at the deadline."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(deadline_s)
+        self._kill_group()
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Household:
+    """Owner of everything the demo starts or creates; leaving it, in whatever way, puts all of it away, last first."""
+
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._signals.held():
+            self._stack.close()
+
+    def folder(self, prefix: str) -> Path:
+        with self._signals.held():
+            path = Path(tempfile.mkdtemp(prefix=prefix))
+            self._stack.callback(shutil.rmtree, path, ignore_errors=True)
+        return path
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        stdout: int | IO[str] | None = None,
+        stderr: int | IO[str] | None = None,
+    ) -> Child:
+        with self._signals.held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, **(environment or {})},
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            child = Child(name, process)
+            self._stack.callback(child.stop)
+        return child
+
+    def finally_do(self, action: Callable[[], object]) -> None:
+        self._stack.callback(action)
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float, interval_s: float = 0.1) -> bool:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(interval_s)
+    return True

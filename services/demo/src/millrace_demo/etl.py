@@ -1,0 +1,170 @@
+"""The Spark ETL job as a child process, and a check of what it wrote.
+
+The job is `python -m spark_etl run PIPELINE`, told by MILLRACE_* variables where the broker is and where to write. Its
+JSON log lines are kept in a file and passed on one by one.
+"""
+
+import importlib.util
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+from typing import IO, TYPE_CHECKING, Any
+
+from millrace_demo.children import Child, Household
+from millrace_demo.errors import DemoError, MismatchError
+
+if TYPE_CHECKING:
+    import pandas
+
+LOG_LINES_SHOWN = 15
+RUN_SECONDS = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Where the job runs and what it needs."""
+
+    pipeline: Path
+    bootstrap_servers: str
+    folder: Path  # output, checkpoint, temporary files and log
+    jars: Path
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "lake"
+
+    def environment(self) -> dict[str, str]:
+        temporary = self.folder / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        return {
+            "MILLRACE_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "MILLRACE_ETL_CHECKPOINT_DIR": str(self.folder / "checkpoints"),
+            "MILLRACE_ETL_OUTPUT_DIR": str(self.output),
+            "MILLRACE_ETL_TEMP_DIR": str(temporary),
+            "MILLRACE_ETL_JARS_DIR": str(self.jars),
+        }
+
+
+def pipeline_file() -> Path:
+    """spark/pipelines/flights.yaml of the checkout that spark_etl is installed from."""
+    spec = importlib.util.find_spec("spark_etl")
+    if spec is None or spec.origin is None:
+        raise DemoError("spark_etl is not installed: run `make setup`")
+    path = Path(spec.origin).resolve().parents[2] / "pipelines" / "flights.yaml"
+    if not path.exists():
+        raise DemoError(f"{path} is not there: the demo needs spark_etl installed from its checkout (`make setup`)")
+    return path
+
+
+def has_jars(jars: Path) -> bool:
+    return any(jars.glob("spark-sql-kafka-*.jar"))
+
+
+def fetch_jars(household: Household, jars: Path) -> None:
+    """Once per checkout: Spark's Ivy fetches the Kafka connector."""
+    temporary = household.folder("millrace-demo-jars-")
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "spark_etl", "jars", str(jars)]
+    log = temporary / "jars.log"
+    with log.open("w") as output:
+        child = household.start(
+            "jars", command, environment={"MILLRACE_ETL_TEMP_DIR": str(temporary)}, stdout=output, stderr=output
+        )
+        status = _wait(child, RUN_SECONDS)
+    if status != 0:
+        raise DemoError(f"the connector's jars could not be fetched:\n{_tail(log)}")
+
+
+def run(household: Household, job: Job, on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Runs the job to its end; returns its totals."""
+    log = job.folder / "etl.log"
+    child = household.start(
+        "etl",
+        [sys.executable, "-m", "spark_etl", "run", str(job.pipeline)],
+        environment=job.environment(),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    assert child.process.stdout is not None
+    assert child.process.stderr is not None
+    output: list[str] = []
+    readers = [
+        threading.Thread(target=_pass_on, args=(child.process.stderr, log, on_event), daemon=True),
+        threading.Thread(target=_collect, args=(child.process.stdout, output), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    status = _wait(child, RUN_SECONDS)
+    for reader in readers:
+        reader.join(5)
+    if status != 0:
+        raise DemoError(f"the Spark job failed with exit status {status}:\n{_tail(log)}")
+    totals: dict[str, Any] = json.loads(output[-1])
+    return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    files: int
+    bytes: int
+    months: list[str]
+
+
+def check_output(output: Path, frame: "pandas.DataFrame") -> Output:
+    """The files that the output's manifest counts: all there, as long as it says, with every flight of every month.
+
+    What is inside them is checked by the delay summary, which the job computes from these files.
+    """
+    root = output / "flights"
+    entries = [json.loads(path.read_bytes()) for path in sorted((root / "_etl" / "manifest").glob("*.json"))]
+    files = [file for entry in entries for file in entry["files"]]
+    rows = sum(entry["rows"] for entry in entries)
+    if rows != len(frame):
+        raise MismatchError(f"{rows} rows in the Parquet output, {len(frame)} flights")
+    for file in files:
+        path = root / file["path"]
+        if not path.is_file() or path.stat().st_size != file["bytes"]:
+            raise MismatchError(f"{path}: not as the manifest says")
+    on_disk = {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
+    if on_disk != {file["path"] for file in files}:
+        raise MismatchError(f"the folder holds {len(on_disk)} Parquet files, the manifest {len(files)}")
+    months = sorted({file["path"].split("/")[0].partition("=")[2] for file in files})
+    expected = sorted({f"{year}-{month:02}" for year, month in zip(frame["year"], frame["month"], strict=True)})
+    if months != expected:
+        raise MismatchError(f"Parquet folders for {months}, expected {expected}")
+    return Output(len(files), sum(file["bytes"] for file in files), months)
+
+
+def _wait(child: Child, deadline_s: float) -> int:
+    end = time.monotonic() + deadline_s
+    while (status := child.process.poll()) is None:
+        if time.monotonic() > end:
+            raise DemoError(f"{child.name} took longer than {deadline_s:.0f} s")
+        time.sleep(0.05)
+    return status
+
+
+def _pass_on(stream: IO[str], log: Path, on_event: Callable[[dict[str, Any]], None]) -> None:
+    with log.open("w") as file:
+        for line in stream:
+            file.write(line)
+            file.flush()
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("service") == "spark-etl":
+                on_event(event)
+
+
+def _collect(stream: IO[str], lines: list[str]) -> None:
+    lines.extend(line for line in stream if line.strip())
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])

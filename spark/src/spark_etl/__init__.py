@@ -1,0 +1,1 @@
+"""Spark ETL pipelines that consume Kafka topics."""

@@ -1,0 +1,28 @@
+"""Failures of spark_etl, named for whose fault they are.
+
+EtlError
+├── ConfigError      the pipeline file, its schema or a setting is wrong: nothing was started
+├── OutputError      the output folder and the checkpoint do not belong together, or another driver holds them
+├── AccountingError  records in ≠ records out + dead letters: the batch is not committed
+└── RuleError        a rule with `on_violation: fail` met a record that breaks it: the batch is not committed
+"""
+
+
+class EtlError(Exception):
+    """Root of every failure this package reports by itself."""
+
+
+class ConfigError(EtlError):
+    pass
+
+
+class OutputError(EtlError):
+    pass
+
+
+class AccountingError(EtlError):
+    pass
+
+
+class RuleError(EtlError):
+    pass

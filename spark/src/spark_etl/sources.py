@@ -1,0 +1,38 @@
+"""The Kafka topics a pipeline reads, as Spark frames of the stock connector.
+
+Columns: key, value (binary), topic, partition, offset, timestamp, timestampType, headers (array of key and value).
+"""
+
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_etl.config import Source
+
+
+def stream(session: SparkSession, bootstrap_servers: str, source: Source) -> DataFrame:
+    """The source as a stream; where it stands is in the query's checkpoint, `start` counts for the first run only."""
+    reader = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", ",".join(source.topics))
+        .option("startingOffsets", source.start)
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+    )
+    if source.max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(source.max_offsets_per_trigger))
+    return reader.load()
+
+
+def since(session: SparkSession, bootstrap_servers: str, topic: str, start: datetime) -> DataFrame:
+    """What a topic holds from a time on: for finding out what an interrupted run had written already."""
+    return (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingTimestamp", str(int(start.timestamp() * 1000)))
+        .option("startingOffsetsByTimestampStrategy", "latest")  # nothing that new: nothing to read
+        .option("includeHeaders", "true")
+        .load()
+    )

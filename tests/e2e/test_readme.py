@@ -1,0 +1,98 @@
+"""The README's examples run as they are printed, in their order, against the broker its two commands start.
+
+They use the default ports 9092 and 8082; the tests are left out when another program holds one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = {
+    name: (language, code)
+    for name, language, code in re.findall(r"<!-- example: (\w+) -->\n```(\w+)\n(.*?)```", README, flags=re.S)
+}
+CLUSTER = re.search(r"^cluster=.*$", README, flags=re.M)
+
+
+def in_use(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    busy = [port for port in (9092, 8082) if in_use(port)]
+    if busy and not os.environ.get("CI"):
+        pytest.skip(f"the README's ports are taken: {busy}")
+    command = [
+        str(Path(sys.executable).with_name("millrace")),
+        "up",
+        "--data-dir",
+        str(tmp_path_factory.mktemp("data")),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    try:
+        assert line == "ready kafka=localhost:9092 http=localhost:8082\n"
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def run(name: str, timeout: int = 60) -> str:
+    language, code = EXAMPLES[name]
+    if language == "bash":
+        assert CLUSTER is not None
+        prelude = "" if "cluster=" in code else CLUSTER[0] + "\n"
+        command = ["bash", "-euo", "pipefail", "-c", prelude + code]
+    else:
+        command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_rest(broker: None) -> None:
+    out = run("rest")
+    assert '"topic_name":"orders"' in out.replace(" ", "")
+    assert out.count('"partition_id"') == 3
+
+
+def test_kcat(broker: None) -> None:
+    if shutil.which("kcat") is None and not os.environ.get("CI"):
+        pytest.skip("kcat is not installed")
+    lines = run("kcat").splitlines()
+    assert sorted(lines) == ['alice {"amount": 3} source=readme', 'bob {"amount": 5} source=readme']
+
+
+def test_aiokafka(broker: None) -> None:
+    assert "b'carol' b'{\"amount\": 7}'" in run("aiokafka")
+
+
+def test_lag(broker: None) -> None:
+    assert '"total_lag"' in run("lag")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_spark(broker: None) -> None:
+    out = run("spark", timeout=220)
+    assert '|carol|{"amount": 7}|' in out.replace(" ", "").replace('{"amount":', '{"amount": ')
+
+
+def test_broker_in_a_test() -> None:
+    assert run("broker") == ""
