@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from millrace.reference import settings_reference
+from millrace.reference import readme, settings_reference
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -13,3 +13,9 @@ def test_every_service_has_its_settings():
     page = settings_reference()
     for variable in ("DATA_DIR", "LISTENERS", "ADMIN_HTTP", "BROKER_HTTP", "LOG_LEVEL", "STOP_DEADLINE_S"):
         assert page.count(f"| `MILLRACE_{variable}` |") == 1
+
+
+def test_the_readme_lists_the_apis_that_are_served():
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert readme(text) == text
+    assert "| 0 | Produce | 0–13 |" in text
