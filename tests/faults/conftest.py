@@ -28,10 +28,6 @@ class Load:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 1,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 200,
                 "message.timeout.ms": 30_000,
                 "error_cb": lambda error: self.fatal.append(error) if error.fatal() else None,
                 **options,
@@ -91,8 +87,6 @@ class Reader:
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "readers",
                 "auto.offset.reset": "earliest",
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
             }
         )
         self._consumer.subscribe([topic])

@@ -57,17 +57,18 @@ class Snapshot:
 class Exporter:
     """The cached text. Owned by the event loop."""
 
-    def __init__(self, storage: Storage, listener_name: str) -> None:
+    def __init__(self, storage: Storage, listener_name: str, *, cache_s: float = CACHE_S) -> None:
         self._storage = storage
         self._listener_name = listener_name
         self._lock = asyncio.Lock()
         self._text = b""
-        self._made_at = -CACHE_S
+        self._cache_s = cache_s
+        self._made_at = float("-inf")
 
     async def text(self, correlation_id: int) -> bytes:
         """In Prometheus text format. Without storage only `millrace_storage_up 0`."""
         async with self._lock:
-            if time.monotonic() - self._made_at >= CACHE_S:
+            if time.monotonic() - self._made_at >= self._cache_s:
                 self._text = await self._made(self._storage.calls(correlation_id))
                 self._made_at = time.monotonic()
             return self._text

@@ -153,13 +153,15 @@ class RequestRing:
 class _Body:
     """The body on its way in, counted: a chunked one announces no length."""
 
-    __slots__ = ("_announced", "_receive", "_received", "_to_come")
+    __slots__ = ("_announced", "_receive", "_received", "to_come")
 
     def __init__(self, receive: Receive, headers: Headers) -> None:
         self._receive = receive
         self._announced = headers.get("content-length", "")
         self._received = 0
-        self._to_come = self._announced not in ("", "0") or "transfer-encoding" in headers
+        has_body = self._announced not in ("", "0") or "transfer-encoding" in headers
+        #: Whether more is on its way. Who expects 100 Continue first sends nothing until it is read from.
+        self.to_come = has_body and "expect" not in headers
 
     def check_announced_length(self) -> None:
         digits = self._announced
@@ -169,7 +171,7 @@ class _Body:
     async def receive(self) -> Message:
         message = await self._receive()
         self._received += len(message.get("body", b""))
-        self._to_come = bool(message.get("more_body"))
+        self.to_come = bool(message.get("more_body"))
         if self._received > BODY_BYTES_MAX:
             raise _too_large()
         return message
@@ -178,10 +180,10 @@ class _Body:
         """Throws away what is still to come, within limits: a sender that is cut off in the middle sees no answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                while self._to_come and self._received <= DRAIN_BYTES_MAX:
+                while self.to_come and self._received <= DRAIN_BYTES_MAX:
                     message = await self._receive()
                     self._received += len(message.get("body", b""))
-                    self._to_come = bool(message.get("more_body"))
+                    self.to_come = bool(message.get("more_body"))
 
 
 class _Answer:
@@ -198,12 +200,16 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            await self._body.drain()
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._context.request_id
             for name, value in _SAFE_HEADERS.items():
                 headers.setdefault(name, value)
+        elif self._body.to_come and not message.get("more_body"):
+            # The answer is out before the rest of the body is read, and only then is it over.
+            await self._send({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
 
     async def give(self, scope: Scope, receive: Receive, error: errors.ApiError) -> None:

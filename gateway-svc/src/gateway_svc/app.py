@@ -94,6 +94,11 @@ class Gateway:
     def node_id(self) -> int:
         return self._membership.node_id
 
+    @property
+    def memory_held(self) -> int:
+        """Bytes of requests and answers held for clients just now."""
+        return self._services.requests.used + self._services.answers.used
+
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         self._end_watch = self.health.watch_loop()

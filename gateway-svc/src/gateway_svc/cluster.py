@@ -4,9 +4,6 @@ Storage gives every gateway name a node id for ever and lists those with a live 
 times as often as it ends, and each time the list is read anew, so a gateway that dies is gone from Metadata soon
 after its lease. This gateway itself is always listed: it is answering. On each listener, gateways that advertise one
 address (a load balancer, a Kubernetes Service, processes of one port) are one broker, that with the lowest node id.
-
-Leadership is spread by rendezvous hashing: of all brokers, the one whose hash with the key is highest. Every gateway
-computes the same, and when a broker goes only its own partitions move.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from broker_contract import cluster_pb2
 from service_chassis import logs
@@ -38,16 +34,6 @@ class Broker:
     node_id: int
     host: str
     port: int
-
-
-def elect(key: str, brokers: Sequence[Broker]) -> Broker:
-    """The broker that leads `key` (a topic-partition, a group)."""
-    if len(brokers) == 1:
-        return brokers[0]
-    return max(
-        brokers,
-        key=lambda broker: (blake2b(f"{key}\0{broker.node_id}".encode(), digest_size=8).digest(), broker.node_id),
-    )
 
 
 class Membership:

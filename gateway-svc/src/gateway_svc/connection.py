@@ -31,7 +31,7 @@ from gateway_svc.waiting import Pipeline, release
 #: Up to this length a request that arrived in part waits in a small copy and is received through the shared buffer.
 SMALL_REQUEST_BYTES = 32 * 1024
 #: First capacity of a long request's own buffer; then four times what has arrived.
-_FIRST_CAPACITY = 64 * 1024
+_FIRST_CAPACITY = 8 * 1024
 #: How much is read at once while the memory budget is spent.
 _FULL_READ_BYTES = 1024
 #: api key, version, correlation id: what every request has.

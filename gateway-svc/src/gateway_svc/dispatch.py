@@ -9,6 +9,7 @@ can step down.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from gateway_svc.handler import Handler, TaskHandler
 from gateway_svc.handlers import api_versions
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.waiting import Kind
+
+#: How the codec says that a message ended before its buffer.
+_LEFT_OVER = re.compile(r"(\d+) bytes too many$")
 
 log = logs.get(__name__)
 
@@ -85,7 +89,7 @@ class Dispatcher:
             route, request = self._unknown_version(header)
         else:
             try:
-                request = route.decode(frame, position)
+                request = _decode(route, frame, position)
             except DecodeError as error:
                 raise _refusal("malformed_body", str(error), header) from error
         call = Call(client, route, header.correlation_id, header.client_id, len(frame))
@@ -141,6 +145,21 @@ class Dispatcher:
         if late:
             await asyncio.wait(late)
         return len(late)
+
+
+def _decode(route: Route, frame: bytes | memoryview, position: int) -> Any:
+    """The request's body. Bytes after it are ignored, as Apache Kafka does.
+
+    librdkafka 2 depends on it: asking for all topics in a flexible version of Metadata, it writes the null array in
+    four bytes where one is enough, so that three bytes are left over.
+    """
+    try:
+        return route.decode(frame, position)
+    except DecodeError as error:
+        left_over = _LEFT_OVER.search(str(error))
+        if left_over is None:
+            raise
+        return route.decode(memoryview(frame)[: len(frame) - int(left_over[1])], position)
 
 
 def _refusal(reason: str, detail: str, header: RequestHeader) -> RequestRefused:

@@ -8,6 +8,7 @@ LINES_PER_SECOND they are counted only, and the next line says how many were lef
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from service_chassis import logs
 
@@ -22,10 +23,11 @@ log = logs.get(__name__)
 class Refusals:
     """Owned by the gateway."""
 
-    def __init__(self, metrics: GatewayMetrics) -> None:
+    def __init__(self, metrics: GatewayMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
+        self._clock = clock
         self._lines_left = float(LINES_PER_SECOND)
-        self._refilled_at = time.monotonic()
+        self._refilled_at = clock()
         self._left_out = 0
 
     def request(self, reason: str, **fields: object) -> None:
@@ -39,7 +41,7 @@ class Refusals:
         self._line("connection rejected", reason, fields)
 
     def _line(self, event: str, reason: str, fields: dict[str, object]) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._lines_left = min(LINES_PER_SECOND, self._lines_left + (now - self._refilled_at) * LINES_PER_SECOND)
         self._refilled_at = now
         if self._lines_left < 1:

@@ -20,6 +20,8 @@ from gateway_svc.errors import SliceGone
 OPEN_FILES_MAX = 512
 #: A file that was not read for this long is closed.
 UNUSED_CLOSE_S = 15.0
+#: After a slice that could not be read, how long records are asked for by value.
+GONE_PAUSE_S = 1.0
 #: Slices below this are read into memory: copying 64 KiB costs less than a sendfile call and its wait.
 SENDFILE_MIN_BYTES = 65_536
 
@@ -90,14 +92,21 @@ class RecordParts:
 class SliceFiles:
     """Open files below one data folder, least recently used first."""
 
-    __slots__ = ("_directory", "_files")
+    __slots__ = ("_data_dir", "_directory", "_files", "_pause_until")
 
     def __init__(self, data_dir: str) -> None:
-        self._directory = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._data_dir = data_dir
+        #: Opened at the first use: storage may have yet to make the folder.
+        self._directory = -1
+        self._pause_until = float("-inf")
         self._files: OrderedDict[tuple[str, int], OpenFile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def usable(self, now: float) -> bool:
+        """Whether to ask for slices: not right after one could not be read, lest every fetch be read twice."""
+        return now >= self._pause_until
 
     def parts(self, slices: Sequence[Slice], now: float) -> list[Part]:
         """The slices' bytes, in order: small ones read, large ones as ranges of open files.
@@ -121,6 +130,7 @@ class SliceFiles:
             for part in parts:
                 if isinstance(part, FileRange):
                     part.release()
+            self._pause_until = now + GONE_PAUSE_S
             raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
         return parts
 
@@ -132,6 +142,8 @@ class SliceFiles:
             return file
         if any(name in ("", ".", "..") for name in piece.path.split("/")):
             raise SliceGone(f"{piece.path!r} is not a file of the data folder")
+        if self._directory < 0:
+            self._directory = os.open(self._data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         descriptor = os.open(piece.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
         if os.fstat(descriptor).st_ino != piece.file_id:
             os.close(descriptor)

@@ -21,15 +21,15 @@ from typing import Any, Final, TypeVar
 
 from protocol_lib.decoding import DecoderText, Reader
 from protocol_lib.encoding import EncoderText, Writer
-from protocol_lib.errors import DecodeError, EncodeError
+from protocol_lib.errors import DecodeError, EncodeError, UnsupportedVersion
 from protocol_lib.layout import Layout, layout, message_layout, nested_structs
+from protocol_lib.schema import message_info
 from protocol_lib.varint import Buffer
 
 T = TypeVar("T")
 
 _BAD_BYTES: Final = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
-_BAD_VALUES: Final = (struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
-
+_BAD_VALUES: Final = (EncodeError, struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
 
 #: What was compiled so far, by message and version.
 _decoders: Final[dict[tuple[type, int], Callable[..., Any]]] = {}
@@ -83,7 +83,7 @@ def encode_size(parts: Iterable[Sized]) -> int:
 
 
 def decoder(cls: type[T], version: int) -> Callable[..., T]:
-    """The function (buffer, position=0) -> message."""
+    """The function (buffer, position=0) -> message; UnsupportedVersion when there is none."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = _message_decoder(cls, version)
@@ -94,11 +94,16 @@ def encoder(cls: type, version: int) -> Writer:
     """The function (message, put[, refer]): see encoding."""
     found = _encoders.get((cls, version))
     if found is None:
+        if version not in message_info(cls).versions:
+            raise EncodeError(f"{cls.__name__} is not declared for version {version}")
         found = _encoders[cls, version] = _writer(message_layout(cls, version))
     return found
 
 
 def _message_decoder(cls: type[T], version: int) -> Callable[..., T]:
+    info = message_info(cls)
+    if version not in info.versions:
+        raise UnsupportedVersion(-1 if info.api_key is None else info.api_key, version)
     read = _reader(message_layout(cls, version))
 
     def decode_message(buffer: Buffer, position: int = 0) -> T:

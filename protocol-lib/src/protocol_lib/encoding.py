@@ -33,8 +33,12 @@ class EncoderText(Source):
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
-    def flush(self, depth: int = 1, *, tail: str = "") -> None:
+    def flush(self) -> None:
         """Write the scalars collected so far."""
+        self.write_run(1)
+        self.run.clear()
+
+    def write_run(self, depth: int, tail: str = "") -> None:
         if not self.run and not tail:
             return
         formats = ">" + "".join(piece for piece, _ in self.run) + tail
@@ -45,12 +49,10 @@ class EncoderText(Source):
         """Write a length or count; null is -1."""
         if self.inside.flexible:
             self.flush()
-            self.run.clear()
             self.emit(f"put(SMALL[{variable} + 1] if {variable} < 127 else uvarint({variable} + 1))")
         else:
             self.run.append((format_, variable))
             self.flush()
-            self.run.clear()
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -63,7 +65,6 @@ class EncoderText(Source):
                 self.run.append((place.kind.format, source))
             case Nested():
                 self.flush()
-                self.run.clear()
                 self.emit(self.call(place.kind.cls, source))
             case Text() | Opaque():
                 self.sized(place, place.kind, source)
@@ -138,14 +139,13 @@ class EncoderText(Source):
             self.value(place, f"o.{place.name}")
         if inside.tagged:
             self.flush()
-            self.run.clear()
             self.tags()
         elif inside.flexible:
             self.emit(f"if o.{UNKNOWN_TAGS}:")
-            self.flush(2)
+            self.write_run(2)
             self.emit(f"write_tags(o.{UNKNOWN_TAGS}, put)", 2)
             self.emit("else:")
-            self.flush(2, tail="x")
+            self.write_run(2, tail="x")
         else:
             self.flush()
         if len(self.lines) == 1:

@@ -51,12 +51,12 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if length == -1:
             client_id, end = None, 10
         elif length < 0 or end > len(frame):
-            raise DecodeError(f"request header: a client id of {length} bytes")
+            raise DecodeError(f"a client id of {length} bytes")
         else:
             client_id = str(frame[10:end], "utf-8")
         if is_flexible(api_key, api_version):
             end = _skip_tags(frame, end)
-    except (struct.error, IndexError, UnicodeDecodeError) as fault:
+    except (DecodeError, struct.error, IndexError, UnicodeDecodeError) as fault:
         raise DecodeError(f"request header: {fault}") from fault
     return RequestHeader(api_key, api_version, correlation_id, client_id), end
 
@@ -90,7 +90,7 @@ def decode_response_header(api_key: int, api_version: int, frame: Buffer) -> tup
         end = 4
         if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
             end = _skip_tags(frame, end)
-    except (struct.error, IndexError) as fault:
+    except (DecodeError, struct.error, IndexError) as fault:
         raise DecodeError(f"response header: {fault}") from fault
     return correlation_id, end
 
@@ -102,11 +102,11 @@ def _skip_tags(frame: Buffer, position: int) -> int:
         return position
     count, position = read_unsigned(frame, position - 1)
     if count > (len(frame) - position) // 2:
-        raise DecodeError("header: more tagged fields than there are bytes")
+        raise DecodeError("more tagged fields than there are bytes")
     for _ in range(count):
         _, position = read_unsigned(frame, position)
         length, position = read_unsigned(frame, position)
         position += length
         if position > len(frame):
-            raise DecodeError("header: a tagged field is longer than the frame")
+            raise DecodeError("a tagged field is longer than the frame")
     return position

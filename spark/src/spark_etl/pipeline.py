@@ -97,8 +97,8 @@ class Run:
 
     def check_plan(self) -> None:
         """Plans every expression of the pipeline on no rows, so that a typo is found before anything is read."""
-        empty = self._session.createDataFrame([], transforms.KAFKA_COLUMNS)
-        empty = empty.withColumn("headers", F.expr("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"))
+        columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
+        empty = self._session.range(0).select(*columns)
         try:
             good = transforms.check(empty, self._config, self._schema).good()
             for sink in self._config.summaries:

@@ -95,7 +95,7 @@ def dead_letters(refused: DataFrame, pipeline: str) -> DataFrame:
         **{name: F.col(f"_error.{name}") for name in ("stage", "rule", "message")},
     }
     reasons = F.array(*(_header(ERROR_PREFIX + name, values[name]) for name in ERROR_HEADERS))
-    original = F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
+    original = F.coalesce("headers", F.array().cast(sources.COLUMNS["headers"]))
     return refused.select("key", "value", F.concat(original, reasons).alias("headers"))
 
 

@@ -1,13 +1,21 @@
-"""The Kafka topics a pipeline reads, as Spark frames of the stock connector.
-
-Columns: key, value (binary), topic, partition, offset, timestamp, timestampType, headers (array of key and value).
-"""
+"""The Kafka topics a pipeline reads, as Spark frames of the stock connector."""
 
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.config import Source
+
+COLUMNS = {  # of every frame here
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
 
 
 def stream(session: SparkSession, bootstrap_servers: str, source: Source) -> DataFrame:

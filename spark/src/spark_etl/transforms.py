@@ -19,22 +19,10 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own convention)
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from spark_etl.config import PipelineConfig
 from spark_etl.schema import Field, RecordSchema
 
-KAFKA_COLUMNS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
 JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
@@ -74,21 +62,22 @@ def check(records: DataFrame, config: PipelineConfig, schema: RecordSchema) -> C
 
 def _decode(records: DataFrame, schema: RecordSchema, *, rescue: bool, nonce: str) -> DataFrame:
     text = F.expr("CASE WHEN is_valid_utf8(value) THEN CAST(value AS STRING) END")
-    wrapper = F.concat(F.lit('{"r":'), F.col("_text"), F.lit(f',"{nonce}":1}}'))
     parsed = records.withColumn("_text", text).select(
         "*",
         F.from_json("_text", _json_schema(schema), JSON_OPTIONS).alias("_json"),
         F.json_object_keys("_text").alias("_names"),
-        F.json_object_keys(wrapper).alias("_wrapper_names"),
     )
+    parsed = parsed.withColumn("_whole", _whole(nonce))
+    known = F.array(*(F.lit(name) for name in schema.names))
+    as_declared = F.col("_names") == known  # the usual case: each field once, in the schema's order
     fields = [_field_value(field).alias(field.name) for field in schema.fields]
-    unknown = F.array_except("_names", F.array(*(F.lit(name) for name in schema.names)))
     typed = parsed.select(
         "*",
         *fields,
         F.expr("CASE WHEN is_valid_utf8(key) THEN CAST(key AS STRING) END").alias("_key"),
         *(F.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
-        unknown.alias("_unknown"),
+        F.when(~as_declared, F.array_except("_names", known)).alias("_unknown"),
+        F.when(~as_declared, F.size("_names") != F.size(F.array_distinct("_names"))).alias("_duplicate"),
     )
     found = typed.select(
         "*",
@@ -96,9 +85,16 @@ def _decode(records: DataFrame, schema: RecordSchema, *, rescue: bool, nonce: st
         _listed(_missing(field) for field in schema.fields if field.required).alias("_missing"),
         *([_rescued().alias("_rescued")] if rescue else []),
     )
-    error = _decode_error(nonce, reject_unknown=not rescue)
-    working = ("_text", "_json", "_names", "_wrapper_names", "_unknown", "_wrong", "_missing")
+    error = _decode_error(reject_unknown=not rescue)
+    working = ("_text", "_json", "_names", "_whole", "_unknown", "_duplicate", "_wrong", "_missing")
     return found.select("*", error.alias("_decode_error")).drop(*working)
+
+
+def _whole(nonce: str) -> Column:
+    """The value is one JSON value and nothing after it; an object whose first } is its last character surely is."""
+    wrapper = F.concat(F.lit('{"r":'), F.col("_text"), F.lit(f',"{nonce}":1}}'))
+    surely = F.col("_names").isNotNull() & (F.instr("_text", "}") == F.length("_text"))
+    return F.when(surely, F.lit(True)).otherwise(F.json_object_keys(wrapper) == F.array(F.lit("r"), F.lit(nonce)))
 
 
 def _json_schema(schema: RecordSchema) -> str:
@@ -121,18 +117,19 @@ def _rescued() -> Column:
     return F.when(F.size("_unknown") > 0, F.to_json(unknown))
 
 
-def _decode_error(nonce: str, *, reject_unknown: bool) -> Column:
-    whole = F.col("_wrapper_names") == F.array(F.lit("r"), F.lit(nonce))
+def _decode_error(*, reject_unknown: bool) -> Column:
     unknown = F.lit(reject_unknown) & (F.size("_unknown") > 0)
+    lax = F.col("_json._corrupt").isNotNull() & F.try_parse_json("_text").isNull()  # single quotes and the like
     checks: list[tuple[Column, str, Column]] = [
         (F.col("value").isNull(), "null_value", F.lit("the value is null")),
         (F.col("_text").isNull(), "utf8", F.lit("the value is not UTF-8")),
         (F.col("key").isNotNull() & F.col("_key").isNull(), "utf8", F.lit("the key is not UTF-8")),
-        (~F.coalesce(whole, F.lit(False)), "json", F.lit("the value is not one whole JSON value")),
+        (~F.coalesce("_whole", F.lit(False)), "json", F.lit("the value is not one whole JSON value")),
         (F.col("_names").isNull(), "object", F.lit("the value is not a JSON object")),
-        (F.size("_names") != F.size(F.array_distinct("_names")), "duplicate_field", F.lit("a field appears twice")),
+        (F.col("_duplicate"), "duplicate_field", F.lit("a field appears twice")),
+        (lax, "json", F.lit("the value is not strict JSON")),
         (F.col("_wrong") != "", "type", _listing("wrong type: ", F.col("_wrong"))),
-        (F.col("_json._corrupt").isNotNull(), "json", F.lit("the value is not strict JSON")),
+        (F.col("_json._corrupt").isNotNull(), "type", F.lit("a field has the wrong type")),
         (F.col("_missing") != "", "required", _listing("missing or null: ", F.col("_missing"))),
         (unknown, "unknown_field", _listing("unknown: ", F.array_join("_unknown", ", "))),
     ]

@@ -7,9 +7,10 @@ storage-svc healthcheck    exit status 0 when the running one is ready, else 1
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
-from service_chassis import lifecycle, logs
+from service_chassis import lifecycle, logs, metrics
 from service_chassis.health import Health, HttpEndpoint
 
 from storage_svc.app import Storage, serve
@@ -24,42 +25,35 @@ _CALLS_GRACE_S = 2.0
 
 
 async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
-    """Raises: lifecycle.StartError."""
-    health = Health()
-    end_watch = health.watch_loop()
-    try:
-        try:
-            storage = await Storage.start(settings, health=health)
-        except (DataFolderError, CatalogError) as error:
-            raise lifecycle.StartError(str(error)) from error
-        try:
-            await _serve(storage, stop)
-        finally:
-            await storage.stop()
-    finally:
-        end_watch()
+    """Health is shown from the beginning: recovering a large data folder takes a while.
 
-
-async def _serve(storage: Storage, stop: asyncio.Event) -> None:
-    settings = storage.settings
-    endpoint = HttpEndpoint(settings.storage_http, storage.registry, storage.health)
-    try:
-        server = await serve(storage, settings.storage_bind)
-    except OSError as error:
-        raise lifecycle.StartError(str(error)) from error
-    try:
+    Raises:
+        lifecycle.StartError: the data folder, the catalog or an address cannot be used.
+    """
+    health, registry = Health(), metrics.registry("storage-svc")
+    async with contextlib.AsyncExitStack() as undo:
+        undo.callback(health.watch_loop())
+        endpoint = HttpEndpoint(settings.storage_http, registry, health)
         try:
             endpoint.start()
         except OSError as error:
             raise lifecycle.StartError(f"cannot listen at {settings.storage_http}: {error.strerror}") from error
+        undo.callback(endpoint.close)
+        try:
+            storage = await Storage.start(settings, health=health, registry=registry)
+        except (DataFolderError, CatalogError) as error:
+            raise lifecycle.StartError(str(error)) from error
+        undo.push_async_callback(storage.stop)
+        try:
+            server = await serve(storage, settings.storage_bind)
+        except OSError as error:
+            raise lifecycle.StartError(str(error)) from error
         lifecycle.freeze_start_objects()
-        log.info("serving", grpc=settings.storage_bind, http=f"port {endpoint.port}")
+        log.info("serving", grpc=settings.storage_bind, http_port=endpoint.port)
         await stop.wait()
-    finally:
         await server.refuse()
         await storage.answer_parked()
         await server.stop(_CALLS_GRACE_S)
-        endpoint.close()
 
 
 def main() -> int:

@@ -22,9 +22,11 @@ from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
 
-from storage_svc.coordinator.group_coordinator import CoordinatorSettings, GroupCoordinator
+from storage_svc.coordinator.admission import CoordinatorSettings
+from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.configs import ConfigDescriptions
@@ -51,7 +53,14 @@ _LOADING_WAIT_S: Final = 0.2
 class Storage:
     """The storage core without transport. Build it with `start`, in the event loop it shall run on."""
 
-    def __init__(self, settings: StorageSettings, logs: LogDirectory, catalog: Catalog, health: Health) -> None:
+    def __init__(
+        self,
+        settings: StorageSettings,
+        logs: LogDirectory,
+        catalog: Catalog,
+        health: Health,
+        registry: CollectorRegistry,
+    ) -> None:
         self.settings = settings
         self.health = health
         self.logs = logs
@@ -82,23 +91,32 @@ class Storage:
         self.groups = GroupsService(self.coordinator)
         self.producers = ProducersService(catalog)
         self.cluster = ClusterService(logs.cluster_id, leases)
-        self.registry: CollectorRegistry = metrics.registry("storage-svc")
+        self.registry = registry
         self.registry.register(_CoreMetrics(self))
 
     @classmethod
-    async def start(cls, settings: StorageSettings, *, health: Health | None = None) -> Storage:
+    async def start(
+        cls, settings: StorageSettings, *, health: Health | None = None, registry: CollectorRegistry | None = None
+    ) -> Storage:
         """Opens the data folder and gets ready to serve.
 
         Raises:
-            DataFolderError: it cannot be used (DataFolderInUse: by another process). CatalogError: likewise.
+            DataFolderError: it cannot be used (DataFolderInUse: by another process).
+            CatalogError: the catalog in it cannot.
         """
-        health = health or Health()
+        try:
+            return await cls._start(settings, health or Health(), registry or metrics.registry("storage-svc"))
+        except StorageFailure as error:
+            raise DataFolderError(f"data folder {settings.data_dir}: {error}") from error
+
+    @classmethod
+    async def _start(cls, settings: StorageSettings, health: Health, registry: CollectorRegistry) -> Storage:
         # Recovery reads whole segments: the event loop stays free for signals and health checks.
         logs = await asyncio.to_thread(LogDirectory.open, settings.data_dir, log_settings(settings))
         try:
             catalog = Catalog.open(settings.data_dir)
             try:
-                storage = cls(settings, logs, catalog, health)
+                storage = cls(settings, logs, catalog, health, registry)
                 await storage._begin()
             except BaseException:
                 catalog.close()
@@ -111,6 +129,7 @@ class Storage:
     async def _begin(self) -> None:
         self.topic_registry.reconcile()
         self.logs.start(asyncio.get_running_loop())
+        self.health.checks["groups"] = lambda: self.coordinator.fault
         loading = self.coordinator.start()
         await asyncio.wait({loading}, timeout=_LOADING_WAIT_S)
         for name, count in parse_topics(self.settings.topics).items():

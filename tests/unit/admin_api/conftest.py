@@ -58,6 +58,7 @@ class Stack:
 
     loop: Loop
     core: Storage
+    storage_address: str
     http: httpx.Client
     base_url: str
     #: Text of this run -> text in golden files.
@@ -167,12 +168,12 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def serving_storage(data_dir: Path, socket_path: str) -> AsyncIterator[Storage]:
+async def serving_storage(data_dir: Path, storage_address: str) -> AsyncIterator[Storage]:
     settings = StorageSettings(
         data_dir=data_dir, offsets_topic_num_partitions=3, group_initial_rebalance_delay_ms=0, num_partitions=2
     )
     core = await Storage.start(settings)
-    server = await serve(core, socket_path)
+    server = await serve(core, storage_address)
     try:
         yield core
     finally:
@@ -206,14 +207,15 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
     folder = tmp_path_factory.mktemp("admin")
     opened = contextlib.AsyncExitStack()
 
+    storage_address = f"unix:{folder}/storage.sock"
+
     async def start() -> tuple[Storage, str]:
-        socket_path = f"unix:{folder}/storage.sock"
-        core = await opened.enter_async_context(serving_storage(folder / "data", socket_path))
-        return core, await opened.enter_async_context(serving_admin(socket_path))
+        core = await opened.enter_async_context(serving_storage(folder / "data", storage_address))
+        return core, await opened.enter_async_context(serving_admin(storage_address))
 
     core, base_url = loop.run(start())
     with httpx.Client(base_url=base_url, timeout=20) as client:
-        yield Stack(loop, core, client, base_url)
+        yield Stack(loop, core, storage_address, client, base_url)
     loop.run(opened.aclose())
 
 

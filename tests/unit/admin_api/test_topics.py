@@ -129,7 +129,7 @@ def test_refused_bodies(stack: Stack, body: Any, error_code: int) -> None:
             "body.topic_name: Input should be a valid string, unable to parse raw data as a unicode string",
         ),
         (b"", "body: Field required"),
-        (b"null", "body: Field required"),
+        (b"null", "body: Input should be a valid dictionary or object to extract fields from"),
     ],
 )
 def test_bodies_that_are_not_json(stack: Stack, body: bytes, message: str) -> None:

@@ -1,7 +1,7 @@
 import socket
 
 import pytest
-from millrace.ports import PortTakenError, Reservation
+from millrace.ports import AddressError, Reservation
 
 
 def _listen(family, address, port):
@@ -40,5 +40,11 @@ def test_localhost_is_reserved_on_both_families():
 def test_a_port_somebody_listens_on_is_refused():
     with _listen(socket.AF_INET, "127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
-        with pytest.raises(PortTakenError, match=f"cannot listen at localhost:{port}: Address already in use"):
+        with pytest.raises(AddressError, match=f"cannot listen at localhost:{port}: Address already in use"):
             Reservation("localhost", port)
+
+
+@pytest.mark.parametrize("host", ["nosuch.invalid", "a" * 300, "192.0.2.1"])
+def test_an_address_that_is_not_ours_is_refused(host):
+    with pytest.raises(AddressError, match=f"cannot listen at {host}"):
+        Reservation(host, 0)

@@ -19,7 +19,7 @@ LAYOUTS = {
     "apart": (("--processes",), {"storage-svc": 1, "gateway-svc": 1, "admin-api": 1}),
     "two gateways": (("--gateways", "2"), {"storage-svc": 1, "gateway-svc": 2, "admin-api": 1}),
 }
-#: B writes it last when the folder is closed in order.
+#: Written last when the data folder is closed in order.
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 
@@ -140,12 +140,14 @@ def test_temporary_data_folder_goes(tmp_path):
 
 
 def test_nothing_lingers_when_the_supervisor_is_killed(tmp_path):
-    with RunningUp(*ANY_PORTS, "--processes", "--data-dir", str(tmp_path)) as up:
+    data_dir = tmp_path / "data"
+    environment = {"TMPDIR": str(tmp_path)}  # a killed supervisor cannot remove its folder
+    with RunningUp(*ANY_PORTS, "--processes", "--data-dir", str(data_dir), environment=environment) as up:
         pids = [pid for found in up.services().values() for pid in found]
         assert len(pids) == 3
         os.kill(up.pid, signal.SIGKILL)
         _until(lambda: not any(map(_alive, pids)))
-    assert (tmp_path / CLEAN_MARKER).exists()
+    assert (data_dir / CLEAN_MARKER).exists()
 
 
 def test_taken_port_is_refused_at_once():

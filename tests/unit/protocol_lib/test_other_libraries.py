@@ -3,22 +3,20 @@
 import importlib
 import random
 import uuid
+import warnings
 from io import BytesIO
 from typing import Any
 
 import pytest
-from protocol_lib.api import APIS
+from aiokafka.protocol.api import RequestStruct, Response
+from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from protocol_lib.api import APIS, Api
 from protocol_lib.codec import decode, encode
 from protocol_lib.layout import layout
-from protocol_lib.messages.api_versions import ApiVersionsResponse
+from protocol_lib.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SEEDS = range(6)
-MESSAGES = [
-    pytest.param(cls, api, version, id=f"{cls.__name__}-{version}")
-    for api in APIS.values()
-    for cls in (api.request, api.response)
-    for version in range(api.min_version, api.max_version + 1)
-]
 
 #: kafka-python renames these and makes sets of them; their bytes are still compared.
 RENAMED_BY_KAFKA_PYTHON = {"topic_authorized_operations", "cluster_authorized_operations"}
@@ -30,7 +28,9 @@ def kafka_python(name: str) -> Any:
     for module in ("producer.produce", "producer.transaction", "consumer.fetch", "consumer.group", "consumer.offsets",
                    "metadata.api_versions", "metadata.find_coordinator", "metadata.metadata", "admin.topics",
                    "admin.configs"):  # fmt: skip
-        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas the old way
+            found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
         if found is not None:
             return found
     return None
@@ -39,8 +39,6 @@ def kafka_python(name: str) -> Any:
 def aiokafka_messages() -> dict[tuple[int, int, bool], Any]:
     for module in ("admin", "commit", "coordination", "fetch", "group", "metadata", "offset", "produce", "transaction"):
         importlib.import_module(f"aiokafka.protocol.{module}")
-    from aiokafka.protocol.api import RequestStruct, Response
-
     found = {}
     for base, is_request in ((RequestStruct, True), (Response, False)):
         for cls in base.__subclasses__():
@@ -50,12 +48,39 @@ def aiokafka_messages() -> dict[tuple[int, int, bool], Any]:
 
 
 def kio(cls: type, api_key: int, version: int) -> Any:
-    from kio.index import KioIndexError, load_request_schema, load_response_schema
-
     try:
         return (load_request_schema if cls.__name__.endswith("Request") else load_response_schema)(api_key, version)
     except KioIndexError:
         return None
+
+
+IN_AIOKAFKA = aiokafka_messages()
+
+
+def known_to(library: str, cls: type, api: Api, version: int) -> Any:
+    """The library's class for a message, or None."""
+    if library == "kafka-python":
+        found = kafka_python(cls.__name__)
+        return found if version <= found.max_version else None
+    if library == "kio":
+        return kio(cls, api.key, version)
+    if (cls.__name__, version) in WRONG_IN_AIOKAFKA:
+        return None
+    return IN_AIOKAFKA.get((api.key, version, cls is api.request))
+
+
+def shared_with(library: str) -> pytest.MarkDecorator:
+    """Every message and version the library has too."""
+    return pytest.mark.parametrize(
+        ("cls", "api", "version", "theirs"),
+        [
+            pytest.param(cls, api, version, theirs, id=f"{cls.__name__}-{version}")
+            for api in APIS.values()
+            for cls in (api.request, api.response)
+            for version in range(api.min_version, api.max_version + 1)
+            if (theirs := known_to(library, cls, api, version)) is not None
+        ],
+    )
 
 
 def comparable(value: Any) -> Any:
@@ -89,12 +114,8 @@ def assert_same(ours: Any, theirs: Any, version: int, flexible: bool, path: str)
         assert comparable(ours) == comparable(theirs), path
 
 
-@pytest.mark.parametrize(("cls", "api", "version"), MESSAGES)
-def test_kafka_python_writes_and_reads_the_same_bytes(cls, api, version, fill):
-    theirs = kafka_python(cls.__name__)
-    assert theirs is not None
-    if version > theirs.max_version:
-        pytest.skip("not in kafka-python")
+@shared_with("kafka-python")
+def test_kafka_python_writes_and_reads_the_same_bytes(cls, api, version, theirs, fill):
     for seed in SEEDS:
         message = fill(cls, version, random.Random(seed))
         if cls is ApiVersionsResponse:
@@ -107,13 +128,8 @@ def test_kafka_python_writes_and_reads_the_same_bytes(cls, api, version, fill):
         assert decode(cls, version, bytes(other.encode(version=version))) == message
 
 
-@pytest.mark.parametrize(("cls", "api", "version"), MESSAGES)
-def test_kio_writes_and_reads_the_same_bytes(cls, api, version, fill):
-    from kio.serial import entity_reader, entity_writer
-
-    theirs = kio(cls, api.key, version)
-    if theirs is None:
-        pytest.skip("not in kio")
+@shared_with("kio")
+def test_kio_writes_and_reads_the_same_bytes(cls, api, version, theirs, fill):
     for seed in SEEDS:
         message = fill(cls, version, random.Random(seed), plain=True)
         ours = encode(message, version)
@@ -125,13 +141,51 @@ def test_kio_writes_and_reads_the_same_bytes(cls, api, version, fill):
         assert decode(cls, version, buffer.getvalue()) == message
 
 
-@pytest.mark.parametrize(("cls", "api", "version"), MESSAGES)
-def test_aiokafka_writes_and_reads_the_same_bytes(cls, api, version, fill):
-    theirs = aiokafka_messages().get((api.key, version, cls is api.request))
-    if theirs is None or (cls.__name__, version) in WRONG_IN_AIOKAFKA:
-        pytest.skip("not in aiokafka")
+@shared_with("aiokafka")
+def test_aiokafka_writes_and_reads_the_same_bytes(cls, api, version, theirs, fill):
     for seed in SEEDS:
         message = fill(cls, version, random.Random(seed), plain=True)
         ours = encode(message, version)
         other = theirs.decode(ours)
         assert other.encode() == ours
+
+
+def spelled(versions: list[int]) -> str:
+    """[0, 1, 2, 5] as 0-2,5"""
+    runs: list[list[int]] = []
+    for version in versions:
+        if runs and version == runs[-1][1] + 1:
+            runs[-1][1] = version
+        else:
+            runs.append([version, version])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "-"
+
+
+def test_every_version_is_known_to_another_library(capsys):
+    rows, alone = [], set()
+    for api in APIS.values():
+        for cls in (api.request, api.response):
+            versions = range(api.min_version, api.max_version + 1)
+            columns = {
+                library: [v for v in versions if known_to(library, cls, api, v) is not None]
+                for library in ("kafka-python", "kio", "aiokafka")
+            }
+            alone |= {(cls.__name__, v) for v in versions if not any(v in column for column in columns.values())}
+            rows.append([cls.__name__, spelled(list(versions)), *(spelled(column) for column in columns.values())])
+    with capsys.disabled():
+        print()
+        for row in [["message", "declared", "kafka-python", "kio", "aiokafka"], *rows]:
+            print("  {:24} {:9} {:13} {:7} {}".format(*row))
+    assert len(rows) == 2 * len(APIS)
+    assert alone == {("ApiVersionsRequest", 5), ("ApiVersionsResponse", 5)}
+
+
+def test_api_versions_5_which_no_library_has_yet():
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1", cluster_id="c", node_id=7)
+    assert encode(request, 5) == bytes.fromhex("0261 0231 0263 00000007 00")
+    assert encode(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5) == bytes.fromhex(
+        "0261 0231 00 ffffffff 00"
+    )
+    assert decode(ApiVersionsRequest, 5, encode(request, 5)) == request
+    response = ApiVersionsResponse(error_code=35, api_keys=(ApiVersion(api_key=18, min_version=0, max_version=5),))
+    assert encode(response, 5) == bytes.fromhex("0023 02 0012 0000 0005 00 00000000 00")

@@ -41,11 +41,12 @@ _BY_VALUE_MIN_BYTES = 64 * 1024
 
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
-    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
+    now = services.loop.time()
+    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, now)
     if isinstance(fetch, ErrorCode):
         call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
         return
-    by_reference = services.files is not None
+    by_reference = services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
     if not by_reference:
         room = services.answers.limit - services.answers.used

@@ -8,6 +8,7 @@ is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INV
 
 from __future__ import annotations
 
+from broker_contract.leadership import group_coordinator
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.find_coordinator import (
@@ -17,7 +18,6 @@ from protocol_lib.messages.find_coordinator import (
     KeyType,
 )
 
-from gateway_svc.cluster import elect
 from gateway_svc.context import Call, Services
 from gateway_svc.handler import TaskHandler
 
@@ -54,7 +54,8 @@ async def _find(call: Call, key: str, key_type: int, services: Services) -> Coor
         return _error(key, ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
     if not key:
         return _error(key, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    broker = elect(key, await services.cluster.brokers(call.client.listener))
+    brokers = {each.node_id: each for each in await services.cluster.brokers(call.client.listener)}
+    broker = brokers[group_coordinator(brokers, key)]
     return Coordinator(
         key=key,
         node_id=broker.node_id,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker_contract import topics_pb2
+from broker_contract.leadership import partition_leader
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.metadata import (
@@ -27,7 +28,6 @@ from protocol_lib.messages.metadata import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.cluster import Broker, elect
 from gateway_svc.context import Call, Services
 from gateway_svc.handler import TaskHandler
 
@@ -41,11 +41,12 @@ _ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
     brokers = await services.cluster.brokers(call.client.listener)
-    topics = await _topics(call, request, services, brokers)
+    node_ids = [each.node_id for each in brokers]
+    topics = await _topics(call, request, services, node_ids)
     response = MetadataResponse(
         brokers=tuple(MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in brokers),
         cluster_id=services.cluster.cluster_id,
-        controller_id=brokers[0].node_id,
+        controller_id=node_ids[0],
         topics=topics,
         cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -55,7 +56,7 @@ async def handle(call: Call, request: MetadataRequest, services: Services) -> tu
 
 
 async def _topics(
-    call: Call, request: MetadataRequest, services: Services, brokers: Sequence[Broker]
+    call: Call, request: MetadataRequest, services: Services, node_ids: Sequence[int]
 ) -> tuple[MetadataResponseTopic, ...]:
     asked = request.topics
     every = asked is None or (call.version == 0 and not asked)
@@ -86,24 +87,24 @@ async def _topics(
     for found in answer.topics:
         if not found.error_code:
             services.metrics.learn_name(found.id, found.name)
-    return tuple(_topic(found, brokers, operations, call.version) for found in answer.topics)
+    return tuple(_topic(found, node_ids, operations, call.version) for found in answer.topics)
 
 
-def _topic(found: topics_pb2.Topic, brokers: Sequence[Broker], operations: int, version: int) -> MetadataResponseTopic:
+def _topic(found: topics_pb2.Topic, node_ids: Sequence[int], operations: int, version: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=found.error_code,
         name=found.name or (None if version >= _BY_ID_VERSION else ""),
         topic_id=found.id or ZERO_UUID,
         is_internal=found.is_internal,
         partitions=tuple(
-            _partition(found.name, index, epoch, brokers) for index, epoch in enumerate(found.leader_epochs)
+            _partition(found.name, index, epoch, node_ids) for index, epoch in enumerate(found.leader_epochs)
         ),
         topic_authorized_operations=operations,
     )
 
 
-def _partition(topic: str, index: int, leader_epoch: int, brokers: Sequence[Broker]) -> MetadataResponsePartition:
-    leader = elect(f"{topic}-{index}", brokers).node_id
+def _partition(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]) -> MetadataResponsePartition:
+    leader = node_ids[0] if len(node_ids) == 1 else partition_leader(node_ids, topic, index)
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=index,

@@ -21,7 +21,8 @@ length 0xFFFF for null.
     kind 5   cancel            (empty) the read of that call id is not waited for any more; no answer comes
 
 `topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order.
-Record bytes are views of the received frame: whoever keeps them longer than the call copies them.
+Record bytes are views of the received frame. Whoever hands them on leaves them unchanged until the call is answered;
+whoever keeps them longer copies them.
 In one process the same dataclasses are passed without being encoded.
 """
 

@@ -21,13 +21,15 @@ from millrace_demo.children import Household, Interrupted, Signals
 from millrace_demo.errors import DemoError
 from millrace_demo.flights import FLIGHTS_ALL
 
+PLAIN_WIDTH = 120  # columns of the table when there is no terminal to ask
+
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(given if given and not given[0].startswith("--") else ["run", *given])
     signals = Signals()
     signals.install()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     began = time.monotonic()
     try:
         with Household(signals) as household:

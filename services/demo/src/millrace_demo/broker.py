@@ -15,6 +15,7 @@ from millrace_demo.errors import DemoError
 
 READY = re.compile(r"^ready kafka=(\S+) http=(\S+)$")
 READY_SECONDS = 60.0
+SETTINGS = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "500"}  # two members join at once; Kafka's 3 s is for many
 LOG_LINES_SHOWN = 15
 
 
@@ -29,7 +30,7 @@ def start(household: Household, folder: Path) -> Addresses:
     data, log = folder / "data", folder / "broker.log"
     command = [str(_command()), "up", "--data-dir", str(data), "--kafka-port", "0", "--http-port", "0"]
     with log.open("w") as errors:
-        child = household.start("broker", command, stdout=PIPE, stderr=errors)
+        child = household.start("broker", command, environment=SETTINGS, stdout=PIPE, stderr=errors)
     addresses = _ready(child)
     if addresses is None:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])

@@ -46,7 +46,7 @@ class Read:
 @dataclass(slots=True)
 class Group:
     members: list[Read]
-    seconds: float
+    seconds: float  # from the moment every member had its partitions
 
     @property
     def count(self) -> int:
@@ -60,7 +60,7 @@ class Group:
 def read(
     bootstrap_servers: str, expected: int, advance: Callable[[int], None], *, members: int = 2, deadline_s: float = 90
 ) -> Group:
-    """Every record of the flights topic once, by `members` members; fails at the deadline or at a member's first error."""
+    """Every record of the flights topic once, by `members` members; fails at the deadline or a member's first error."""
     configuration = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": f"millrace-demo-{uuid4().hex[:12]}",
@@ -92,7 +92,7 @@ def read(
         thread.join()
     if work.failure is not None:
         raise work.failure
-    group = Group(reads, time.monotonic() - began)
+    group = Group(reads, time.monotonic() - (work.began or began))
     advance(group.count - shown)
     return group
 
@@ -153,6 +153,7 @@ class _Work:
         self._lock = threading.Lock()
         self._assigned: list[set[int]] = [set() for _ in range(members)]
         self._reached: set[int] = {partition for partition, end in ends.items() if end == 0}
+        self.began: float | None = None
         self.failure: DemoError | None = None
 
     def assigned(self, member: int, partitions: set[int]) -> None:
@@ -162,7 +163,10 @@ class _Work:
     def shared_out(self) -> bool:
         """Every member has partitions, and every partition a member."""
         with self._lock:
-            return all(self._assigned) and sorted(p for own in self._assigned for p in own) == sorted(self._ends)
+            complete = all(self._assigned) and sorted(p for own in self._assigned for p in own) == sorted(self._ends)
+            if complete and self.began is None:
+                self.began = time.monotonic()
+            return complete
 
     def reached(self, partition: int, position: int) -> None:
         if position >= self._ends[partition]:

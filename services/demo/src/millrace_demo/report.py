@@ -33,11 +33,11 @@ class Totals:
 
 
 def print_table(console: Console, delays: Delays, airlines: Mapping[str, str]) -> None:
-    table = Table(title="Delays of 2013's departures from New York, in minutes, by carrier")
-    for name in ("carrier", "airline"):
-        table.add_column(name)
+    table = Table(title="Departures from New York in 2013: delays by carrier, in minutes")
+    table.add_column("carrier", no_wrap=True)
+    table.add_column("airline", no_wrap=True, overflow="ellipsis")
     for name in ("flights", "cancelled", "departure", "arrival", "worst", "late > 15"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for carrier, summary in by_arrival(delays):
         late = summary["late_arrivals"] / summary["arrived"] if summary["arrived"] else None
         table.add_row(

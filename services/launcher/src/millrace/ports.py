@@ -14,14 +14,14 @@ import socket
 
 from service_chassis.address import Address
 
-__all__ = ["PortTakenError", "Reservation"]
+__all__ = ["AddressError", "Reservation"]
 
 #: How many free ports of the first address may be taken on another one before giving up.
 _TRIES = 20
 
 
-class PortTakenError(OSError):
-    """Somebody listens on the port that was asked for."""
+class AddressError(OSError):
+    """An address that cannot be listened at: taken, not ours, or not an address."""
 
 
 class Reservation:
@@ -34,7 +34,7 @@ class Reservation:
             tries -= 1
             if tries == 0:
                 self.close()
-                raise PortTakenError(f"cannot listen at {Address(host, port)}: {taken.strerror}")
+                raise AddressError(f"cannot listen at {Address(host, port)}: {taken.strerror}")
         self.address = Address(host, self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
@@ -65,9 +65,7 @@ class Reservation:
                 except OSError as error:
                     if error.errno == errno.EADDRNOTAVAIL and self._sockets:
                         continue  # ::1 where IPv6 is switched off
-                    if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                        return error
-                    raise
+                    return error
                 on_error.pop_all()
             self._sockets.append(bound)
             port = bound.getsockname()[1]
@@ -77,5 +75,8 @@ class Reservation:
 def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
     if host == "localhost":
         return [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
-    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise AddressError(f"cannot listen at {host}: {getattr(error, 'strerror', error)}") from error
     return list(dict.fromkeys((family, str(address[0])) for family, _type, _protocol, _name, address in found))

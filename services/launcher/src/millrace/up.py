@@ -18,7 +18,7 @@ from service_chassis.address import Address
 
 from millrace.folders import private_folder
 from millrace.layout import Layout
-from millrace.ports import PortTakenError, Reservation
+from millrace.ports import AddressError, Reservation
 from millrace.processes import ServiceFailedError, Supervisor
 
 __all__ = ["UpOptions", "run"]
@@ -46,7 +46,7 @@ def run(options: UpOptions) -> int:
         try:
             kafka = held.enter_context(Reservation(options.host, options.kafka_port)).address
             http = held.enter_context(Reservation(options.host, options.http_port)).address
-        except (PortTakenError, socket.gaierror) as error:
+        except AddressError as error:
             return _failed(str(error))
         data_dir = (options.data_dir or held.enter_context(private_folder("millrace-data-"))).absolute()
         try:

@@ -16,11 +16,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.admission import (
+    CoordinatorSettings,
+    NewOffset,
+    group_id_fault,
+    join_fault,
+    metadata_fault,
+)
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
     Answer,
@@ -47,7 +54,6 @@ from storage_svc.coordinator.group_events import (
 )
 from storage_svc.coordinator.offset_expiration import TopicPartition, expired
 from storage_svc.coordinator.offsets import (
-    STRING_BYTES_MAX,
     CommittedOffset,
     OffsetKey,
     StoredGroup,
@@ -60,44 +66,14 @@ from storage_svc.coordinator.offsets import (
 )
 from storage_svc.coordinator.offsets_log import LoadedPartition, OffsetsLog, load
 from storage_svc.coordinator.timers import Timers
+from storage_svc.log.errors import LogError
 from storage_svc.log.partition_log import PartitionLog
+from storage_svc.topics.names import OFFSETS_TOPIC
 
 log = service_logs.get(__name__)
 
-#: Metadata of one member's join: what fits one stored record (max.message.bytes) anyway.
-MEMBER_METADATA_BYTES_MAX: Final = 1 << 20
-#: Protocol names and other strings a join brings.
-JOIN_STRING_LENGTH_MAX: Final = 1024
-PROTOCOLS_MAX: Final = 64
-
 AnswerT = TypeVar("AnswerT", bound=AnswerValue)
 RecordPair = tuple[bytes, bytes | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorSettings:
-    """Kafka's group coordinator settings; defaults are Kafka's but for the two sizes, which Kafka leaves unbounded."""
-
-    initial_rebalance_delay_ms: int = 3000
-    session_timeout_min_ms: int = 6_000
-    session_timeout_max_ms: int = 1_800_000
-    group_size_max: int = 10_000
-    groups_max: int = 100_000
-    offset_metadata_bytes_max: int = 4096
-    offsets_retention_ms: int = 7 * 86_400_000
-    retention_check_interval_ms: int = 600_000
-    offsets_partition_count: int = 50
-
-
-@dataclass(slots=True)
-class NewOffset:
-    """One offset to commit."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str | None
 
 
 @dataclass(slots=True)
@@ -139,11 +115,13 @@ class GroupCoordinator:
         self._loop = asyncio.get_running_loop()
         self._timers: Timers[tuple[str, Timer]] = Timers(self._loop, self._on_timer)
         self._tasks: list[asyncio.Task[None]] = []
+        #: Why some groups cannot be served; None when all can, or will be.
+        self.fault: str | None = None
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:
-        """Begins to load; the returned task ends when everything is."""
+        """Begins to load; the returned task ends when everything is, or has failed."""
         logs = self._offsets_log.to_load()
         self._loading = {each.partition for each in logs}
         loading = self._loop.create_task(self._load(logs), name="load groups")
@@ -152,7 +130,13 @@ class GroupCoordinator:
 
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
         for each in logs:
-            loaded = await asyncio.to_thread(load, each)
+            try:
+                loaded = await load(each)
+            except LogError as error:
+                # Its groups stay in COORDINATOR_LOAD_IN_PROGRESS: better than to serve them without their offsets.
+                self.fault = f"cannot load partition {each.partition} of {OFFSETS_TOPIC}: {error}"
+                log.error("cannot load groups", partition=each.partition, reason=str(error))
+                continue
             self._install(each.partition, loaded)
             self._loading.discard(each.partition)
         if logs:
@@ -190,7 +174,7 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, join: Join) -> JoinAnswer:
         """Parked until the rebalance ends."""
-        error = self._group_fault(group_id) or self._join_fault(join)
+        error = self._group_fault(group_id) or join_fault(join, self._settings)
         hosted = None if error else self.groups.get(group_id)
         if not error and hosted is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else self._room_fault()
@@ -295,25 +279,10 @@ class GroupCoordinator:
     def _group_fault(self, group_id: str, *, empty_allowed: bool = False) -> ErrorCode:
         if self._stopping:
             return ErrorCode.NOT_COORDINATOR
-        if (not group_id and not empty_allowed) or len(group_id.encode()) > STRING_BYTES_MAX:
-            return ErrorCode.INVALID_GROUP_ID
+        if error := group_id_fault(group_id, empty_allowed=empty_allowed):
+            return error
         if self._loading and self._offsets_log.partition_of(group_id) in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def _join_fault(self, join: Join) -> ErrorCode:
-        low, high = self._settings.session_timeout_min_ms, self._settings.session_timeout_max_ms
-        if not low <= join.session_timeout_ms <= high:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        strings = [join.client_id, join.client_host, join.protocol_type, join.instance_id or ""]
-        strings += [name for name, _ in join.protocols]
-        if (
-            len(join.protocols) > PROTOCOLS_MAX
-            or any(len(each) > JOIN_STRING_LENGTH_MAX for each in strings)
-            or sum(len(metadata) for _, metadata in join.protocols) > MEMBER_METADATA_BYTES_MAX
-            or join.rebalance_timeout_ms < 0
-        ):
-            return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
 
     def _room_fault(self) -> ErrorCode:
@@ -323,8 +292,8 @@ class GroupCoordinator:
         return ErrorCode.POLICY_VIOLATION
 
     def _offset_fault(self, offset: NewOffset) -> ErrorCode:
-        if offset.metadata is not None and len(offset.metadata.encode()) > self._settings.offset_metadata_bytes_max:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if error := metadata_fault(offset.metadata, self._settings):
+            return error
         if not self._partition_exists(offset.topic, offset.partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
@@ -434,7 +403,10 @@ class GroupCoordinator:
     async def _expire_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.retention_check_interval_ms / 1000)
-            self.expire()
+            try:
+                self.expire()
+            except Exception:
+                log.exception("expiring offsets failed")
 
     def expire(self) -> None:
         """Forgets offsets that are due, and empty groups that hold none."""

@@ -5,6 +5,7 @@ The topic is made when the first group needs it. Records of one call are one bat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -130,19 +131,30 @@ class LoadedPartition:
                     self.groups[group] = decode_group_value(value)
 
 
-def load(partition: PartitionLog) -> LoadedPartition:
-    """Reads a whole partition. Runs in a thread: nothing is appended to it meanwhile."""
+async def load(partition: PartitionLog) -> LoadedPartition:
+    """A whole partition, read on the event loop like every log, decoded in a thread. Nobody may append meanwhile.
+
+    Raises:
+        LogError: the disk refused.
+    """
     loaded = LoadedPartition()
     position, end = partition.log_start_offset, partition.log_end_offset
     while position < end:
         data = partition.read_batches(position, LOAD_CHUNK_BYTES)
         if not data:
             break
-        for header, batch in read_batches(data):
-            position = header.last_offset + 1
-            if not header.is_control:
-                _apply_batch(loaded, batch, header.base_offset)
+        position = await asyncio.to_thread(_apply_batches, loaded, data)
     return loaded
+
+
+def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
+    """Returns the offset that follows."""
+    position = 0
+    for header, batch in read_batches(data):
+        position = header.last_offset + 1
+        if not header.is_control:
+            _apply_batch(loaded, batch, header.base_offset)
+    return position
 
 
 def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:

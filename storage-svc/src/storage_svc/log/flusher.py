@@ -14,7 +14,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from storage_svc.log.files import Files
-from storage_svc.log.partition_log import PartitionLog, SyncTarget
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.syncing import SyncTarget
 
 # More logs than this are synced from several threads at once, which the file system commits together.
 _SHARE: Final = 8
@@ -53,7 +54,6 @@ class Flusher:
         """Sync what is dirty, then end the thread."""
         for timer in self._timers.values():
             timer.cancel()
-        self._dirty.update(dict.fromkeys(self._timers))
         self._timers.clear()
         if self._idle is not None and self._thread is not None:
             self._start_next()
@@ -78,15 +78,13 @@ class Flusher:
             self._next()
 
     def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
-        """The log has something to sync when the delay is over; a mark that is already waiting comes first."""
-        if self._loop is None:
-            self._dirty[log] = None
-        elif log not in self._timers:
+        """Ask the log for a sync when the delay is over; the first request counts."""
+        if self._loop is not None and log not in self._timers:
             self._timers[log] = self._loop.call_later(delay_ms / 1000, self._due, log)
 
     def _due(self, log: PartitionLog) -> None:
         self._timers.pop(log, None)
-        self.mark(log)
+        log.request_sync()
 
     def forget(self, log: PartitionLog) -> None:
         """The log is deleted."""

@@ -29,6 +29,10 @@ class LeaderEpochs:
         """The newest epoch, -1 when there is none."""
         return self._entries[-1][0] if self._entries else -1
 
+    def at(self, offset: int) -> int:
+        """The epoch that an offset was appended under, -1 when it is not known."""
+        return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset), oldest first."""

@@ -64,6 +64,7 @@ class LogDirectory:
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._storing: asyncio.Future[bool] | None = None
         self._unlinking: dict[asyncio.TimerHandle, Callable[[], None]] = {}
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class LogDirectory:
             epochs=LeaderEpochs(self.files, f"{folder}/{checkpoints.LEADER_EPOCHS}"),
             config=config,
         )
-        log.mark_created([identity, folder, self.root])
+        log.unsynced.add_paths(identity, folder, self.root)
         self.logs[topic, partition] = log
         return log
 
@@ -301,8 +302,8 @@ class LogDirectory:
         contents = self._checkpoints()
         if self._loop is None:
             self._store(contents)
-        else:
-            self._loop.run_in_executor(None, self._store, contents)
+        elif self._storing is None or self._storing.done():
+            self._storing = self._loop.run_in_executor(None, self._store, contents)
 
     def _checkpoints(self) -> dict[str, bytes]:
         items = self.logs.items()
@@ -343,6 +344,8 @@ class LogDirectory:
         self._timers.clear()
         self._unlinking.clear()
         await self.flusher.stop()
+        if self._storing is not None:
+            await self._storing
         self._loop = None
         if self._lock >= 0:
             await asyncio.to_thread(self._close_logs)
@@ -350,7 +353,8 @@ class LogDirectory:
 
     def _close_logs(self) -> None:
         for log in self.logs.values():
-            log.require_final_sync()
+            if log.recovery_point < log.log_end_offset:
+                log.request_sync()
         self.flusher.sync_now()
         clean = True
         for log in self.logs.values():

@@ -6,9 +6,9 @@ Appending has two steps, so that everything that arrives in one turn of the even
 batch and gives it offsets, `write_staged` writes what was staged. Between the two nothing else may run. A write that
 fails leaves no trace: the file is cut back, offsets and producer state return to what they were.
 
-The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). Whoever waits for it registers with
-`on_durable` (an offset) or `watch` (any advance). A log is taken offline when its disk cannot be trusted: a failed sync
-may have lost pages for good, so nothing more is acknowledged; what is below the high watermark is still read.
+The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). A log is taken offline when its disk
+cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged; what is below the high
+watermark is still read.
 
 State is owned by the event loop's thread; only the syncing of pinned segments runs in another (flusher.py).
 """
@@ -16,10 +16,9 @@ State is owned by the event loop's thread; only the syncing of pinned segments r
 from __future__ import annotations
 
 import asyncio
-import heapq
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
@@ -28,14 +27,17 @@ from storage_svc.log.admission import Refusal, Rules, stamped
 from storage_svc.log.appending import Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix
 from storage_svc.log.config import FOREVER, INTERNAL_TOPICS, FlushPolicy, LogConfig
+from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.files import Buffer, Files
+from storage_svc.log.files import Buffer
+from storage_svc.log.high_watermark import HighWatermark, Watcher
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducedBatch, ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
 from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
+from storage_svc.log.syncing import SyncTarget, Unsynced
 
-__all__ = ["Appended", "LogEnvironment", "Origin", "PartitionLog", "SyncTarget", "Watcher"]
+__all__ = ["Appended", "Origin", "PartitionLog"]
 
 _NONE: Final = int(ErrorCode.NONE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -46,56 +48,6 @@ _INTERNAL: Final = Refusal(int(ErrorCode.INVALID_TOPIC_EXCEPTION), "clients may 
 _WARM_MAX: Final = 2
 
 _log = logs.get(__name__)
-
-
-class Watcher(Protocol):
-    """Somebody who waits for a log's high watermark to move."""
-
-    def touched(self, log: PartitionLog) -> None: ...
-
-
-class LogEnvironment(Protocol):
-    """What every log of a data folder shares."""
-
-    files: Files
-    policy: FlushPolicy
-
-    def clock(self) -> int:
-        """Now, in milliseconds since 1970."""
-
-    def mark(self, log: PartitionLog) -> None:
-        """The log has something to sync."""
-
-    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
-        """The log has something to sync, but not before this delay is over."""
-
-    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
-        """Delete files when the delay is over."""
-
-
-class SyncTarget:
-    """What one sync of one log covers. Its segments are pinned; `run` is called in the flusher's thread."""
-
-    __slots__ = ("end_offset", "failure", "log", "paths", "position", "recovery_point", "segment", "segments")
-
-    def __init__(self, log: PartitionLog, segments: list[Segment], paths: list[str], recovery_point: int) -> None:
-        self.log = log
-        self.segments = segments
-        self.paths = paths
-        self.recovery_point = recovery_point
-        self.end_offset = log.log_end_offset
-        self.segment = log.active
-        self.position = log.active.size
-        self.failure: StorageFailure | None = None
-
-    def run(self, files: Files) -> None:
-        try:
-            for path in self.paths:
-                files.sync_path(path)
-            for segment in self.segments:
-                segment.sync(files)
-        except StorageFailure as error:
-            self.failure = error
 
 
 class PartitionLog:
@@ -120,48 +72,42 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = topic_id
         self.folder = folder
+        self.files = environment.files
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.high_watermark = log_end_offset
+        self.readable = HighWatermark(log_end_offset, self.active, self.active.size)
         self.recovery_point = log_end_offset
-        # Where the high watermark is: readers go up to this position of this segment.
-        self.readable_segment = self.active
-        self.readable_position = self.active.size
         self.producers = producers
         self.epochs = epochs
         self.leader_epoch = max(0, epochs.latest)
+        self.unsynced = Unsynced()
         self.offline: str | None = None
-        # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
-        self._known_durable: tuple[int, int] | None = None
         self.deleted = False
-        self.appended_records = 0
-        self.appended_bytes = 0
-        self.appended_batches = 0
+        self.appended_batches = self.appended_records = self.appended_bytes = 0
         self._environment = environment
-        self.files = environment.files
         self._internal = topic in INTERNAL_TOPICS
         self._next_offset = log_end_offset
         self._parts: list[Buffer] = []
         self._staged: list[tuple[Appended, int, int]] = []
         self._staged_size = 0
         self._staged_records = 0
-        self._unsynced_segments: list[Segment] = []
-        self._unsynced_paths: dict[str, None] = {}
-        self._unsynced_records = 0
-        self._sync_active = False
-        self._waiters: list[tuple[int, int, Callable[[int], None]]] = []
-        self._waiter_count = 0
-        self._watchers: dict[Watcher, None] = {}
+        self._failing = False
         self._warm: list[Segment] = []
+        # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
+        self._known_durable: tuple[int, int] | None = None
         self.configure(config)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.readable.offset
 
     @property
     def last_stable_offset(self) -> int:
         """The high watermark: there are no transactions yet that could hold it back."""
-        return self.high_watermark
+        return self.readable.offset
 
     @property
     def size_bytes(self) -> int:
@@ -239,7 +185,8 @@ class PartitionLog:
                 self.epochs.store(sync=False)
             except StorageFailure as error:  # the batches carry the epoch: the list can be rebuilt
                 _log.warning("leader epochs not stored", log=self.folder, reason=str(error))
-            self._unsynced_paths |= {self.epochs.path: None, self.folder: None}
+            else:
+                self.unsynced.add_paths(self.epochs.path, self.folder)
 
     def write_staged(self) -> None:
         """Write everything staged with one call. A failure turns every `Appended` of it into error 56."""
@@ -254,6 +201,9 @@ class PartitionLog:
         except StorageFailure as error:
             self._lose(staged, error)
             return
+        if self._failing:
+            self._failing = False
+            _log.info("appends work again", log=self.folder)
         position = segment.size
         for appended, batch_size, max_timestamp in staged:
             segment.note(position, batch_size, appended.last_offset, max_timestamp)
@@ -265,20 +215,24 @@ class PartitionLog:
         self.appended_records += records
         self.appended_bytes += size
         if self._environment.policy is FlushPolicy.GROUP:
-            self._sync_active = True
-            self._environment.mark(self)
+            self.request_sync()
         else:
             self._written_unsynced(records)
-            self.advance(self.log_end_offset, segment, position)
+            self.readable.advance(self.log_end_offset, segment, position, self)
 
-    def _written_unsynced(self, records: int) -> None:
-        """Under `os`: sync only when the topic's flush.messages or flush.ms ask for it."""
-        if self._unsynced_records == 0 and self.config.flush_ms != FOREVER:
-            self._environment.mark_later(self, self.config.flush_ms)
-        self._unsynced_records += records
-        if self._unsynced_records >= self.config.flush_messages or self._unsynced_paths:
-            self._sync_active = self._unsynced_records >= self.config.flush_messages
-            self._environment.mark(self)
+    def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
+        """What was staged could not be written."""
+        self._next_offset = self.log_end_offset
+        self.producers.take_back()
+        if not self._failing:
+            self._failing = True
+            _log.error("appends fail", log=self.folder, reason=str(error))
+        for appended, _, _ in staged:
+            appended.error_code = _STORAGE_ERROR
+            appended.error_message = str(error)
+            appended.base_offset = appended.last_offset = -1
+        if not isinstance(error, DiskFull):
+            self.take_offline(str(error))
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
@@ -293,13 +247,15 @@ class PartitionLog:
             self.store_snapshot()
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
-        self._unsynced_segments.append(old)
         self.segments.append(segment)
         self.bases.append(segment.base_offset)
         self.active = segment
-        self.keep_warm(old)
-        self._unsynced_paths[self.folder] = None
+        if self.high_watermark == self.log_end_offset:
+            self.readable.place(segment, 0)
+        self.unsynced.add_segments(old)
+        self.unsynced.add_paths(self.folder)
         self._environment.mark(self)
+        self.keep_warm(old)
 
     def store_snapshot(self) -> None:
         """Write the producer state as of the log end offset."""
@@ -307,24 +263,73 @@ class PartitionLog:
             path = f"{self.folder}/{file_stem(self.log_end_offset)}{SNAPSHOT_SUFFIX}"
             self.files.write_file(path, self.producers.encode())
 
-    def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
-        """What was staged could not be written."""
-        self._next_offset = self.log_end_offset
-        self.producers.take_back()
-        _log.error("append failed", log=self.folder, reason=str(error), batches=len(staged))
-        for appended, _, _ in staged:
-            appended.error_code = _STORAGE_ERROR
-            appended.error_message = str(error)
-            appended.base_offset = appended.last_offset = -1
-        if not isinstance(error, DiskFull):
-            self.take_offline(str(error))
+    # -- durability ---------------------------------------------------------------------------------------------------
+
+    def _written_unsynced(self, records: int) -> None:
+        """Under `os`: sync only when the topic's flush.messages or flush.ms ask for it."""
+        unsynced = self.unsynced
+        if unsynced.records == 0 and self.config.flush_ms != FOREVER:
+            self._environment.mark_later(self, self.config.flush_ms)
+        unsynced.records += records
+        if unsynced.records >= self.config.flush_messages:
+            self.request_sync()
+        elif unsynced.has_paths:
+            self._environment.mark(self)
+
+    def request_sync(self) -> None:
+        """Sync what is written by the time the flusher comes to it."""
+        self.unsynced.include_active()
+        self._environment.mark(self)
+
+    def sync_target(self) -> SyncTarget | None:
+        """What to sync now, pinned; None when there is nothing. `synced` must follow."""
+        return None if self.deleted or self.offline is not None else self.unsynced.take(self)
+
+    def synced(self, target: SyncTarget) -> None:
+        """A sync is over: move on, or go offline when it failed."""
+        for segment in target.segments:
+            segment.unpin()
+        if self.deleted:
+            return
+        if target.failure is not None:
+            self.take_offline(f"sync failed: {target.failure}")
+        if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
+            return
+        self.recovery_point = max(self.recovery_point, target.recovery_point)
+        if self._environment.policy is FlushPolicy.GROUP and target.end_offset > self.high_watermark:
+            self.readable.advance(target.end_offset, target.segment, target.position, self)
+
+    def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:
+        """Call back with 0 once the high watermark is at the offset or behind it, with an error code if it never will.
+
+        For a batch that is its last offset + 1. Called at once when that is already so.
+        """
+        if self.high_watermark >= offset:
+            callback(_NONE)
+        elif self.offline is not None or self.deleted:
+            callback(self._unavailable())
+        else:
+            self.readable.wait(offset, callback)
+
+    async def durable(self, offset: int) -> int:
+        """As `on_durable`, for coroutines."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.on_durable(offset, lambda code: None if future.done() else future.set_result(code))
+        return await future
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell the watcher whenever the high watermark moves or the log goes away."""
+        self.readable.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self.readable.unwatch(watcher)
 
     def take_offline(self, reason: str) -> None:
         """Refuse appends and acknowledge nothing more; reading below the high watermark goes on."""
         if self.offline is None:
             self.offline = reason
             _log.error("log offline", log=self.folder, reason=reason, high_watermark=self.high_watermark)
-        self._fail_waiters()
+        self.readable.fail(self._unavailable())
 
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
         """Damage was found below an offset that is known to be durable: leave everything as it is."""
@@ -339,89 +344,7 @@ class PartitionLog:
     def _unavailable(self) -> int:
         return _UNKNOWN_PARTITION if self.deleted else _STORAGE_ERROR
 
-    # -- durability ---------------------------------------------------------------------------------------------------
-
-    def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:
-        """Call back with 0 once the high watermark is at the offset or behind it, with an error code if it never will.
-
-        For a batch that is its last offset + 1. Called at once when that is already so.
-        """
-        if self.high_watermark >= offset:
-            callback(_NONE)
-        elif self.offline is not None or self.deleted:
-            callback(self._unavailable())
-        else:
-            self._waiter_count += 1
-            heapq.heappush(self._waiters, (offset, self._waiter_count, callback))
-
-    async def durable(self, offset: int) -> int:
-        """As `on_durable`, for coroutines."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.on_durable(offset, lambda code: None if future.done() else future.set_result(code))
-        return await future
-
-    def _fail_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for _, _, callback in sorted(waiters):
-            callback(self._unavailable())
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell the watcher whenever the high watermark moves or the log goes away."""
-        self._watchers[watcher] = None
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-
-    def _touch_watchers(self) -> None:
-        for watcher in list(self._watchers):
-            watcher.touched(self)
-
-    def advance(self, offset: int, segment: Segment, position: int) -> None:
-        """The high watermark moves to an offset, which is this position of this segment."""
-        self.high_watermark = offset
-        self.readable_segment = segment
-        self.readable_position = position
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= offset:
-            heapq.heappop(waiters)[2](_NONE)
-        if self._watchers:
-            self._touch_watchers()
-
-    def sync_target(self) -> SyncTarget | None:
-        """What to sync now, pinned; None when there is nothing. `synced` must follow."""
-        if self.deleted or self.offline is not None:
-            return None
-        if self._unsynced_records and self.config.flush_ms != FOREVER:
-            self._sync_active = True
-        segments, paths = self._unsynced_segments, list(self._unsynced_paths)
-        if self._sync_active:
-            segments = [*segments, self.active]
-        if not segments and not paths:
-            return None
-        target = SyncTarget(
-            self, segments, paths, self.log_end_offset if self._sync_active else self.active.base_offset
-        )
-        self._unsynced_segments, self._unsynced_paths, self._sync_active = [], {}, False
-        self._unsynced_records = 0
-        for segment in segments:
-            segment.pin()
-        return target
-
-    def synced(self, target: SyncTarget) -> None:
-        """A sync is over: move on, or go offline when it failed."""
-        for segment in target.segments:
-            segment.unpin()
-        if self.deleted:
-            return
-        if target.failure is not None:
-            self.take_offline(f"sync failed: {target.failure}")
-        if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
-            return
-        self.recovery_point = max(self.recovery_point, target.recovery_point)
-        if self._environment.policy is FlushPolicy.GROUP and target.end_offset > self.high_watermark:
-            self.advance(target.end_offset, target.segment, target.position)
-
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading and segments -----------------------------------------------------------------------------------------
 
     def spans(self, offset: int, max_bytes: int, *, min_one: bool) -> list[Span]:
         """What a consumer may read from the offset on: at most `max_bytes`, but with `min_one` at least one batch.
@@ -440,8 +363,6 @@ class PartitionLog:
             StorageFailure: the disk did not answer.
         """
         return find_batches(self, offset, max_bytes)
-
-    # -- segments -----------------------------------------------------------------------------------------------------
 
     def segment_at(self, offset: int) -> int:
         """The index of the segment that holds an offset, or would."""
@@ -462,17 +383,16 @@ class PartitionLog:
         """Delete the oldest segments, never all of them; how many bytes that were."""
         dropped = self.segments[:count]
         self.segments, self.bases = self.segments[count:], self.bases[count:]
+        self.unsynced.forget_segments(dropped)
+        self._warm = [segment for segment in self._warm if segment not in dropped]
         paths = []
         for segment in dropped:
-            if segment in self._warm:
-                self._warm.remove(segment)
             segment.release()
             snapshot = f"{self.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}"
             for path in (*segment.paths(), snapshot):
                 if self.files.exists(path):
                     self.files.rename(path, path + DELETED_SUFFIX)
                     paths.append(path + DELETED_SUFFIX)
-        self._unsynced_segments = [segment for segment in self._unsynced_segments if segment not in dropped]
         self.raise_log_start(self.bases[0])
         self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         return sum(segment.size for segment in dropped)
@@ -484,28 +404,11 @@ class PartitionLog:
             if self.epochs.advance(offset):
                 self.epochs.store(sync=False)
 
-    def require_sync(self) -> None:
-        """What was recovered may not be on the disk yet: sync it all before it counts as durable."""
-        self._unsynced_segments = self.segments[:-1]
-        self._unsynced_paths |= {self.folder: None}
-        self._sync_active = True
-        self._environment.mark(self)
-
-    def require_final_sync(self) -> None:
-        """The last sync before closing covers whatever was written since the last one, under `os` too."""
-        if self.recovery_point < self.log_end_offset:
-            self._sync_active = True
-            self._environment.mark(self)
-
-    def mark_created(self, paths: list[str]) -> None:
-        """The folder is new: these paths are synced before anything in it counts as durable."""
-        self._unsynced_paths |= dict.fromkeys(paths)
-
     def mark_deleted(self) -> None:
         """The partition is gone: whoever waits learns it now."""
         self.deleted = True
-        self._fail_waiters()
-        self._touch_watchers()
+        self.readable.fail(self._unavailable())
+        self.readable.touch(self)
         for segment in self.segments:
             segment.close()
 
@@ -523,9 +426,8 @@ class PartitionLog:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the log's state is consistent."""
-        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
-            self.folder
-        )
+        offsets = [self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset]
+        assert offsets == sorted(offsets), (self.folder, offsets)
         assert self.recovery_point <= self.log_end_offset, self.folder
         assert self.bases == [segment.base_offset for segment in self.segments], self.folder
         assert self.bases == sorted(set(self.bases)), self.folder
@@ -534,7 +436,7 @@ class PartitionLog:
         assert self._next_offset == self.log_end_offset, self.folder
         assert not self._staged, self.folder
         assert not self._parts, self.folder
-        assert self.readable_segment in self.segments or self.deleted, self.folder
-        assert self.readable_position <= self.readable_segment.size, self.folder
+        assert self.readable.segment in self.segments, self.folder
+        assert self.readable.position <= self.readable.segment.size, self.folder
         for segment in self.segments if self.offline is None else ():
             assert segment.descriptor < 0 or self.files.status(segment.descriptor).st_size == segment.size, segment.path

@@ -30,7 +30,7 @@ def find_spans(log: PartitionLog, offset: int, max_bytes: int, *, min_one: bool)
     """
     if offset >= log.high_watermark:
         return []
-    return _spans(log, offset, max_bytes, min_one, log.readable_segment, log.readable_position)
+    return _spans(log, offset, max_bytes, min_one, log.readable.segment, log.readable.position)
 
 
 def find_batches(log: PartitionLog, offset: int, max_bytes: int) -> bytes:

@@ -23,10 +23,11 @@ from service_chassis import logs
 from storage_svc.log import checkpoints
 from storage_svc.log.batches import Header, headers, intact, unpack_header
 from storage_svc.log.config import LogConfig
+from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
-from storage_svc.log.partition_log import LogEnvironment, PartitionLog
+from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducerState, UnreadableSnapshot
 from storage_svc.log.segment import (
     DELETED_SUFFIX,
@@ -95,7 +96,10 @@ class Recovery:
         active = segments[-1]
         active.load_for_append()
         if self._damage is None:
-            self._end_offset = _end_offset(self._files, active)
+            self._end_offset, position = _end(self._files, active)
+            if position != active.size:
+                _log.warning("torn although the last stop was clean", segment=active.relative_path, position=position)
+                segments = self._recover(segments)
         if self._end_offset < self._known.log_start_offset:
             _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
             for segment in segments:
@@ -143,7 +147,9 @@ class Recovery:
             except StorageFailure as error:  # the batches carry their epochs
                 _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
         if not self._known.clean:
-            log.require_sync()
+            log.unsynced.add_segments(*log.segments[:-1])
+            log.unsynced.add_paths(log.folder)
+            log.request_sync()
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -359,13 +365,13 @@ def _was(known: Known) -> dict[str, int]:
     return {"high_watermark_before": known.high_watermark, "recovery_point": known.recovery_point}
 
 
-def _end_offset(files: Files, active: Segment) -> int:
-    """The offset behind the last batch of a sound segment."""
+def _end(files: Files, active: Segment) -> tuple[int, int]:
+    """The offset and the position behind the last whole batch of a segment."""
     entry = active.offset_index.last
-    end = active.base_offset
-    for _, header in headers(files, active.descriptor, entry[1] if entry else 0, active.size):
-        end = header.last_offset + 1
-    return end
+    end, position = active.base_offset, entry[1] if entry else 0
+    for start, header in headers(files, active.descriptor, position, active.size):
+        end, position = header.last_offset + 1, start + header.size
+    return end, position
 
 
 class _Window:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from protocol_lib.records.header import read_batch_header
 from protocol_lib.records.record import read_records
 
 from storage_svc.log.batches import Header, headers
@@ -26,6 +27,7 @@ class FoundBatch(NamedTuple):
 class FoundRecord(NamedTuple):
     timestamp: int
     offset: int
+    leader_epoch: int
 
 
 def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
@@ -71,7 +73,7 @@ def _largest_readable(log: PartitionLog, segment: Segment) -> int:
     largest, offset = segment.largest_timestamp()
     if offset < log.high_watermark or largest < 0:
         return largest
-    entries = headers(log.files, segment.descriptor, 0, log.readable_position)
+    entries = headers(log.files, segment.descriptor, 0, log.readable.position)
     return max((header.max_timestamp for _, header in entries), default=-1)
 
 
@@ -91,7 +93,8 @@ def first_record(found: FoundBatch) -> FoundRecord | None:
     Raises:
         DecodeError: the batch cannot be opened.
     """
+    leader_epoch = read_batch_header(found.batch).partition_leader_epoch
     for record in read_records(found.batch):
         if record.timestamp >= found.timestamp and record.offset >= found.offset_min:
-            return FoundRecord(record.timestamp, record.offset)
+            return FoundRecord(record.timestamp, record.offset, leader_epoch)
     return None

@@ -13,6 +13,7 @@ Lives on the event loop's thread, as the logs do.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -110,6 +111,16 @@ class DataService:
         self._calls: list[tuple[AppendRequest, AppendDone]] = []
         self._reads = WaitingReads(self._loop, logs, topic_name)
         self._closed = False
+        #: Batches that were not appended, by error code.
+        self.refused: Counter[int] = Counter()
+
+    @property
+    def parked_read_count(self) -> int:
+        return self._reads.parked_count
+
+    @property
+    def read_bytes(self) -> int:
+        return self._reads.bytes_given
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -133,6 +144,9 @@ class DataService:
         if service_logs.debug_enabled():
             self._log_appends(answers)
         for request, done, outcomes in answers:
+            for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
+                if appended.error_code:
+                    self._note_refusal(request, wanted, appended)
             if request.acks == _ALL:
                 self._answer_durable(request, done, outcomes)
             else:
@@ -175,21 +189,14 @@ class DataService:
         for log, appended in waiting:
             acknowledgement.wait_for(log, appended)
 
+    def _note_refusal(self, request: AppendRequest, wanted: AppendPartition, appended: Appended) -> None:
+        self.refused[appended.error_code] += 1
+        _log.info("append refused", **_fields(request, wanted, appended))
+
     def _log_appends(self, answers: list[tuple[AppendRequest, AppendDone, list[Outcome]]]) -> None:
         for request, _, outcomes in answers:
             for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
-                _log.debug(
-                    "append",
-                    correlation_id=request.correlation_id,
-                    client_id=request.client_id,
-                    topic=wanted.topic,
-                    partition=wanted.partition,
-                    bytes=len(wanted.records),
-                    acks=request.acks,
-                    base_offset=appended.base_offset,
-                    error_code=appended.error_code,
-                    reason=appended.error_message,
-                )
+                _log.debug("append", **_fields(request, wanted, appended))
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
@@ -222,12 +229,12 @@ class DataService:
             return found(error_code=_UNKNOWN_PARTITION, timestamp=-1, offset=-1, leader_epoch=-1)
         if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
             return found(error_code=error, timestamp=-1, offset=-1, leader_epoch=-1)
-        epoch = log.leader_epoch
         if target.timestamp == _EARLIEST:
-            return found(timestamp=-1, offset=log.log_start_offset, leader_epoch=epoch)
+            earliest = log.log_start_offset
+            return found(timestamp=-1, offset=earliest, leader_epoch=log.epochs.at(earliest))
         if target.timestamp == _LATEST:
             latest = log.last_stable_offset if request.isolation_level else log.high_watermark
-            return found(timestamp=-1, offset=latest, leader_epoch=epoch)
+            return found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
         try:
             batch: FoundBatch | None
             if target.timestamp == _MAX_TIMESTAMP:
@@ -246,13 +253,27 @@ class DataService:
             return found(error_code=_CORRUPT_MESSAGE, timestamp=-1, offset=-1, leader_epoch=-1)
         if record is None:
             return found(timestamp=-1, offset=-1, leader_epoch=-1)
-        return found(timestamp=record.timestamp, offset=record.offset, leader_epoch=epoch)
+        return found(timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch)
 
     async def close(self) -> None:
         """Answer parked reads with what is there; refuse what comes later."""
         self._append_collected()
         self._closed = True
         self._reads.close()
+
+
+def _fields(request: AppendRequest, wanted: AppendPartition, appended: Appended) -> dict[str, object]:
+    return {
+        "correlation_id": request.correlation_id,
+        "client_id": request.client_id,
+        "topic": wanted.topic,
+        "partition": wanted.partition,
+        "bytes": len(wanted.records),
+        "acks": request.acks,
+        "base_offset": appended.base_offset,
+        "error_code": appended.error_code,
+        "reason": appended.error_message,
+    }
 
 
 def _is_zstd(batch: memoryview) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode
 
+from storage_svc.coordinator.admission import NewOffset
 from storage_svc.coordinator.group import Group
-from storage_svc.coordinator.group_coordinator import GroupCoordinator, NewOffset
+from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
 
 

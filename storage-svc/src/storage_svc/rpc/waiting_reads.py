@@ -81,6 +81,8 @@ class WaitingReads:
         self._parked: dict[_ParkedRead, None] = {}
         self._touched: dict[_ParkedRead, dict[PartitionLog, None]] = {}
         self._closed = False
+        #: Bytes of records in all answers.
+        self.bytes_given = 0
 
     @property
     def parked_count(self) -> int:
@@ -93,6 +95,7 @@ class WaitingReads:
         waits = request.max_wait_ms > 0 and len(self._parked) < self._parked_max
         results, sizes, failed = self._collect(request)
         if failed or not waits or sum(sizes) >= request.min_bytes:
+            self.bytes_given += sum(sizes)
             done(ReadResponse(results))
             return _nothing
         parked = _ParkedRead(self, request, done, results, sizes)
@@ -146,9 +149,10 @@ class WaitingReads:
 
     def _answer(self, parked: _ParkedRead) -> None:
         self._leave(parked)
-        results = parked.results
+        results, sizes = parked.results, parked.sizes
         if results is None:
-            results, _, _ = self._collect(parked.request)
+            results, sizes, _ = self._collect(parked.request)
+        self.bytes_given += sum(sizes)
         parked.done(ReadResponse(results))
 
     # -- finding ------------------------------------------------------------------------------------------------------

@@ -150,13 +150,9 @@ class Catalog:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            try:
                 self._connection.execute("COMMIT")
-            except sqlite3.Error:
-                if self._connection.in_transaction:
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk has ended it already
                     self._connection.execute("ROLLBACK")
                 raise
 

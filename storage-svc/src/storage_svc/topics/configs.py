@@ -84,7 +84,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "compression.type",
         _T.STRING,
         "producer",
-        None,
+        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         None,
         "Codec of stored batches; producer keeps what the producer chose.",
     ),
@@ -215,7 +215,6 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "effective value.",
     ),
     TopicConfig("preallocate", _T.BOOLEAN, "false", None, None, "Preallocate segment files."),
-    TopicConfig("remote.copy.disable", _T.BOOLEAN, "false", None, None, "Tiered storage: stop copying."),
     TopicConfig("remote.log.copy.disable", _T.BOOLEAN, "false", None, None, "Tiered storage: stop copying."),
     TopicConfig(
         "remote.log.delete.on.disable",

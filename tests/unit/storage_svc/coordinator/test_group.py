@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.group import NEW_MEMBER_JOIN_TIMEOUT_MS, Group, GroupLimits, InvalidTransitionError
 from storage_svc.coordinator.group_events import (
@@ -162,8 +161,13 @@ E = ErrorCode
 
 @pytest.mark.parametrize(
     ("state", "expected"),
-    [(EMPTY, E.UNKNOWN_MEMBER_ID), (PREPARING, E.REBALANCE_IN_PROGRESS), (COMPLETING, E.NONE), (STABLE, E.NONE)]
-    + [(DEAD, E.COORDINATOR_NOT_AVAILABLE)],
+    [
+        (EMPTY, E.UNKNOWN_MEMBER_ID),
+        (PREPARING, E.REBALANCE_IN_PROGRESS),
+        (COMPLETING, E.NONE),
+        (STABLE, E.NONE),
+        (DEAD, E.COORDINATOR_NOT_AVAILABLE),
+    ],
 )
 def test_heartbeat_of_a_member(state: GroupState, expected: ErrorCode) -> None:
     assert STATES[state]().heartbeat("a", 1) == expected
@@ -171,8 +175,13 @@ def test_heartbeat_of_a_member(state: GroupState, expected: ErrorCode) -> None:
 
 @pytest.mark.parametrize(
     ("state", "expected"),
-    [(EMPTY, E.UNKNOWN_MEMBER_ID), (PREPARING, E.NONE), (COMPLETING, E.REBALANCE_IN_PROGRESS), (STABLE, E.NONE)]
-    + [(DEAD, E.COORDINATOR_NOT_AVAILABLE)],
+    [
+        (EMPTY, E.UNKNOWN_MEMBER_ID),
+        (PREPARING, E.NONE),
+        (COMPLETING, E.REBALANCE_IN_PROGRESS),
+        (STABLE, E.NONE),
+        (DEAD, E.COORDINATOR_NOT_AVAILABLE),
+    ],
 )
 def test_commit_of_a_member(state: GroupState, expected: ErrorCode) -> None:
     assert STATES[state]().commit("a", 1) == expected
@@ -180,8 +189,13 @@ def test_commit_of_a_member(state: GroupState, expected: ErrorCode) -> None:
 
 @pytest.mark.parametrize(
     ("state", "expected"),
-    [(EMPTY, E.NONE), (PREPARING, E.UNKNOWN_MEMBER_ID), (COMPLETING, E.UNKNOWN_MEMBER_ID)]
-    + [(STABLE, E.UNKNOWN_MEMBER_ID), (DEAD, E.COORDINATOR_NOT_AVAILABLE)],
+    [
+        (EMPTY, E.NONE),
+        (PREPARING, E.UNKNOWN_MEMBER_ID),
+        (COMPLETING, E.UNKNOWN_MEMBER_ID),
+        (STABLE, E.UNKNOWN_MEMBER_ID),
+        (DEAD, E.COORDINATOR_NOT_AVAILABLE),
+    ],
 )
 def test_commit_from_outside_the_group_protocol(state: GroupState, expected: ErrorCode) -> None:
     assert STATES[state]().commit("", -1) == expected

@@ -6,7 +6,6 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
@@ -151,9 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
         member_id = self.ids[known % len(self.ids)]
         generation_id = self.group.generation_id
         request = self.next_request()
-        self.send(
-            Heartbeat(request=request, member_id=member_id, generation_id=generation_id, instance_id=instance_id)
-        )
+        self.send(Heartbeat(request=request, member_id=member_id, generation_id=generation_id, instance_id=instance_id))
         request = self.next_request()
         self.send(Commit(request=request, member_id=member_id, generation_id=generation_id, instance_id=instance_id))
 
@@ -204,4 +201,6 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+TestGroupMachine.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, report_multiple_bugs=False
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.offsets import (
     BrokenRecordError,
@@ -139,8 +138,13 @@ def test_a_group_value_cut_anywhere_is_refused(whole: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["0005 0000", "ffff 0000", "0003 0001 ff 00000000 ffff ffff 0000000000000000 00000000"]
-    + ["0003 0000 00000000 ffff ffff 0000000000000000 7fffffff", "0003 ffff 00000000"],
+    [
+        "0005 0000",
+        "ffff 0000",
+        "0003 0001 ff 00000000 ffff ffff 0000000000000000 00000000",
+        "0003 0000 00000000 ffff ffff 0000000000000000 7fffffff",
+        "0003 ffff 00000000",
+    ],
 )
 def test_a_group_value_that_makes_no_sense_is_refused(value: str) -> None:
     with pytest.raises(BrokenRecordError):

@@ -56,7 +56,9 @@ def folders() -> Iterator[Folders]:
 
 @pytest.fixture
 def make_batch() -> Callable[..., bytes]:
-    def make(count: int = 1, *, size: int = 20, timestamp: int = NOW_MS, key: bytes | None = b"k", **options: Any) -> bytes:
+    def make(
+        count: int = 1, *, size: int = 20, timestamp: int = NOW_MS, key: bytes | None = b"k", **options: Any
+    ) -> bytes:
         records = [Record(offset, timestamp + offset, key, bytes([65 + offset % 26]) * size) for offset in range(count)]
         return build_batch(records, **options)
 

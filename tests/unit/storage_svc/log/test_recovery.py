@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from storage_svc.log.config import LogConfig
 
-ROOMY = LogConfig(index_interval_bytes=150)
-
 
 def partition(path: Path) -> Path:
     return path / "t-0"
@@ -20,7 +18,7 @@ def partition(path: Path) -> Path:
 def crashed(tmp_path, folders, fill):
     """A folder whose process died with three batches in one segment; (path, stored batches)."""
     directory = folders.open(tmp_path / "data")
-    log = directory.create("t", 0, bytes(range(16)), ROOMY)
+    log = directory.create("t", 0, bytes(range(16)), LogConfig())
     stored = fill(log, [2, 1, 3])
     folders.crash(directory)
     return tmp_path / "data", stored
@@ -67,6 +65,18 @@ def test_a_batch_twice_is_cut(crashed, folders, read_all):
     log_file(path).write_bytes(whole + stored[-1][1])
     _, log = reopened(folders, path)
     assert (log.log_end_offset, read_all(log)) == (6, whole)
+
+
+@pytest.mark.parametrize("edit", [lambda d: d[:-1], lambda d: d + bytes(500), lambda d: d[:-100]])
+def test_torn_although_the_stop_was_clean(crashed, folders, read_all, make_batch, edit):
+    path, stored = crashed
+    folders.stop(folders.open(path))
+    log_file(path).write_bytes(edit(log_file(path).read_bytes()))
+    _, log = reopened(folders, path)
+    kept = stored if log_file(path).stat().st_size == sum(len(batch) for _, batch in stored) else stored[:2]
+    assert len(kept) == (3 if edit(b"x" * 200).endswith(b"\0") else 2)
+    assert read_all(log) == b"".join(batch for _, batch in kept)
+    assert log.append(make_batch(1)).base_offset == log.log_end_offset - 1 == (6 if len(kept) == 3 else 3)
 
 
 def test_any_bit_flip_in_the_last_batch_ends_the_log_before_it(crashed, folders, read_all):
@@ -167,15 +177,16 @@ def test_indexes_are_rebuilt_byte_for_byte(tmp_path, folders, fill, read_all):
             folders.crash(directory)
 
 
-def test_crash_rebuilds_the_active_index(crashed, folders):
-    path, stored = crashed
-    index = partition(path) / f"{0:020d}.index"
-    index.write_bytes(bytes(4096))
-    directory, log = reopened(folders, path)
+def test_crash_rebuilds_the_active_index(tmp_path, folders, fill):
+    directory = folders.open(tmp_path)
+    stored = fill(directory.create("t", 0, bytes(16), LogConfig()), [2, 1, 3], size=2000)
+    folders.crash(directory)
+    index = partition(tmp_path) / f"{0:020d}.index"
+    index.write_bytes(bytes(4096))  # as Kafka preallocates it
+    directory, _ = reopened(folders, tmp_path)
     folders.stop(directory)
     first, second = (len(batch) for _, batch in stored[:2])
-    assert first <= 150 < first + second  # the third batch starts more than 150 bytes behind the log's start
-    # relative last offset 5, position of the third batch
+    assert first <= 4096 < first + second  # only the third batch starts more than 4096 bytes behind the log's start
     assert index.read_bytes() == (5).to_bytes(4, "big") + (first + second).to_bytes(4, "big")
 
 
@@ -227,7 +238,7 @@ def test_broken_checkpoints_are_not_fatal(crashed, folders, name, content):
 
 
 def test_lost_readable_records_raise_the_leader_epoch(crashed, folders, make_batch):
-    path, stored = crashed
+    path, _ = crashed
     (path / "replication-offset-checkpoint").write_bytes(b"0\n1\nt 0 6\n")
     log_file(path).write_bytes(log_file(path).read_bytes()[:-1])
     directory, log = reopened(folders, path)

@@ -1,0 +1,70 @@
+"""What group calls may bring: the coordinator's settings, and checks that need nothing but them and the call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.group_events import Join
+from storage_svc.coordinator.offsets import STRING_BYTES_MAX
+
+#: Metadata of one member's join: what fits one stored record (max.message.bytes) anyway.
+MEMBER_METADATA_BYTES_MAX: Final = 1 << 20
+#: Protocol names and other strings a join brings.
+JOIN_STRING_LENGTH_MAX: Final = 1024
+PROTOCOLS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """Kafka's group coordinator settings; defaults are Kafka's but for the two sizes, which Kafka leaves unbounded."""
+
+    initial_rebalance_delay_ms: int = 3000
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    group_size_max: int = 10_000
+    groups_max: int = 100_000
+    offset_metadata_bytes_max: int = 4096
+    offsets_retention_ms: int = 7 * 86_400_000
+    retention_check_interval_ms: int = 600_000
+
+
+@dataclass(slots=True)
+class NewOffset:
+    """One offset to commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+def group_id_fault(group_id: str, *, empty_allowed: bool) -> ErrorCode:
+    """Offsets may be committed under the empty id, as old clients do; joining needs a name."""
+    if (not group_id and not empty_allowed) or len(group_id.encode()) > STRING_BYTES_MAX:
+        return ErrorCode.INVALID_GROUP_ID
+    return ErrorCode.NONE
+
+
+def join_fault(join: Join, settings: CoordinatorSettings) -> ErrorCode:
+    if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    strings = [join.client_id, join.client_host, join.protocol_type, join.instance_id or ""]
+    strings += [name for name, _ in join.protocols]
+    if (
+        len(join.protocols) > PROTOCOLS_MAX
+        or any(len(each) > JOIN_STRING_LENGTH_MAX for each in strings)
+        or sum(len(metadata) for _, metadata in join.protocols) > MEMBER_METADATA_BYTES_MAX
+        or join.rebalance_timeout_ms < 0
+    ):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def metadata_fault(metadata: str | None, settings: CoordinatorSettings) -> ErrorCode:
+    if metadata is not None and len(metadata.encode()) > settings.offset_metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE

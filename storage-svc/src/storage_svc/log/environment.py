@@ -1,0 +1,30 @@
+"""What a partition's log asks of the data folder it lies in; log_directory.py is the one that answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from storage_svc.log.config import FlushPolicy
+from storage_svc.log.files import Files
+
+if TYPE_CHECKING:
+    from storage_svc.log.partition_log import PartitionLog
+
+
+class LogEnvironment(Protocol):
+    """What every log of a data folder shares."""
+
+    files: Files
+    policy: FlushPolicy
+
+    def clock(self) -> int:
+        """Now, in milliseconds since 1970."""
+
+    def mark(self, log: PartitionLog) -> None:
+        """The log has something to sync."""
+
+    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+        """Ask the log for a sync when the delay is over."""
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        """Delete files when the delay is over."""

@@ -1,0 +1,108 @@
+"""Metrics of the logs and the data service, read when somebody asks: appends and reads only count integers.
+
+The HTTP thread reads what the event loop owns; it takes one snapshot of the logs and single values from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.rpc.data import DataService
+
+_NAMES: Final = {int(code): code.name for code in ErrorCode}
+
+
+class DataMetrics(Collector):
+    """Register one with the storage core's registry."""
+
+    def __init__(self, directory: LogDirectory, service: DataService) -> None:
+        self._directory = directory
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        logs = list(self._directory.logs.values())
+        yield from _topics(logs)
+        yield from _partitions(logs)
+        yield from self._service_totals()
+        yield from self._folder()
+
+    def _service_totals(self) -> Iterator[Metric]:
+        service = self._service
+        refused = CounterMetricFamily(
+            "millrace_append_refused", "Batches that were not appended, by error.", labels=["error"]
+        )
+        for code, count in list(service.refused.items()):
+            refused.add_metric([_NAMES.get(code, str(code))], count)
+        yield refused
+        yield GaugeMetricFamily("millrace_parked_reads", "Reads that wait for records.", service.parked_read_count)
+        yield CounterMetricFamily("millrace_read_bytes", "Bytes of records given to readers.", service.read_bytes)
+
+    def _folder(self) -> Iterator[Metric]:
+        directory, flusher = self._directory, self._directory.flusher
+        yield SummaryMetricFamily(
+            "millrace_fsync_duration_seconds",
+            "Rounds of the flusher; one syncs everything that is dirty.",
+            count_value=flusher.sync_count,
+            sum_value=flusher.sync_seconds,
+        )
+        yield GaugeMetricFamily("millrace_dirty_logs", "Logs with something to sync.", flusher.dirty_count)
+        yield CounterMetricFamily(
+            "millrace_retention_deleted_bytes", "Bytes of deleted segments.", directory.deleted_bytes
+        )
+        yield GaugeMetricFamily(
+            "millrace_recovery_duration_seconds", "Time to open the data folder.", directory.recovery_seconds
+        )
+        yield GaugeMetricFamily(
+            "millrace_recovery_truncated_bytes",
+            "Bytes of torn batches cut at the last start.",
+            directory.truncated_bytes,
+        )
+        try:
+            disk = os.statvfs(directory.root)
+        except OSError:  # the folder's disk does not answer: everything else is still worth telling
+            return
+        yield GaugeMetricFamily("millrace_disk_free_bytes", "Free space for data.", disk.f_bavail * disk.f_frsize)
+        yield GaugeMetricFamily("millrace_disk_total_bytes", "Size of the data's disk.", disk.f_blocks * disk.f_frsize)
+
+
+def _topics(logs: list[PartitionLog]) -> Iterator[Metric]:
+    totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for log in logs:
+        total = totals[log.topic]
+        total[0] += log.appended_records
+        total[1] += log.appended_bytes
+        total[2] += log.appended_batches
+        total[3] += len(log.segments)
+    families: list[CounterMetricFamily | GaugeMetricFamily] = [
+        CounterMetricFamily("millrace_append_records", "Records appended since the start.", labels=["topic"]),
+        CounterMetricFamily("millrace_append_bytes", "Bytes of batches appended since the start.", labels=["topic"]),
+        CounterMetricFamily("millrace_append_batches", "Batches appended since the start.", labels=["topic"]),
+        GaugeMetricFamily("millrace_segments", "Segments.", labels=["topic"]),
+    ]
+    for topic, total in totals.items():
+        for family, value in zip(families, total, strict=True):
+            family.add_metric([topic], value)
+    yield from families
+
+
+def _partitions(logs: list[PartitionLog]) -> Iterator[Metric]:
+    size = GaugeMetricFamily("kafka_log_log_size", "Bytes of a partition's segments.", labels=["topic", "partition"])
+    for log in logs:
+        size.add_metric([log.topic, str(log.partition)], log.size_bytes)
+    yield size
+    offline = sum(log.offline is not None for log in logs)
+    yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions.", len(logs))
+    yield GaugeMetricFamily("kafka_server_replicamanager_leadercount", "Partitions led here.", len(logs) - offline)
+    yield GaugeMetricFamily(
+        "kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions that take no records.", offline
+    )

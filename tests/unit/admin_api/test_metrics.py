@@ -1,0 +1,163 @@
+"""/metrics: HTTP counters by route template, and kafka_exporter's names and labels with true values."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from admin_api.exporter import CACHE_S, Exporter, Snapshot, collect, take_snapshot
+from admin_api.storage import Storage as StorageClient
+from admin_api.view import BrokerAddress
+from broker_contract.leadership import partition_leader
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import Stack
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def _series(text: str) -> Series:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def _value(series: Series, name: str, **labels: str) -> float | None:
+    return series.get((name, frozenset(labels.items())))
+
+
+def test_requests_are_counted_by_template(stack: Stack) -> None:
+    def counts() -> tuple[float, float, float]:
+        series = _series(stack.http.get("/metrics").text)
+        route = "/v3/clusters/{cluster_id}/topics/{topic_name}"
+        return (
+            _value(series, "http_requests_total", method="GET", route=route, status="404") or 0,
+            _value(series, "http_requests_total", method="GET", route="unmatched", status="404") or 0,
+            _value(series, "http_request_duration_seconds_count", method="GET", route=route) or 0,
+        )
+
+    before = counts()
+    for number in range(3):
+        stack.http.get(f"{stack.cluster}/topics/counted-{number}")
+        stack.http.get(f"/kafka{stack.cluster}/topics/counted-{number}")
+        stack.http.get(f"/random/{number}")
+    after = counts()
+    assert [here - there for here, there in zip(after, before, strict=True)] == [6, 3, 6]
+
+
+def test_raw_paths_and_methods_make_no_series(stack: Stack) -> None:
+    stack.http.request("WHATEVER", "/secret-path-7")
+    text = stack.http.get("/metrics").text
+    assert "secret-path-7" not in text
+    assert "WHATEVER" not in text
+    assert 'method="other"' in text
+
+
+def test_text_format_and_common_series(stack: Stack) -> None:
+    answer = stack.http.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    series = _series(answer.text)
+    assert _value(series, "millrace_build_info", service="admin-api", version="0.1.0") == 1
+    assert _value(series, "millrace_storage_up") == 1
+    assert _value(series, "millrace_exporter_truncated") == 0
+    names = [line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE ")]
+    assert len(names) == len(set(names))
+
+
+def test_the_exporters_set(stack: Stack) -> None:
+    broker_id = stack.register_gateway("exported", ("EXTERNAL", "localhost", 39092))
+    try:
+        stack.create_topic("exported", 2)
+        stack.append("exported", 0, 10)
+        stack.append("exported", 1, 4)
+        stack.join("exported-group", "c", b"")
+        stack.commit("exported-simple", {("exported", 0): 7})
+        client = stack.loop.run(_connected(stack))
+        snapshot = stack.loop.run(take_snapshot(client.calls(1), ""))
+        stack.loop.run(client.close())
+    finally:
+        stack.remove_gateway("exported")
+    shown = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in collect(snapshot)
+        for sample in family.samples
+    }
+    brokers = [broker.broker_id for broker in snapshot.brokers]
+    assert _value(shown, "kafka_brokers") == len(brokers)
+    assert _value(shown, "kafka_broker_info", id=str(broker_id), address="localhost:39092") == 1
+    assert _value(shown, "kafka_topic_partitions", topic="exported") == 2
+    for partition, end in (("0", 10), ("1", 4)):
+        labels = {"topic": "exported", "partition": partition}
+        assert _value(shown, "kafka_topic_partition_current_offset", **labels) == end
+        assert _value(shown, "kafka_topic_partition_oldest_offset", **labels) == 0
+        leader = partition_leader(brokers, "exported", int(partition))
+        assert _value(shown, "kafka_topic_partition_leader", **labels) == leader
+        assert _value(shown, "kafka_topic_partition_leader_is_preferred", **labels) == 1
+        assert _value(shown, "kafka_topic_partition_replicas", **labels) == 1
+        assert _value(shown, "kafka_topic_partition_in_sync_replica", **labels) == 1
+        assert _value(shown, "kafka_topic_partition_under_replicated_partition", **labels) == 0
+    commit = {"consumergroup": "exported-simple", "topic": "exported"}
+    assert _value(shown, "kafka_consumergroup_current_offset", **commit, partition="0") == 7
+    assert _value(shown, "kafka_consumergroup_lag", **commit, partition="0") == 3
+    assert _value(shown, "kafka_consumergroup_lag", **commit, partition="1") is None
+    assert _value(shown, "kafka_consumergroup_current_offset_sum", **commit) == 7
+    assert _value(shown, "kafka_consumergroup_lag_sum", **commit) == 3
+    assert _value(shown, "kafka_consumergroup_members", consumergroup="exported-simple") == 0
+    assert _value(shown, "kafka_consumergroup_members", consumergroup="exported-group") == 1
+
+
+def test_scrapes_within_the_cache_time_ask_storage_once(stack: Stack) -> None:
+    async def scrape() -> list[int]:
+        client = await _connected(stack)
+        exporter = Exporter(client, "", cache_s=0.5)
+        counts = []
+        for pause_s in (0, 0, 0.6):
+            await asyncio.sleep(pause_s)
+            await asyncio.to_thread(stack.create_topic, f"cached-{len(counts)}")
+            texts = await asyncio.gather(*(exporter.text(1) for _ in range(3)))
+            assert len(set(texts)) == 1
+            counts.append(texts[0].count(b'kafka_topic_partitions{topic="cached-'))
+        await client.close()
+        return counts
+
+    assert CACHE_S == 5
+    assert asyncio.run(scrape()) == [1, 1, 3]
+
+
+def test_sums_and_lags_of_a_snapshot() -> None:
+    snapshot = Snapshot(
+        brokers=(BrokerAddress(3, "kafka", 9092),),
+        partition_counts={"t": 2},
+        offsets={("t", 0): (5, 20), ("t", 1): (0, 8)},
+        members={"g": 2},
+        committed={("g", "t", 0): 12, ("g", "t", 1): 9, ("g", "gone", 0): 4},
+    )
+    shown = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in collect(snapshot)
+        for sample in family.samples
+    }
+    assert _value(shown, "kafka_topic_partition_leader", topic="t", partition="0") == 3
+    assert _value(shown, "kafka_consumergroup_lag", consumergroup="g", topic="t", partition="0") == 8
+    assert _value(shown, "kafka_consumergroup_lag", consumergroup="g", topic="t", partition="1") == 0
+    assert _value(shown, "kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 8
+    assert _value(shown, "kafka_consumergroup_current_offset_sum", consumergroup="g", topic="t") == 21
+    assert _value(shown, "kafka_consumergroup_current_offset", consumergroup="g", topic="gone", partition="0") == 4
+    assert _value(shown, "kafka_consumergroup_lag", consumergroup="g", topic="gone", partition="0") is None
+    assert len(shown) == 27
+
+
+@pytest.mark.parametrize("name", ['quo"te', "back\\slash", "new\nline"])
+def test_odd_group_ids_are_escaped(name: str) -> None:
+    from admin_api.exporter import _rendered
+
+    text = _rendered(Snapshot(members={name: 1})).decode()
+    assert _value(_series(text), "kafka_consumergroup_members", consumergroup=name) == 1
+
+
+async def _connected(stack: Stack) -> StorageClient:
+    return StorageClient(stack.storage_address, timeout_s=5)

@@ -1,0 +1,139 @@
+"""The description: the file is what is served, names are Confluent's, and the server does what it says.
+
+The last part is schemathesis against the real application with real storage: it makes requests of every shape the
+description allows and of many it does not, and checks status, media type and body of every answer against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import schemathesis
+from admin_api.openapi import rendered
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode, checks
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import Stack
+
+FILE = Path(__file__).parents[3] / "admin-api" / "openapi.json"
+
+
+def test_the_file_is_what_is_served(stack: Stack) -> None:
+    text = asyncio.run(rendered())
+    assert FILE.read_text() == text, "render it anew: python -m admin_api.openapi > admin-api/openapi.json"
+    assert stack.http.get("/openapi.json").json() == json.loads(text)
+
+
+def test_version_and_names() -> None:
+    description = json.loads(FILE.read_text())
+    assert description["openapi"] == "3.1.0"
+    assert [server["url"] for server in description["servers"]] == ["/", "/kafka"]
+    operations = {
+        operation["operationId"]: f"{method.upper()} {path.removeprefix('/v3/clusters')}"
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert len(operations) == sum(len(methods) for methods in description["paths"].values())
+    topic, group = "/{cluster_id}/topics/{topic_name}", "/{cluster_id}/consumer-groups/{consumer_group_id}"
+    confluents = {
+        "listKafkaClusters": "GET ",
+        "getKafkaCluster": "GET /{cluster_id}",
+        "listKafkaClusterConfigs": "GET /{cluster_id}/broker-configs",
+        "listKafkaTopics": "GET /{cluster_id}/topics",
+        "createKafkaTopic": "POST /{cluster_id}/topics",
+        "getKafkaTopic": f"GET {topic}",
+        "deleteKafkaTopic": f"DELETE {topic}",
+        "listKafkaTopicConfigs": f"GET {topic}/configs",
+        "getKafkaTopicConfig": f"GET {topic}/configs/{{name}}",
+        "listKafkaAllTopicConfigs": "GET /{cluster_id}/topics/-/configs",
+        "listKafkaPartitions": f"GET {topic}/partitions",
+        "getKafkaPartition": f"GET {topic}/partitions/{{partition_id}}",
+        "listKafkaPartitionOffsets": f"GET {topic}/partitions/{{partition_id}}/offset",
+        "listKafkaConsumerGroups": "GET /{cluster_id}/consumer-groups",
+        "getKafkaConsumerGroup": f"GET {group}",
+        "listKafkaConsumers": f"GET {group}/consumers",
+        "getKafkaConsumer": f"GET {group}/consumers/{{consumer_id}}",
+        "listKafkaConsumerAssignment": f"GET {group}/consumers/{{consumer_id}}/assignments",
+        "getKafkaConsumerAssignment": (
+            f"GET {group}/consumers/{{consumer_id}}/assignments/{{topic_name}}/partitions/{{partition_id}}"
+        ),
+        "getKafkaConsumerGroupLagSummary": f"GET {group}/lag-summary",
+        "listKafkaConsumerLags": f"GET {group}/lags",
+        "getKafkaConsumerLag": f"GET {group}/lags/{{topic_name}}/partitions/{{partition_id}}",
+    }
+    assert {name: operations.get(name) for name in confluents} == confluents
+
+
+def test_only_what_is_served_is_described(stack: Stack) -> None:
+    description = json.loads(FILE.read_text())
+    assert len(description["paths"]) == 29
+    for path in description["paths"]:
+        answer = stack.http.request("OPTIONS", path.replace("{", "%7B").replace("}", "%7D"))
+        assert answer.status_code == 405, path
+        allowed = answer.headers["allow"].split(", ")
+        assert sorted(allowed) == sorted(method.upper() for method in description["paths"][path])
+
+
+@pytest.fixture(scope="module")
+def description(stack: Stack) -> Any:
+    if stack.http.get(f"{stack.cluster}/topics/fuzzed").status_code == 404:
+        stack.create_topic("fuzzed", 2)
+        stack.append("fuzzed", 0, 3)
+        stack.commit("fuzzed", {("fuzzed", 0): 1})
+    return schemathesis.openapi.from_url(f"{stack.base_url}/openapi.json")
+
+
+OPERATIONS = {
+    operation["operationId"]: operation
+    for methods in json.loads(FILE.read_text())["paths"].values()
+    for operation in methods.values()
+}
+#: What can be asked for wrongly: any text may be a cluster's id.
+FALLIBLE = [
+    operation_id
+    for operation_id, operation in OPERATIONS.items()
+    if "requestBody" in operation or {each["name"] for each in operation.get("parameters", [])} - {"cluster_id"}
+]
+#: Names of things that exist.
+KNOWN = {"topic_name": "fuzzed", "consumer_group_id": "fuzzed", "name": "retention.ms"}
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+
+
+@pytest.mark.parametrize("known", [{}, KNOWN], ids=["made-up", "existing"])
+@pytest.mark.parametrize("operation_id", OPERATIONS)
+def test_requests_as_described(stack: Stack, description: Any, operation_id: str, known: dict[str, str]) -> None:
+    names = {} if operation_id == "deleteKafkaTopic" else known
+    _fuzz(description.find_operation_by_id(operation_id), GenerationMode.POSITIVE, {"cluster_id": _id(stack), **names})
+
+
+@pytest.mark.parametrize("operation_id", FALLIBLE)
+def test_requests_other_than_described(stack: Stack, description: Any, operation_id: str) -> None:
+    _fuzz(description.find_operation_by_id(operation_id), GenerationMode.NEGATIVE, {"cluster_id": _id(stack)})
+
+
+def _id(stack: Stack) -> str:
+    return stack.cluster.rpartition("/")[2]
+
+
+def _fuzz(operation: Any, mode: GenerationMode, names: dict[str, str]) -> None:
+    @FEW
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def fuzz(case: Any) -> None:
+        for name in names.keys() & (case.path_parameters or {}).keys():
+            case.path_parameters[name] = names[name]
+        case.call_and_validate(checks=CHECKS)
+
+    fuzz()

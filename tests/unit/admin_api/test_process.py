@@ -1,0 +1,138 @@
+"""The process: `python -m admin_api` starts, says where, answers probes, stops in order, refuses what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import Stack
+
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    running: list[Process] = []
+
+    def start(*arguments: str, **settings: str) -> Process:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+        environment |= {f"MILLRACE_{name.upper()}": value for name, value in settings.items()}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "admin_api", *arguments], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def _until(process: Process, event: str) -> list[dict[str, Any]]:
+    """The log lines up to the one that tells this event."""
+    assert process.stderr is not None
+    lines = []
+    for text in process.stderr:
+        lines.append(json.loads(text))
+        if lines[-1]["event"] == event:
+            return lines
+    raise AssertionError(f"{event!r} is not in {lines}")
+
+
+def test_from_start_to_stop(stack: Stack, start: Callable[..., Process]) -> None:
+    began = time.monotonic()
+    process = start(storage_address=stack.storage_address, admin_http="127.0.0.1:0")
+    lines = _until(process, "listening")
+    assert time.monotonic() - began < 8  # alone on the machine 0.5 s
+    assert [line for line in lines if line["level"] != "info"] == []
+    base_url = f"http://127.0.0.1:{lines[-1]['port']}"
+    with httpx.Client(base_url=base_url, timeout=10) as client:
+        assert client.get("/readyz").json() == {"ready": True}
+        topics = client.get(f"{stack.cluster}/topics").json()
+        assert topics["metadata"]["self"] == f"{base_url}{stack.cluster}/topics"
+        settings = {"admin_http": base_url.removeprefix("http://"), "storage_address": stack.storage_address}
+        assert start("healthcheck", **settings).wait(20) == 0
+        process.send_signal(signal.SIGTERM)
+        _until(process, "stopped")
+    assert process.wait(10) == 0
+    assert start("healthcheck", **settings).wait(20) == 1
+
+
+def test_localhost_is_both_loopback_addresses(start: Callable[..., Process]) -> None:
+    process = start(storage_address="unix:/nowhere", admin_http="localhost:0")
+    port = _until(process, "listening")[-1]["port"]
+    for host in ("127.0.0.1", "[::1]"):
+        assert httpx.get(f"http://{host}:{port}/healthz").json() == {"live": True}
+
+
+def test_healthcheck_fails_without_storage(start: Callable[..., Process]) -> None:
+    process = start(storage_address="unix:/nowhere", admin_http="127.0.0.1:0")
+    port = _until(process, "listening")[-1]["port"]
+    check = start("healthcheck", admin_http=f"127.0.0.1:{port}")
+    assert check.wait(20) == 1
+    assert check.stderr is not None
+    assert "503" in check.stderr.read()
+
+
+def test_a_warning_when_anyone_can_reach_it(start: Callable[..., Process]) -> None:
+    process = start(storage_address="unix:/nowhere", admin_http="0.0.0.0:0")
+    warnings = [line for line in _until(process, "listening") if line["level"] == "warning"]
+    assert [(line["event"], line["address"]) for line in warnings] == [
+        ("anyone who reaches this address administers the cluster: there is no authentication", "0.0.0.0:0")
+    ]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+
+
+def test_an_address_in_use(start: Callable[..., Process]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        process = start(admin_http=address)
+        assert process.wait(20) == 78
+        reason = _until(process, "cannot start")[-1]["reason"]
+    assert reason == f"MILLRACE_ADMIN_HTTP: cannot listen at {address}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"admin_http": "8082"}, "MILLRACE_ADMIN_HTTP: Value error, '8082' is not host:port"),
+        (
+            {"admin_storage_timeout_s": "0"},
+            "MILLRACE_ADMIN_STORAGE_TIMEOUT_S: Input should be greater than 0",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used(start: Callable[..., Process], settings: dict[str, str], reason: str) -> None:
+    process = start(**settings)
+    assert process.wait(20) == 78
+    assert _until(process, "cannot start")[-1]["reason"] == reason
+
+
+def test_unknown_arguments(start: Callable[..., Process]) -> None:
+    assert start("--help-me").wait(20) == 2
+
+
+def test_importing_does_nothing(stack: Stack) -> None:
+    """No application, no channel, no aiokafka and no protocol_lib: what is not needed costs no memory."""
+    program = (
+        "import sys, threading, admin_api.app, admin_api.server, admin_api.__main__;"
+        "print(threading.active_count(), *({'aiokafka', 'protocol_lib', 'uvloop', 'httptools'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "1\n"

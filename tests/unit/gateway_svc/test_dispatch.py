@@ -1,0 +1,57 @@
+"""The table of routes is what the handlers declare: all declared versions, no more, none twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+
+import gateway_svc.handlers
+import protocol_lib.messages
+import pytest
+from gateway_svc.dispatch import Dispatcher
+from gateway_svc.handlers import HANDLERS, heartbeat
+from gateway_svc.metrics import GatewayMetrics
+from protocol_lib.api import ApiKey
+
+
+def test_what_is_served() -> None:
+    ranges = {ApiKey(key).name: (low, high) for key, low, high in Dispatcher(HANDLERS, GatewayMetrics()).api_ranges}
+    assert ranges == {
+        "PRODUCE": (0, 13),
+        "FETCH": (4, 18),
+        "LIST_OFFSETS": (1, 11),
+        "METADATA": (0, 13),
+        "OFFSET_COMMIT": (0, 10),
+        "OFFSET_FETCH": (0, 10),
+        "FIND_COORDINATOR": (0, 6),
+        "JOIN_GROUP": (0, 9),
+        "HEARTBEAT": (0, 4),
+        "LEAVE_GROUP": (0, 5),
+        "SYNC_GROUP": (0, 5),
+        "API_VERSIONS": (0, 4),
+        "CREATE_TOPICS": (0, 7),
+        "DELETE_TOPICS": (0, 6),
+        "INIT_PRODUCER_ID": (0, 5),
+        "DESCRIBE_CONFIGS": (0, 4),
+    }
+
+
+def test_every_handler_has_a_message_module_of_its_name() -> None:
+    messages = {each.name for each in pkgutil.iter_modules(protocol_lib.messages.__path__)}
+    modules = {each.name for each in pkgutil.iter_modules(gateway_svc.handlers.__path__)}
+    assert modules <= messages
+    declared = {importlib.import_module(f"gateway_svc.handlers.{name}").HANDLER for name in modules}
+    assert declared == set(HANDLERS)
+    assert {handler.api_key.name.lower() for handler in declared} == modules
+
+
+def test_an_api_cannot_be_registered_twice() -> None:
+    with pytest.raises(ValueError, match="HEARTBEAT is registered twice"):
+        Dispatcher([heartbeat.HANDLER, heartbeat.HANDLER], GatewayMetrics())
+
+
+def test_a_version_that_is_not_declared_cannot_be_served() -> None:
+    newer = dataclasses.replace(heartbeat.HANDLER, max_version=5)
+    with pytest.raises(ValueError, match="Heartbeat: versions 0-5 are not all declared"):
+        Dispatcher([newer], GatewayMetrics())

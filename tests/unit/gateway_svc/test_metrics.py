@@ -1,0 +1,60 @@
+"""The gateway's figures as Prometheus reads them."""
+
+from __future__ import annotations
+
+from gateway_svc.metrics import TOPICS_MAX, GatewayMetrics
+from prometheus_client import CollectorRegistry
+
+
+def collected(metrics: GatewayMetrics) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry
+
+
+def test_requests_by_api_version_and_error() -> None:
+    metrics = GatewayMetrics()
+    api = metrics.api("Produce")
+    api.count(9, "NONE", 0.0004, 100, 50)
+    api.count(9, "NONE", 0.3, 100, 50)
+    api.count(7, "CORRUPT_MESSAGE", 20.0, 10, 5)
+    registry = collected(metrics)
+
+    def sample(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"api": "Produce", **labels})
+
+    assert sample("millrace_kafka_requests_total", version="9", error="NONE") == 2
+    assert sample("millrace_kafka_requests_total", version="7", error="CORRUPT_MESSAGE") == 1
+    assert sample("millrace_kafka_request_duration_seconds_bucket", le="0.0005") == 1
+    assert sample("millrace_kafka_request_duration_seconds_bucket", le="0.5") == 2
+    assert sample("millrace_kafka_request_duration_seconds_bucket", le="10.0") == 2
+    assert sample("millrace_kafka_request_duration_seconds_bucket", le="+Inf") == 3
+    assert sample("millrace_kafka_request_duration_seconds_count") == 3
+    assert sample("millrace_kafka_request_duration_seconds_sum") == 20.3004
+    assert sample("millrace_kafka_request_bytes_total") == 210
+    assert sample("millrace_kafka_response_bytes_total") == 105
+
+
+def test_topics_are_bounded_and_found_by_id() -> None:
+    metrics = GatewayMetrics()
+    metrics.learn_name(b"i" * 16, "orders")
+    metrics.topic_by("", b"i" * 16).records_in += 3
+    metrics.topic_by("orders", bytes(16)).records_in += 2
+    metrics.topic_by("", b"u" * 16).records_in += 1
+    for number in range(TOPICS_MAX):
+        metrics.topic(f"topic-{number}").records_in += 1
+    registry = collected(metrics)
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+    assert registry.get_sample_value(name, {"topic": "orders"}) == 5
+    assert registry.get_sample_value(name, {"topic": "topic-1997"}) == 1
+    assert registry.get_sample_value(name, {"topic": "topic-1998"}) is None
+    assert registry.get_sample_value(name, {"topic": "_other"}) == 3
+
+
+def test_refusals_and_gauges() -> None:
+    metrics = GatewayMetrics()
+    metrics.refused["frame_length"] += 2
+    metrics.gauges.append(("millrace_answer", "The answer.", lambda: 42))
+    registry = collected(metrics)
+    assert registry.get_sample_value("millrace_kafka_requests_refused_total", {"reason": "frame_length"}) == 2
+    assert registry.get_sample_value("millrace_answer") == 42

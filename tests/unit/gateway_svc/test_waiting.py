@@ -1,0 +1,102 @@
+"""The order of a connection's requests: who may start beside whom, and who leaves when."""
+
+from __future__ import annotations
+
+import pytest
+from gateway_svc.waiting import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Kind, Pending, Pipeline
+
+APPEND, READ, CONTROL = Kind.APPEND, Kind.READ, Kind.CONTROL
+
+
+class Ready:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def opened(pipeline: Pipeline, kind: Kind, size: int = 10) -> Pending:
+    pending = Pending(kind, size)
+    pipeline.open(pending)
+    return pending
+
+
+@pytest.mark.parametrize(
+    ("in_service", "allowed"),
+    [
+        ([], {APPEND, READ, CONTROL}),
+        ([APPEND], {APPEND, READ}),
+        ([READ], {APPEND}),
+        ([APPEND, READ], {APPEND}),
+        ([CONTROL], set()),
+    ],
+)
+def test_who_may_start_beside_whom(in_service: list[Kind], allowed: set[Kind]) -> None:
+    pipeline = Pipeline(Ready())
+    for kind in in_service:
+        opened(pipeline, kind)
+    assert {kind for kind in Kind if pipeline.admits(kind)} == allowed
+
+
+def test_answers_leave_in_request_order() -> None:
+    ready = Ready()
+    pipeline = Pipeline(ready)
+    first, second, third = (opened(pipeline, APPEND) for _ in range(3))
+    pipeline.answer(second, [b"2"])
+    assert (ready.calls, pipeline.take()) == (0, [])
+    pipeline.answer(first, [b"1a", b"1b"])
+    assert ready.calls == 1
+    assert pipeline.take() == [b"1a", b"1b", b"2"]
+    pipeline.answer(third, [])
+    assert (ready.calls, pipeline.take(), len(pipeline)) == (2, [], 0)
+
+
+def test_an_answer_that_was_not_sent_yet_still_blocks_a_control_request() -> None:
+    pipeline = Pipeline(Ready())
+    append = opened(pipeline, APPEND)
+    pipeline.answer(append, [b"x"])
+    assert not pipeline.admits(CONTROL)
+    pipeline.take()
+    assert pipeline.admits(CONTROL)
+
+
+def test_requests_in_service_are_bounded_by_number_and_bytes() -> None:
+    pipeline = Pipeline(Ready())
+    for _ in range(IN_FLIGHT_MAX):
+        assert pipeline.admits(APPEND)
+        opened(pipeline, APPEND)
+    assert not pipeline.admits(APPEND)
+
+    pipeline = Pipeline(Ready())
+    opened(pipeline, APPEND, IN_FLIGHT_BYTES_MAX - 1)
+    assert pipeline.admits(APPEND)
+    opened(pipeline, APPEND, 1)
+    assert not pipeline.admits(APPEND)
+
+
+def test_when_the_client_goes_those_who_wait_are_told_and_late_answers_are_dropped() -> None:
+    ready = Ready()
+    pipeline = Pipeline(ready)
+    told: list[str] = []
+    answered, parked, silent = opened(pipeline, APPEND), opened(pipeline, READ), opened(pipeline, APPEND)
+    answered.abandon = lambda: told.append("answered")
+    parked.abandon = lambda: told.append("parked")
+    pipeline.answer(answered, [b"x"])
+    assert pipeline.unanswered() == [parked, silent]
+    pipeline.close()
+    assert told == ["parked"]
+    pipeline.answer(parked, [b"late"])
+    assert (ready.calls, pipeline.take()) == (1, [])
+
+
+def test_a_connection_with_only_parked_reads_may_be_closed() -> None:
+    pipeline = Pipeline(Ready())
+    read = opened(pipeline, READ)
+    assert pipeline.waits_only_for_reads()
+    append = opened(pipeline, APPEND)
+    assert not pipeline.waits_only_for_reads()
+    pipeline.answer(append, [b"x"])
+    assert pipeline.waits_only_for_reads()
+    pipeline.answer(read, [b"y"])
+    assert pipeline.take() == [b"y", b"x"]

@@ -1,0 +1,71 @@
+"""Subscriptions and assignments: exact bytes, what kafka-python makes of them, newer and broken ones."""
+
+import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from protocol_lib.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from protocol_lib.errors import DecodeError
+
+SUBSCRIPTION = Subscription(
+    topics=("a", "größe"),
+    user_data=b"\1\2",
+    owned_partitions=(TopicPartitions(topic="a", partitions=(0, 2)),),
+    generation_id=7,
+    rack_id="r1",
+)
+ASSIGNMENT = Assignment(
+    assigned_partitions=(TopicPartitions(topic="a", partitions=(0, 1)), TopicPartitions(topic="b", partitions=())),
+    user_data=None,
+)
+
+
+def test_exact_bytes():
+    assert encode_subscription(Subscription(topics=("a",)), 0) == bytes.fromhex("0000 00000001 0001 61 ffffffff")
+    assert encode_assignment(ASSIGNMENT) == bytes.fromhex(
+        "0003 00000002 0001 61 00000002 00000000 00000001 0001 62 00000000 ffffffff"
+    )
+
+
+def test_older_versions_leave_out_what_they_do_not_have():
+    kept = {
+        0: Subscription(topics=SUBSCRIPTION.topics, user_data=b"\1\2"),
+        1: Subscription(topics=SUBSCRIPTION.topics, user_data=b"\1\2", owned_partitions=SUBSCRIPTION.owned_partitions),
+        2: Subscription(
+            topics=SUBSCRIPTION.topics,
+            user_data=b"\1\2",
+            owned_partitions=SUBSCRIPTION.owned_partitions,
+            generation_id=7,
+        ),
+        3: SUBSCRIPTION,
+    }
+    for version, expected in kept.items():
+        assert decode_subscription(encode_subscription(SUBSCRIPTION, version)) == expected
+        assert decode_assignment(encode_assignment(ASSIGNMENT, version)) == ASSIGNMENT
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_kafka_python_reads_and_writes_the_same_bytes(version):
+    for theirs, ours in (
+        (ConsumerProtocolSubscription, encode_subscription(SUBSCRIPTION, version)),
+        (ConsumerProtocolAssignment, encode_assignment(ASSIGNMENT, version)),
+    ):
+        assert bytes(theirs.decode(ours).encode()) == ours
+
+
+def test_a_newer_version_is_read_as_far_as_it_is_known():
+    newer = bytes.fromhex("0009") + encode_subscription(SUBSCRIPTION)[2:] + b"more"
+    assert decode_subscription(newer) == SUBSCRIPTION
+
+
+def test_broken_bytes_are_decode_errors():
+    whole = encode_subscription(SUBSCRIPTION)
+    for data in [whole[:end] for end in range(len(whole))] + [b"\xff\xff" + whole[2:]]:
+        with pytest.raises(DecodeError):
+            decode_subscription(data)

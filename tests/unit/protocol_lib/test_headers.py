@@ -1,0 +1,111 @@
+"""Headers: which version goes with which API version, and what a broken one leads to."""
+
+import pytest
+from protocol_lib.api import APIS, ApiKey, find_api
+from protocol_lib.errors import DecodeError, UnknownApiKey, UnsupportedVersion
+from protocol_lib.headers import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+    encode_response_header,
+)
+from protocol_lib.messages.api_versions import ApiVersionsRequest
+
+CASES = [
+    (RequestHeader(3, 8, 7, "abc"), "0003 0008 00000007 0003 616263"),
+    (RequestHeader(3, 9, 7, "abc"), "0003 0009 00000007 0003 616263 00"),
+    (RequestHeader(3, 9, 7, None), "0003 0009 00000007 ffff 00"),
+    (RequestHeader(18, 3, -1, ""), "0012 0003 ffffffff 0000 00"),
+    (RequestHeader(7, 0, 5, None), "0007 0000 00000005"),
+    (RequestHeader(7, 1, 5, "größe"), "0007 0001 00000005 0007 6772c3b6c39f65"),
+    (RequestHeader(999, 40, 5, "x"), "03e7 0028 00000005 0001 78"),
+    (RequestHeader(18, 99, 5, "x"), "0012 0063 00000005 0001 78 00"),
+]
+
+
+@pytest.mark.parametrize(("header", "frame"), CASES)
+def test_request_header(header, frame):
+    frame = bytes.fromhex(frame)
+    assert encode_request_header(header) == frame
+    assert decode_request_header(frame + b"body") == (header, len(frame))
+    assert decode_request_header(memoryview(frame + b"body")) == (header, len(frame))
+    for end in range(len(frame)):
+        with pytest.raises(DecodeError):
+            decode_request_header(frame[:end])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "0003 0009 00000007 fffe 00",
+        "0003 0009 00000007 7fff 00",
+        "0003 0009 00000007 0001 ff 00",
+        "0003 0009 00000007 ffff 7f",
+        "0003 0009 00000007 ffff 01 05 7f",
+        "0003 0009 00000007 ffff ffffffffff",
+    ],
+)
+def test_a_broken_request_header_is_a_decode_error(frame):
+    with pytest.raises(DecodeError, match=r"^request header: "):
+        decode_request_header(bytes.fromhex(frame))
+
+
+def test_tagged_fields_of_a_header_are_skipped():
+    frame = bytes.fromhex("0003 0009 00000007 ffff 02 00 01 aa 05 00") + b"body"
+    assert decode_request_header(frame) == (RequestHeader(3, 9, 7, None), len(frame) - 4)
+    assert decode_response_header(3, 9, bytes.fromhex("00000007 01 00 01 aa")) == (7, 8)
+    with pytest.raises(DecodeError, match="longer than the frame"):
+        decode_response_header(3, 9, bytes.fromhex("00000007 01 00 02 aa"))
+
+
+def test_the_body_of_what_is_not_declared_is_refused_by_name():
+    for key, version, fault in ((999, 0, UnknownApiKey), (18, 99, UnsupportedVersion), (3, -1, UnsupportedVersion)):
+        frame = encode_request_header(RequestHeader(key, version, 1, None))
+        header, position = decode_request_header(frame)
+        with pytest.raises(fault):
+            decode_request(header, frame, position)
+
+
+def test_the_body_follows_the_header():
+    frame = bytes.fromhex("0012 0003 00000001 0001 78 00 02 61 02 62 00")
+    header, position = decode_request_header(frame)
+    assert decode_request(header, frame, position) == ApiVersionsRequest(
+        client_software_name="a", client_software_version="b"
+    )
+
+
+def test_response_headers_are_flexible_when_the_body_is_but_never_for_api_versions():
+    for api in APIS.values():
+        for version in range(api.max_version + 1):
+            flexible = version >= api.flexible_from and api.key != ApiKey.API_VERSIONS
+            expected = bytes.fromhex("01020304") + (b"\0" if flexible else b"")
+            assert encode_response_header(api.key, version, 0x01020304) == expected
+            assert decode_response_header(api.key, version, expected + b"body") == (0x01020304, len(expected))
+            for end in range(len(expected)):
+                with pytest.raises(DecodeError):
+                    decode_response_header(api.key, version, expected[:end])
+
+
+def test_the_registry_is_what_the_protocol_page_says():
+    assert {api.name: (int(api.key), api.min_version, api.max_version, api.flexible_from) for api in APIS.values()} == {
+        "Produce": (0, 0, 13, 9),
+        "Fetch": (1, 0, 18, 12),
+        "ListOffsets": (2, 0, 11, 6),
+        "Metadata": (3, 0, 13, 9),
+        "OffsetCommit": (8, 0, 10, 8),
+        "OffsetFetch": (9, 0, 10, 6),
+        "FindCoordinator": (10, 0, 6, 3),
+        "JoinGroup": (11, 0, 9, 6),
+        "Heartbeat": (12, 0, 4, 4),
+        "LeaveGroup": (13, 0, 5, 4),
+        "SyncGroup": (14, 0, 5, 4),
+        "ApiVersions": (18, 0, 5, 3),
+        "CreateTopics": (19, 0, 7, 5),
+        "DeleteTopics": (20, 0, 6, 4),
+        "InitProducerId": (22, 0, 5, 2),
+        "DescribeConfigs": (32, 0, 4, 4),
+    }
+    assert list(APIS) == sorted(APIS)
+    assert [find_api(key) for key in APIS] == list(APIS.values())

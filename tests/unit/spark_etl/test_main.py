@@ -1,0 +1,52 @@
+"""The command without Spark: a wrong file or setting ends it with status 2 and one JSON line that says why."""
+
+import json
+from pathlib import Path
+
+import pytest
+from spark_etl.__main__ import main
+
+FLIGHTS = Path(__file__).parents[3] / "spark" / "pipelines" / "flights.yaml"
+
+
+@pytest.fixture(autouse=True)
+def signals_restored():
+    import signal
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def refusal(capsys: pytest.CaptureFixture[str]) -> dict:
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return json.loads(lines[0])
+
+
+def test_a_pipeline_file_with_an_unknown_key(tmp_path, capsys):
+    path = tmp_path / "p.yaml"
+    path.write_text(FLIGHTS.read_text().replace("trigger: available_now", "trigger: available_now\nretries: 3"))
+    assert main(["run", str(path)]) == 2
+    line = refusal(capsys)
+    assert (line["level"], line["service"], line["event"]) == ("error", "spark-etl", "configuration refused")
+    assert line["reason"] == f"{path}: retries: unknown key"
+
+
+def test_run_may_be_left_out(tmp_path, capsys):
+    assert main([str(tmp_path / "none.yaml")]) == 2
+    assert refusal(capsys)["reason"].endswith("none.yaml: No such file or directory")
+
+
+def test_a_setting_that_cannot_be(monkeypatch, capsys):
+    monkeypatch.setenv("MILLRACE_ETL_DRIVER_MEMORY", "lots")
+    assert main(["run", str(FLIGHTS)]) == 2
+    assert refusal(capsys)["reason"].startswith("MILLRACE_ETL_DRIVER_MEMORY: String should match pattern")
+
+
+def test_a_jars_folder_without_the_connector(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MILLRACE_ETL_JARS_DIR", str(tmp_path))
+    assert main(["run", str(FLIGHTS)]) == 2
+    assert "no *spark-sql-kafka-0-10*.jar in" in refusal(capsys)["reason"]

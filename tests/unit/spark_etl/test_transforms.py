@@ -1,0 +1,218 @@
+"""Decoding and judging on frames made here: what from_json alone lets pass is caught, and nothing is lost."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+from pyspark.sql import DataFrame, Row, SparkSession  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
+from spark_etl import sinks, sources, transforms  # noqa: E402
+from spark_etl.config import Pipeline, load  # noqa: E402
+from spark_etl.session import opened  # noqa: E402
+from spark_etl.settings import EtlSettings  # noqa: E402
+
+AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
+GOOD = {"id": 7, "name": "seven", "price": None, "day": "2026-01-31", "at": "2026-01-31T11:00:00Z"}
+SCHEMA = {
+    "type": "object",
+    "required": ["id", "name", "price"],
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": "string"},
+        "price": {"type": ["number", "null"]},
+        "day": {"type": ["string", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "paid": {"type": "boolean"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    settings = EtlSettings(
+        etl_master="local[1]",
+        etl_driver_memory="512m",
+        etl_shuffle_partitions=1,
+        etl_temp_dir=tmp_path_factory.mktemp("spark"),
+        etl_java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    )
+    with opened(settings, "tests", kafka=False) as session:
+        yield session
+
+
+def pipeline(folder: Path, unknown_fields: str = "reject") -> Pipeline:
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
+    path = folder / "pipeline.yaml"
+    path.write_text(
+        f"""
+apiVersion: etl/v1
+name: orders
+checkpoint: none
+source: {{topics: [orders]}}
+decode: {{format: json, schema: schema.json, unknown_fields: {unknown_fields}}}
+derive: {{month: "substring(day, 1, 7)", half: id / 2}}
+rules:
+  - {{name: positive, expr: id > 0, on_violation: dlq}}
+  - {{name: small, expr: id < 1000, on_violation: fail}}
+sinks:
+  - {{type: parquet, path: none, partition_by: [month]}}
+  - {{type: kafka, topic: orders.total, aggregate: {{group_by: [month], select: {{n: count(*), price: avg(price)}}}}}}
+dead_letter: {{topic: orders.dlq}}
+"""
+    )
+    return load(path, {})
+
+
+def frame(session: SparkSession, values: list[bytes | None], keys: list[bytes | None] | None = None) -> DataFrame:
+    keys = keys if keys is not None else [b"k%d" % number for number in range(len(values))]
+    rows = [
+        (key, value, "orders", 3, number, AT, 0, [Row(key="trace", value=b"t")])
+        for number, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
+    columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())
+    return session.createDataFrame(rows, StructType.fromDDL(columns))
+
+
+def judge(session: SparkSession, pipe: Pipeline, values: list[bytes | None], **more) -> list[Row]:
+    checked = transforms.check(frame(session, values, **more), pipe.config, pipe.schema_)
+    return sorted(checked.rows.collect(), key=lambda row: row["_offset"])
+
+
+def with_(**changes: object) -> bytes:
+    return json.dumps({**GOOD, **changes}).encode()
+
+
+def without(*names: str) -> bytes:
+    return json.dumps({name: value for name, value in GOOD.items() if name not in names}).encode()
+
+
+TEXT = with_()
+REFUSED: list[tuple[str, bytes | None, str, str, str]] = [
+    ("null", None, "decode", "null_value", "the value is null"),
+    ("empty", b"", "decode", "json", "the value is not one whole JSON value"),
+    ("cut", TEXT[:20], "decode", "json", "the value is not one whole JSON value"),
+    ("twice", TEXT + TEXT, "decode", "json", "the value is not one whole JSON value"),
+    ("more after", TEXT + b" x", "decode", "json", "the value is not one whole JSON value"),
+    ("closes the wrapper", TEXT + b',"x":{}', "decode", "json", "the value is not one whole JSON value"),
+    ("brace too many", TEXT + b"}", "decode", "json", "the value is not one whole JSON value"),
+    ("single quotes", TEXT.replace(b'"', b"'"), "decode", "json", "the value is not strict JSON"),
+    ("array", b"[" + TEXT + b"]", "decode", "object", "the value is not a JSON object"),
+    ("json null", b"null", "decode", "object", "the value is not a JSON object"),
+    ("number", b"7", "decode", "object", "the value is not a JSON object"),
+    ("deep", b"[" * 5000 + b"]" * 5000, "decode", "json", "the value is not one whole JSON value"),
+    ("not UTF-8", b'{"id": 7, "name": "\xff"}', "decode", "utf8", "the value is not UTF-8"),
+    ("duplicate", TEXT[:-1] + b', "id": 8}', "decode", "duplicate_field", "a field appears twice"),
+    ("text for integer", with_(id="7"), "decode", "type", "wrong type: id"),
+    ("float for integer", with_(id=7.0), "decode", "type", "wrong type: id"),
+    ("integer too big", with_(id=1 << 63), "decode", "type", "wrong type: id"),
+    ("number for text", with_(name=7), "decode", "type", "wrong type: name"),
+    ("object for text", with_(name={"a": 1}), "decode", "type", "wrong type: name"),
+    ("not a time", with_(at="yesterday"), "decode", "type", "wrong type: at"),
+    ("two wrong", with_(name=True, paid="yes"), "decode", "type", "wrong type: name, paid"),
+    ("missing", without("name", "price"), "decode", "required", "missing or null: name, price"),
+    ("null where not allowed", with_(id=None), "decode", "required", "missing or null: id"),
+    ("unknown", with_(colour="red", size=3), "decode", "unknown_field", "unknown: colour, size"),
+    ("rule", with_(id=-1), "rules", "positive", "not true: id > 0"),
+    ("failing rule", with_(id=1000), "rules", "small", "not true: id < 1000"),
+    ("no partition", with_(day=None), "partition", "month", "month is null, no partition to write to"),
+]
+
+
+def test_every_reason(session, tmp_path):
+    pipe = pipeline(tmp_path)
+    rows = judge(session, pipe, [value for _, value, *_ in REFUSED])
+    found = [(name, *row["_error"]) for (name, *_), row in zip(REFUSED, rows, strict=True)]
+    assert found == [(name, stage, rule, message) for name, _, stage, rule, message in REFUSED]
+    assert [bytes(row["value"]) if row["value"] is not None else None for row in rows] == [v for _, v, *_ in REFUSED]
+    assert [bytes(row["key"]) for row in rows] == [b"k%d" % number for number in range(len(REFUSED))]
+
+
+def test_good_records(session, tmp_path):
+    pipe = pipeline(tmp_path)
+    values = [
+        TEXT,
+        b" \n" + TEXT + b"\t ",
+        with_(price=1.5, paid=True, name="a } brace"),
+        with_(price=2),  # a whole number is a number
+        without("at"),
+        json.dumps(dict(reversed(GOOD.items()))).encode(),
+    ]
+    rows = judge(session, pipe, values, keys=[None, b"", b"k", b"k", b"k", b"k"])
+    assert [row["_error"] for row in rows] == [None] * len(values)
+    assert [(row["key"], row["value"], row["headers"]) for row in rows] == [(None, None, None)] * len(values)
+    first = rows[0].asDict()
+    assert {name: first[name] for name in ("id", "name", "price", "day", "paid", "month", "half")} == {
+        "id": 7,
+        "name": "seven",
+        "price": None,
+        "day": "2026-01-31",
+        "paid": None,
+        "month": "2026-01",
+        "half": 3.5,
+    }
+    assert (first["_key"], first["_topic"], first["_partition"], first["_offset"]) == (None, "orders", 3, 0)
+    assert (rows[2]["name"], rows[2]["price"], rows[2]["paid"]) == ("a } brace", 1.5, True)
+    assert (rows[3]["price"], rows[4]["at"], rows[1]["_key"]) == (2.0, None, "")
+    assert rows[5]["id"] == 7
+
+
+def test_a_key_that_is_no_text(session, tmp_path):
+    (row,) = judge(session, pipeline(tmp_path), [TEXT], keys=[b"\xff\x00"])
+    assert tuple(row["_error"]) == ("decode", "utf8", "the key is not UTF-8")
+    assert bytes(row["key"]) == b"\xff\x00"
+
+
+def test_unknown_fields_can_be_kept(session, tmp_path):
+    rows = judge(session, pipeline(tmp_path, "rescue"), [with_(colour="red", size=3), TEXT])
+    assert [row["_error"] for row in rows] == [None, None]
+    assert json.loads(rows[0]["_rescued"]) == {"colour": "red", "size": "3"}
+    assert rows[1]["_rescued"] is None
+
+
+def test_good_and_refused_are_all(session, tmp_path):
+    pipe = pipeline(tmp_path)
+    checked = transforms.check(frame(session, [TEXT, b"x", TEXT]), pipe.config, pipe.schema_)
+    assert [row["_offset"] for row in checked.good().collect()] == [0, 2]
+    assert [row["_offset"] for row in checked.refused().collect()] == [1]
+    assert checked.good().columns == [
+        *("id", "name", "price", "day", "at", "paid", "month", "half"),
+        *("_key", "_topic", "_partition", "_offset", "_timestamp"),
+    ]
+
+
+def test_a_dead_letter_is_the_record_and_the_reason(session, tmp_path):
+    pipe = pipeline(tmp_path)
+    checked = transforms.check(frame(session, [with_(id="7")]), pipe.config, pipe.schema_)
+    (letter,) = sinks.dead_letters(checked.refused(), "orders").collect()
+    assert (bytes(letter["key"]), bytes(letter["value"])) == (b"k0", with_(id="7"))
+    assert [(header["key"], bytes(header["value"]).decode()) for header in letter["headers"]] == [
+        ("trace", "t"),
+        ("__etl.errors.pipeline", "orders"),
+        ("__etl.errors.topic", "orders"),
+        ("__etl.errors.partition", "3"),
+        ("__etl.errors.offset", "0"),
+        ("__etl.errors.timestamp", AT.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")),
+        ("__etl.errors.stage", "decode"),
+        ("__etl.errors.rule", "type"),
+        ("__etl.errors.message", "wrong type: id"),
+    ]
+
+
+def test_a_summary_is_keyed_by_its_group(session, tmp_path):
+    pipe = pipeline(tmp_path)
+    values = [with_(price=1), with_(price=2), with_(price=None), with_(day="2026-02-01", price=None)]
+    checked = transforms.check(frame(session, values), pipe.config, pipe.schema_)
+    records = sinks.summary(checked.good(), pipe.config.summaries[0], "orders", 5).collect()
+    assert {bytes(record["key"]): json.loads(bytes(record["value"])) for record in records} == {
+        b"2026-01": {"month": "2026-01", "n": 3, "price": 1.5},
+        b"2026-02": {"month": "2026-02", "n": 1, "price": None},
+    }
+    assert [(h["key"], bytes(h["value"])) for h in records[0]["headers"]] == [
+        ("__etl.pipeline", b"orders"),
+        ("__etl.version", b"5"),
+    ]

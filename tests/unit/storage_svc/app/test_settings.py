@@ -1,0 +1,46 @@
+"""Storage's settings."""
+
+from __future__ import annotations
+
+import pytest
+from service_chassis.settings import SettingsError, load, reference
+from storage_svc.app import broker_topic_configs
+from storage_svc.settings import StorageSettings, parse_topics
+from storage_svc.topics.broker_configs import BROKER_CONFIGS
+from storage_svc.topics.configs import TOPIC_CONFIGS
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ("", {}),
+        ("orders:3,users:1", {"orders": 3, "users": 1}),
+        (" orders : 3".replace(" :", ":"), {"orders": 3}),
+        ("orders, users:2,", {"orders": -1, "users": 2}),
+    ],
+)
+def test_topics(text: str, topics: dict[str, int]) -> None:
+    assert parse_topics(text.replace(": ", ":")) == topics
+
+
+@pytest.mark.parametrize("text", ["orders:0", "orders:-1", "orders:x", "orders:", "a/b:1", "a:1,a:2", ":1", "a:²"])
+def test_topics_that_cannot_be_read_are_named_by_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_TOPICS", text)
+    with pytest.raises(SettingsError, match="MILLRACE_TOPICS"):
+        load(StorageSettings)
+
+
+def test_defaults_are_kafkas() -> None:
+    """With none of the broker's own defaults set, topics get Kafka's."""
+    values = broker_topic_configs(StorageSettings())
+    assert values == {name: TOPIC_CONFIGS[name].default for name in values}
+
+
+def test_every_setting_is_documented() -> None:
+    table = reference([StorageSettings])
+    assert "| `MILLRACE_FLUSH_POLICY` | `group` |" in table
+    assert table.count("\n") == len(StorageSettings.model_fields) + 2
+
+
+def test_every_broker_config_has_its_setting() -> None:
+    assert {config.setting for config in BROKER_CONFIGS} <= StorageSettings.model_fields.keys()

@@ -1,0 +1,550 @@
+"""The group coordinator on real logs: durability, restarts, loading, expiry, many members at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from protocol_lib.consumer_protocol import Subscription, encode_subscription
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.batch import read_batches
+from protocol_lib.records.record import read_records
+from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.group_coordinator import GroupCoordinator
+from storage_svc.coordinator.group_events import (
+    Commit,
+    GroupState,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    Leave,
+    Leaver,
+    Sync,
+    SyncAnswer,
+)
+from storage_svc.coordinator.offsets import CommittedOffset, OffsetKey, decode_key, decode_offset_value, partition_of
+from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.files import Files
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.configs import effective
+from storage_svc.topics.registry import TopicRegistry
+
+E = ErrorCode
+SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
+
+
+class DiskThatBreaks(Files):
+    is_broken = False
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        if self.is_broken:
+            raise StorageFailure("broken")
+        return super().read(descriptor, length, position)
+
+
+class Node:
+    """A coordinator with its data folder; `restart` is an orderly stop and start, `crash` is not."""
+
+    def __init__(self, path: Path, settings: CoordinatorSettings, offsets_partition_count: int = 4) -> None:
+        self.path = path
+        self.offsets_partition_count = offsets_partition_count
+        self.files = Files()
+        self.settings = settings
+        self.now_ms = 1_700_000_000_000
+
+    async def open(self, *, wait: bool = True) -> Node:
+        self.logs = LogDirectory.open(self.path, LogSettings(), files=self.files)
+        self.catalog = Catalog.open(self.path)
+
+        def log_config(own: Mapping[str, str]) -> LogConfig:
+            return LogConfig.from_properties(effective(own, {}))
+
+        self.registry: TopicRegistry[LogConfig] = TopicRegistry(self.catalog, self.logs, log_config)
+        self.registry.reconcile()
+        self.logs.start(asyncio.get_running_loop())
+        if "orders" not in self.registry:
+            self.registry.create("orders", 3, {})
+        self.offsets_log = OffsetsLog(self.registry, self.logs, self.offsets_partition_count)
+
+        def exists(topic: str, partition: int) -> bool:
+            found = self.registry.get(topic)
+            return found is not None and 0 <= partition < found.partition_count
+
+        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, lambda: self.now_ms)
+        self.registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
+        self.loading = self.coordinator.start()
+        if wait:
+            await self.loading
+        return self
+
+    async def close(self) -> None:
+        await self.coordinator.stop()
+        await self.logs.close()
+        self.catalog.close()
+
+    async def restart(self, *, wait: bool = True) -> None:
+        await self.close()
+        await self.open(wait=wait)
+
+    async def commit(
+        self, group: str, *offsets: tuple[str, int, int], member_id: str = "", generation_id: int = -1, **rest: object
+    ) -> list[ErrorCode]:
+        commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
+        new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
+        return await self.coordinator.commit(group, commit, new, **rest)  # type: ignore[arg-type]
+
+    def fetched(self, group: str) -> dict[tuple[str, int], int]:
+        error, found = self.coordinator.fetch(group, None)
+        assert error == E.NONE
+        return {key: value.offset for key, value in found if value is not None}
+
+    async def settled(self, group: str) -> None:
+        """Everything written for the group is durable, and its machine knows."""
+        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
+        assert await log.durable(log.log_end_offset) == 0
+        await asyncio.sleep(0)
+
+    def records(self, group: str) -> list[tuple[bytes, bytes | None]]:
+        """What the group's partition holds."""
+        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
+        batches = read_batches(log.read_batches(0, 1 << 20)) if log.log_end_offset else ()
+        return [(bytes(each.key or b""), each.value) for _, batch in batches for each in read_records(batch)]
+
+    async def join(self, group: str, member_id: str = "", **fields: object) -> JoinAnswer:
+        given: dict[str, object] = {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "protocols": (("range", SUBSCRIPTION),),
+            "client_id": "client",
+        }
+        given |= fields
+        return await self.coordinator.join(group, Join(request=0, member_id=member_id, new_member_id="", **given))  # type: ignore[arg-type]
+
+    async def sync(
+        self, group: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
+    ) -> SyncAnswer:
+        sync = Sync(request=0, member_id=member_id, generation_id=generation_id, assignments=assignments or {})
+        return await self.coordinator.sync(group, sync)
+
+    async def heartbeat(self, group: str, member_id: str, generation_id: int) -> ErrorCode:
+        return await self.coordinator.heartbeat(
+            group, Heartbeat(request=0, member_id=member_id, generation_id=generation_id)
+        )
+
+    async def member(self, group: str) -> tuple[str, int]:
+        """A group of one, stable."""
+        joined = await self.join(group)
+        assert joined.error == E.NONE
+        synced = await self.sync(group, joined.member_id, joined.generation_id, {joined.member_id: b"all"})
+        assert (synced.error, synced.assignment) == (E.NONE, b"all")
+        return joined.member_id, joined.generation_id
+
+    def state(self, group: str) -> GroupState | None:
+        found = self.coordinator.find(group)[1]
+        return None if found is None else found.state
+
+
+SETTINGS = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, groups_max=20)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = await Node(tmp_path, SETTINGS).open()
+    yield made
+    for hosted in made.coordinator.groups.values():
+        hosted.machine.check_invariants()
+    await made.close()
+    made.logs.check_invariants()
+
+
+# --- committed offsets ----------------------------------------------------------------------------------------------
+
+
+async def test_committed_offsets_survive_a_restart(node: Node) -> None:
+    assert await node.commit("g", ("orders", 0, 5), ("orders", 2, 9)) == [E.NONE, E.NONE]
+    assert await node.commit("g", ("orders", 0, 6)) == [E.NONE]
+    expected = {("orders", 0): 6, ("orders", 2): 9}
+    assert node.fetched("g") == expected
+    await node.restart()
+    assert node.fetched("g") == expected
+    assert node.coordinator.fetch("g", [("orders", 2), ("orders", 1)]) == (
+        E.NONE,
+        [(("orders", 2), CommittedOffset(9, 7, "m9", 1_700_000_000_000)), (("orders", 1), None)],
+    )
+
+
+async def test_one_commit_is_one_batch_and_durable_when_answered(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1), ("orders", 1, 1), ("orders", 2, 1))
+    log = node.logs.logs["__consumer_offsets", partition_of("g", 4)]
+    assert log.log_end_offset == log.high_watermark == 3
+    ((header, _),) = read_batches(log.read_batches(0, 1 << 20))
+    assert header.records_count == 3
+    keys = [decode_key(key) for key, _ in node.records("g")]
+    assert keys == [OffsetKey("g", "orders", index) for index in range(3)]
+
+
+async def test_the_offsets_topic_is_made_with_all_its_partitions_when_first_needed(node: Node) -> None:
+    assert "__consumer_offsets" not in node.registry
+    node.coordinator.fetch("g", None)
+    await node.heartbeat("g", "m", 1)
+    assert "__consumer_offsets" not in node.registry
+    await node.commit("g", ("orders", 0, 1))
+    topic = node.registry.get("__consumer_offsets")
+    assert topic is not None
+    assert (topic.partition_count, topic.is_internal) == (4, True)
+    assert node.logs.logs["__consumer_offsets", 3].config.compacted
+
+
+async def test_each_offset_is_checked_by_itself(node: Node) -> None:
+    commit = Commit(request=0, member_id="", generation_id=-1)
+    offsets = [
+        NewOffset("orders", 0, 5, -1, "x" * 4096),
+        NewOffset("orders", 1, 5, -1, "x" * 4097),
+        NewOffset("orders", 3, 5, -1, None),
+        NewOffset("nothing", 0, 5, -1, None),
+        NewOffset("orders", 2, 5, -1, None),
+    ]
+    assert await node.coordinator.commit("g", commit, offsets) == [
+        E.NONE,
+        E.OFFSET_METADATA_TOO_LARGE,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.NONE,
+    ]
+    assert node.fetched("g") == {("orders", 0): 5, ("orders", 2): 5}
+
+
+async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
+    assert await node.commit("g", ("nothing", 0, 1)) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await node.commit("h", ("orders", 0, 1), generation_id=3) == [E.ILLEGAL_GENERATION]
+    assert await node.commit("h", ("orders", 0, 1), generation_id=3, group_not_found=E.GROUP_ID_NOT_FOUND) == [
+        E.GROUP_ID_NOT_FOUND
+    ]
+    assert node.coordinator.groups == {}
+
+
+async def test_a_commit_too_large_for_one_batch_is_refused(node: Node) -> None:
+    node.registry.create("wide", 400, {})
+    commit = Commit(request=0, member_id="", generation_id=-1)
+    offsets = [NewOffset("wide", index, 1, -1, "x" * 4096) for index in range(400)]
+    errors = await node.coordinator.commit("g", commit, offsets)
+    assert errors == [E.INVALID_COMMIT_OFFSET_SIZE] * 400
+    assert node.coordinator.groups == {}
+
+
+async def test_only_members_commit_while_a_group_has_any(node: Node) -> None:
+    member_id, generation_id = await node.member("g")
+    assert await node.commit("g", ("orders", 0, 1)) == [E.UNKNOWN_MEMBER_ID]
+    assert await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id) == [E.NONE]
+    assert await node.commit("g", ("orders", 0, 2), member_id=member_id, generation_id=9) == [E.ILLEGAL_GENERATION]
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_the_empty_group_id_may_commit_but_not_join(node: Node) -> None:
+    assert await node.commit("", ("orders", 0, 1)) == [E.NONE]
+    assert node.fetched("") == {("orders", 0): 1}
+    assert (await node.join("")).error == E.INVALID_GROUP_ID
+    assert await node.heartbeat("", "m", 1) == E.INVALID_GROUP_ID
+
+
+async def test_a_group_id_the_format_cannot_hold(node: Node) -> None:
+    assert await node.commit("g" * 32_768, ("orders", 0, 1)) == [E.INVALID_GROUP_ID]
+    assert await node.commit("é" * 16_384, ("orders", 0, 1)) == [E.INVALID_GROUP_ID]
+    assert await node.commit("g" * 32_767, ("orders", 0, 1)) == [E.NONE]
+
+
+# --- membership -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_reloads_with_members_assignment_and_generation(node: Node) -> None:
+    member_id, generation_id = await node.member("g")
+    await node.commit("g", ("orders", 0, 4), member_id=member_id, generation_id=generation_id)
+    await node.restart()
+    assert node.state("g") is GroupState.STABLE
+    assert await node.heartbeat("g", member_id, generation_id) == E.NONE
+    assert (await node.sync("g", member_id, generation_id)).assignment == b"all"
+    assert await node.commit("g", ("orders", 0, 5), member_id=member_id, generation_id=generation_id) == [E.NONE]
+    _, group = node.coordinator.find("g")
+    assert group is not None
+    assert group.members[member_id].client_id == "client"
+
+
+async def test_members_that_do_not_come_back_after_a_restart_are_out(node: Node) -> None:
+    await node.member("g")
+    joined = await node.join("h", session_timeout_ms=150)
+    await node.sync("h", joined.member_id, 1, {})
+    await node.restart()
+    assert node.state("h") is GroupState.STABLE
+    await asyncio.sleep(0.4)
+    assert node.state("h") is GroupState.EMPTY
+    assert node.state("g") is GroupState.STABLE
+
+
+async def test_an_emptied_group_is_stored_as_empty(node: Node) -> None:
+    member_id, _ = await node.member("g")
+    left = await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
+    assert left.members == (E.NONE,)
+    await node.restart()
+    _, group = node.coordinator.find("g")
+    assert group is not None
+    assert (group.state, group.generation_id, group.protocol_type) == (GroupState.EMPTY, 2, "consumer")
+
+
+async def test_the_id_is_given_first_when_the_client_can_take_it(node: Node) -> None:
+    first = await node.join("g", require_known_member_id=True)
+    assert first.error == E.MEMBER_ID_REQUIRED
+    assert first.member_id.startswith("client-")
+    assert len(first.member_id) == len("client-") + 36
+    second = await node.join("g", first.member_id, require_known_member_id=True)
+    assert (second.error, second.member_id, second.leader, second.generation_id) == (
+        E.NONE,
+        first.member_id,
+        first.member_id,
+        1,
+    )
+
+
+async def test_a_member_that_never_comes_for_its_id_leaves_nothing(node: Node) -> None:
+    await node.join("g", require_known_member_id=True, session_timeout_ms=20)
+    assert node.state("g") is GroupState.EMPTY
+    await asyncio.sleep(0.1)
+    assert node.coordinator.groups == {}
+    assert "__consumer_offsets" not in node.registry
+
+
+async def test_fifty_members_at_once_get_one_generation_and_their_own_assignments(node: Node) -> None:
+    async def life(number: int) -> tuple[JoinAnswer, bytes]:
+        given = await node.join("g", require_known_member_id=True, client_id=f"c{number}")
+        joined = await node.join("g", given.member_id, client_id=f"c{number}")
+        while True:
+            assert joined.error == E.NONE
+            shares = {each.member_id: each.member_id.encode() for each in joined.members}
+            synced = await node.sync("g", joined.member_id, joined.generation_id, shares)
+            if synced.error == E.NONE:
+                return joined, synced.assignment
+            assert synced.error == E.REBALANCE_IN_PROGRESS
+            joined = await node.join("g", given.member_id, client_id=f"c{number}")
+
+    async with asyncio.timeout(20):
+        lives = await asyncio.gather(*(life(number) for number in range(50)))
+    assert len({joined.generation_id for joined, _ in lives}) == 1
+    assert len({joined.leader for joined, _ in lives}) == 1
+    assert [assignment for _, assignment in lives] == [joined.member_id.encode() for joined, _ in lives]
+    assert sum(len(joined.members) == 50 for joined, _ in lives) == 1
+    assert node.state("g") is GroupState.STABLE
+    await node.restart()
+    _, group = node.coordinator.find("g")
+    assert group is not None
+    assert len(group.members) == 50
+
+
+async def test_the_initial_delay_gathers_members(tmp_path: Path) -> None:
+    made = await Node(tmp_path, CoordinatorSettings(initial_rebalance_delay_ms=150), 1).open()
+    first = asyncio.create_task(made.join("g"))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(made.join("g"))
+    answers = [await first, await second]
+    assert [answer.generation_id for answer in answers] == [1, 1]
+    assert sorted(len(answer.members) for answer in answers) == [0, 2]
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"session_timeout_ms": 0}, E.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
+        ({"protocols": (("range", b"x" * (1 << 20) + b"x"),)}, E.INVALID_REQUEST),
+        ({"protocols": (("r", b""),) * 65}, E.INVALID_REQUEST),
+        ({"client_id": "c" * 1025}, E.INVALID_REQUEST),
+        ({"instance_id": "i" * 1025}, E.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
+        ({"protocols": ()}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "m"}, E.UNKNOWN_MEMBER_ID),
+    ],
+)
+async def test_joins_that_are_refused_leave_no_group(node: Node, fields: dict[str, object], expected: E) -> None:
+    assert (await node.join("g", **fields)).error == expected  # type: ignore[arg-type]
+    assert node.coordinator.groups == {}
+
+
+async def test_the_number_of_groups_is_bounded(node: Node) -> None:
+    for number in range(20):
+        assert await node.commit(f"g{number}", ("orders", 0, 1)) == [E.NONE]
+    assert await node.commit("one too many", ("orders", 0, 1)) == [E.POLICY_VIOLATION]
+    assert (await node.join("one too many")).error == E.POLICY_VIOLATION
+    assert await node.commit("g3", ("orders", 0, 2)) == [E.NONE]
+
+
+async def test_calls_for_groups_that_do_not_exist(node: Node) -> None:
+    assert await node.heartbeat("g", "m", 1) == E.UNKNOWN_MEMBER_ID
+    assert (await node.sync("g", "m", 1)).error == E.UNKNOWN_MEMBER_ID
+    left = await node.coordinator.leave("g", Leave(request=0, members=[Leaver("m"), Leaver("n")]))
+    assert (left.error, left.members) == (E.NONE, (E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID))
+    assert node.coordinator.find("g") == (E.NONE, None)
+
+
+# --- life -----------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_are_told_to_wait_while_their_partition_loads(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    other = next(f"h{n}" for n in range(100) if partition_of(f"h{n}", 4) != partition_of("g", 4))
+    await node.restart(wait=False)
+    assert node.coordinator.is_loading()
+    assert node.coordinator.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert await node.commit("g", ("orders", 0, 2)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
+    assert await node.heartbeat("g", "m", 1) == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await node.join("g")).error == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert node.coordinator.fetch(other, None) == (E.NONE, [])
+    await node.loading
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    await node.close()
+    node.files = DiskThatBreaks()
+    await node.open(wait=False)
+    node.files.is_broken = True
+    await node.loading
+    assert node.coordinator.fault == f"cannot load partition {partition_of('g', 4)} of __consumer_offsets: broken"
+    assert node.coordinator.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert await node.commit("g", ("orders", 0, 1)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
+    node.files.is_broken = False
+    await node.restart()
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_stopping_while_loading(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    await node.restart(wait=False)
+    await node.restart()
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_stopping_answers_what_is_parked(node: Node) -> None:
+    await node.member("g")
+    parked = asyncio.create_task(node.join("g"))
+    joined = await node.join("h")
+    synced = asyncio.create_task(node.sync("h", "nobody", joined.generation_id))
+    await asyncio.sleep(0)
+    await node.coordinator.stop()
+    async with asyncio.timeout(1):
+        assert (await parked).error == E.NOT_COORDINATOR
+        assert (await synced).error == E.UNKNOWN_MEMBER_ID
+    assert (await node.join("g")).error == E.NOT_COORDINATOR
+    assert await node.commit("g", ("orders", 0, 1)) == [E.NOT_COORDINATOR]
+
+
+async def test_a_caller_that_goes_away_does_not_hold_the_group_up(node: Node) -> None:
+    member_id, generation_id = await node.member("g")
+    parked = asyncio.create_task(node.join("g"))
+    await asyncio.sleep(0)
+    parked.cancel()
+    await asyncio.gather(parked, return_exceptions=True)
+    assert await node.heartbeat("g", member_id, generation_id) == E.REBALANCE_IN_PROGRESS
+    joined = await node.join("g", member_id)
+    assert (joined.error, len(joined.members)) == (E.NONE, 2)
+
+
+async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None:
+    node.registry.create("users", 1, {})
+    await node.commit("g", ("orders", 0, 1), ("users", 0, 2))
+    topic = node.registry.get("users")
+    assert topic is not None
+    node.registry.delete(topic)
+    assert node.fetched("g") == {("orders", 0): 1}
+    await node.restart()
+    assert node.fetched("g") == {("orders", 0): 1}
+    key, value = node.records("g")[-1]
+    assert (decode_key(key), value) == (OffsetKey("g", "users", 0), None)
+
+
+# --- expiry ---------------------------------------------------------------------------------------------------------
+
+WEEK_MS = 7 * 86_400_000
+
+
+async def test_a_simple_groups_offsets_expire_a_week_after_their_commit(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    node.now_ms += WEEK_MS - 1
+    await node.commit("g", ("orders", 1, 1))
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1, ("orders", 1): 1}
+    node.now_ms += 1
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 1): 1}
+    node.now_ms += WEEK_MS
+    node.coordinator.expire()
+    assert node.coordinator.groups == {}
+    await node.restart()
+    assert node.coordinator.groups == {}
+
+
+async def test_an_emptied_groups_offsets_expire_a_week_after_it_became_empty(node: Node) -> None:
+    member_id, generation_id = await node.member("g")
+    await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id)
+    node.now_ms += 3 * WEEK_MS
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1}
+    await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
+    await node.settled("g")
+    node.now_ms += WEEK_MS - 1
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1}
+    node.now_ms += 1
+    node.coordinator.expire()
+    assert node.coordinator.groups == {}
+    await node.restart()
+    assert node.coordinator.groups == {}
+
+
+async def test_a_stable_groups_offsets_expire_only_for_topics_nobody_subscribes_to(node: Node) -> None:
+    node.registry.create("users", 1, {})
+    await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
+    await node.member("g")
+    node.now_ms += WEEK_MS
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    joined = await node.join("g", protocol_type="connect", protocols=(("v1", b"\xff"),))
+    await node.sync("g", joined.member_id, 1, {})
+    node.now_ms += 2 * WEEK_MS
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_a_commit_may_name_its_own_retention(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1), retention_time_ms=1000)
+    ((_, value),) = node.records("g")
+    assert value is not None
+    assert decode_offset_value(value).expire_timestamp_ms == node.now_ms + 1000
+    await node.restart()
+    node.now_ms += 999
+    node.coordinator.expire()
+    assert node.fetched("g") == {("orders", 0): 1}
+    node.now_ms += 1
+    node.coordinator.expire()
+    assert node.coordinator.groups == {}
+
+
+async def test_unreadable_records_are_skipped_not_fatal(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    partition = partition_of("g", 4)
+    done: list[int] = []
+    node.offsets_log.write(partition, [(b"\x00\x01\x00\x05x", b"?"), (b"\x00\x09other kinds", b"?")], 0, done.append)
+    await node.commit("g", ("orders", 1, 2))
+    assert done == [0]
+    await node.restart()
+    assert node.fetched("g") == {("orders", 0): 1, ("orders", 1): 2}

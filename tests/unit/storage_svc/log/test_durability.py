@@ -1,0 +1,226 @@
+"""When records count as durable, and what retention and deletion take away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from storage_svc.log.config import FlushPolicy, LogConfig
+from storage_svc.log.files import Files
+from storage_svc.log.retention import apply_retention
+
+NOW_MS = 1_700_000_000_000
+
+
+class GatedFiles(Files):
+    """Syncs wait until they are let through; what was synced is noted."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.syncs: list[int] = []
+        self.paths: list[str] = []
+
+    def sync(self, descriptor):
+        self.gate.wait(10)
+        self.syncs.append(descriptor)
+        super().sync(descriptor)
+
+    def sync_path(self, path):
+        self.paths.append(path)
+        super().sync_path(path)
+
+
+async def test_high_watermark_follows_the_syncs(tmp_path, folders, make_batch):
+    files = GatedFiles()
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    files.paths.clear()
+    files.gate.clear()
+    log.append(make_batch(2))
+    waiting = asyncio.create_task(log.durable(2))
+    await asyncio.sleep(0.05)
+    assert (log.high_watermark, log.log_end_offset, waiting.done()) == (0, 2, False)
+    assert log.spans(0, 1000, min_one=True) == []
+    # While that sync runs three more batches arrive: one more sync carries them all.
+    for _ in range(3):
+        log.append(make_batch(1))
+    files.gate.set()
+    assert await waiting == 0
+    assert await log.durable(5) == 0
+    assert len(files.syncs) == 2
+    root = str(tmp_path)
+    assert files.paths == [f"{root}/t-0/partition.metadata", f"{root}/t-0", root, f"{root}/t-0/leader-epoch-checkpoint"]
+    assert await log.durable(5) == 0
+    await directory.close()
+
+
+async def test_one_sync_round_for_many_logs(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    logs = directory.create_many("t", range(20), bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    for log in logs:
+        log.append(make_batch(1))
+    assert await asyncio.gather(*(log.durable(1) for log in logs)) == [0] * 20
+    assert directory.flusher.sync_count == 1
+    await directory.close()
+
+
+async def test_under_os_the_write_is_enough(tmp_path, folders, make_batch):
+    files = GatedFiles()
+    directory = folders.open(tmp_path, FlushPolicy.OS, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    log.append(make_batch(2))
+    assert (log.high_watermark, await log.durable(2)) == (2, 0)
+    await asyncio.sleep(0.05)
+    assert files.syncs == []
+    assert log.recovery_point == 0
+    await directory.close()
+    assert len(files.syncs) == 1
+    assert log.recovery_point == 2
+
+
+@pytest.mark.parametrize("config", [LogConfig(flush_messages=3), LogConfig(flush_ms=30)])
+async def test_topics_may_ask_for_earlier_syncs(tmp_path, folders, make_batch, config):
+    files = GatedFiles()
+    directory = folders.open(tmp_path, FlushPolicy.OS, files=files)
+    log = directory.create("t", 0, bytes(16), config)
+    directory.start(asyncio.get_running_loop())
+    log.append(make_batch(2))
+    await asyncio.sleep(0)
+    assert files.syncs == []
+    log.append(make_batch(1))
+    for _ in range(100):
+        if log.recovery_point:
+            break
+        await asyncio.sleep(0.01)
+    assert (log.recovery_point, len(files.syncs)) == (3, 1)
+    await directory.close()
+
+
+async def test_roll_during_a_sync(tmp_path, folders, make_batch, small):
+    files = GatedFiles()
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, files=files)
+    log = directory.create("t", 0, bytes(16), small)
+    directory.start(asyncio.get_running_loop())
+    for _ in range(60):
+        files.gate.clear()
+        log.append(make_batch(5))
+        await asyncio.sleep(0)
+        files.gate.set()
+    assert await log.durable(300) == 0
+    assert len(log.bases) > 5
+    assert log.high_watermark == log.recovery_point == 300
+    directory.check_invariants()
+    await directory.close()
+
+
+async def test_waiters_are_called_in_order_of_their_offsets(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    log.append(make_batch(5))
+    called: list[tuple[int, int]] = []
+    for offset in (5, 3, 5, 1, 6):
+        log.on_durable(offset, lambda code, offset=offset: called.append((offset, code)))
+    directory.start(asyncio.get_running_loop())
+    assert await log.durable(5) == 0
+    assert called == [(1, 0), (3, 0), (5, 0), (5, 0)]
+    directory.delete("t", 0)
+    assert called[4:] == [(6, 3)]
+    await directory.close()
+
+
+async def test_deleted_partition(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig(file_delete_delay_ms=20))
+    directory.start(asyncio.get_running_loop())
+    log.append(make_batch(1))
+    waiting = asyncio.create_task(log.durable(9))
+    await asyncio.sleep(0)
+    directory.delete("t", 0)
+    assert await waiting == 3
+    assert log.append(make_batch(1)).error_code == 3
+    assert not (tmp_path / "t-0").exists()
+    assert len(list(tmp_path.glob("t-0.*-delete"))) == 1
+    assert directory.create("t", 0, bytes(16), LogConfig()).log_end_offset == 0
+    for _ in range(100):
+        if not list(tmp_path.glob("*-delete")):
+            break
+        await asyncio.sleep(0.01)
+    assert list(tmp_path.glob("*-delete")) == []
+    await directory.close()
+
+
+def test_retention_by_time_takes_the_active_segment_too(tmp_path, folders, fill, small):
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(16), small)
+    fill(log, [5] * 40)  # record n has timestamp NOW_MS + n
+    bases = list(log.bases)
+    assert apply_retention(log, NOW_MS + 7 * 86_400_000) == 0
+    # Everything that ends before the third segment is older than a week now.
+    freed = apply_retention(log, NOW_MS + bases[2] - 1 + 7 * 86_400_000 + 1)
+    assert (log.bases, log.log_start_offset) == (bases[2:], bases[2])
+    suffixes = (".index", ".log", ".timeindex")
+    expected = {f"{base:020d}{suffix}.deleted" for base in bases[:2] for suffix in suffixes}
+    found = {each.name for each in (tmp_path / "t-0").glob("*.deleted")}
+    assert found == expected | {f"{bases[1]:020d}.snapshot.deleted"}
+    assert freed == sum((tmp_path / "t-0" / f"{base:020d}.log.deleted").stat().st_size for base in bases[:2])
+    assert apply_retention(log, NOW_MS + 500 + 7 * 86_400_000) > 0
+    assert (log.bases, log.log_start_offset, log.log_end_offset) == ([200], 200, 200)
+    directory.check_invariants()
+    folders.crash(directory)
+    log = folders.open(tmp_path).logs["t", 0]
+    assert (log.log_start_offset, log.log_end_offset) == (200, 200)
+    assert list((tmp_path / "t-0").glob("*.deleted")) == []
+
+
+def test_retention_by_size(tmp_path, folders, fill):
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=2000, retention_bytes=5000))
+    fill(log, [5] * 100)
+    sizes = [segment.size for segment in log.segments]
+    surplus, count = sum(sizes) - 5000, 0
+    while surplus >= sizes[count]:
+        surplus -= sizes[count]
+        count += 1
+    assert count > 1
+    assert apply_retention(log, NOW_MS) == sum(sizes[:count])
+    assert log.size_bytes == sum(sizes[count:]) >= 5000
+
+
+def test_retention_leaves_what_is_not_durable(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=500, retention_ms=1))
+    for _ in range(20):
+        log.append(make_batch(3))
+    assert apply_retention(log, NOW_MS + 86_400_000) == 0
+    directory.flusher.sync_now()
+    assert apply_retention(log, NOW_MS + 86_400_000) > 0
+    assert log.log_start_offset == log.log_end_offset == 60
+
+
+def test_compacted_logs_are_not_deleted_by_age(tmp_path, folders, make_batch):
+    config = LogConfig(cleanup_policy=frozenset(("compact",)), segment_bytes=500, retention_ms=1, retention_bytes=1)
+    log = folders.open(tmp_path).create("t", 0, bytes(16), config)
+    for _ in range(10):
+        log.append(make_batch(3))
+    assert apply_retention(log, NOW_MS + 86_400_000) == 0
+
+
+def test_roll_by_age_of_the_records(tmp_path, folders, make_batch):
+    log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig(segment_ms=1000))
+    for age in (0, 500, 1000, 1001, 1002, 2002):
+        log.append(make_batch(1, timestamp=NOW_MS + age))
+    assert log.bases == [0, 3, 5]
+
+
+def test_roll_when_an_index_is_full(tmp_path, folders, make_batch):
+    config = LogConfig(index_interval_bytes=1, segment_index_bytes=24)
+    log = folders.open(tmp_path).create("t", 0, bytes(16), config)
+    for n in range(7):
+        log.append(make_batch(1, timestamp=NOW_MS + n))
+    # Two time index entries fit into 24 bytes, and the last slot is kept: full after one.
+    assert log.bases == [0, 2, 4, 6]

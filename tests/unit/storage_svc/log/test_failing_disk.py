@@ -1,0 +1,187 @@
+"""Full disks and failing disks: nothing half-written is seen, nothing false is acknowledged, reading goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from storage_svc.log.config import FlushPolicy, LogConfig
+from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.files import Files
+
+STORAGE_ERROR = 56
+
+
+class FailingFiles(Files):
+    """Real files, of which some calls can be made to fail."""
+
+    def __init__(self) -> None:
+        self.write_errno = 0
+        self.partial = 0
+        self.sync_errno = 0
+
+    def append(self, descriptor, parts, position, size):
+        if self.write_errno:
+            os.pwrite(descriptor, b"".join(parts)[: self.partial], position)
+            error = DiskFull if self.write_errno == errno.ENOSPC else StorageFailure
+            raise error(os.strerror(self.write_errno))
+        super().append(descriptor, parts, position, size)
+
+    def sync(self, descriptor):
+        if self.sync_errno:
+            raise StorageFailure(os.strerror(self.sync_errno))
+        super().sync(descriptor)
+
+
+def test_full_disk_leaves_no_trace_and_writing_goes_on_later(tmp_path, folders, fill, make_batch, read_all):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    stored = fill(log, [2, 3])
+    size = log.active.size
+    files.write_errno, files.partial = errno.ENOSPC, 30
+    failed = log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=0))
+    assert (failed.error_code, failed.base_offset) == (STORAGE_ERROR, -1)
+    assert (log.log_end_offset, log.high_watermark, os.stat(log.active.path).st_size) == (5, 5, size)
+    assert read_all(log) == b"".join(batch for _, batch in stored)
+    directory.check_invariants()
+    files.write_errno = 0
+    # The producer sends it again: its first attempt left no producer state behind either.
+    assert log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=0)).base_offset == 5
+
+
+def test_several_staged_batches_fail_together(tmp_path, folders, make_batch):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    files.write_errno = errno.ENOSPC
+    from storage_svc.log.partition_log import Origin
+
+    staged = [log.stage(memoryview(make_batch(2)), Origin.CLIENT, 1_700_000_000_000) for _ in range(3)]
+    assert [each.base_offset for each in staged] == [0, 2, 4]
+    log.write_staged()
+    assert [each.error_code for each in staged] == [STORAGE_ERROR] * 3
+    assert log.log_end_offset == 0
+
+
+def test_failing_roll(tmp_path, folders, fill, small, make_batch, monkeypatch):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), small)
+    fill(log, [20, 20])
+    base = log.active.base_offset
+
+    def refuse(path, *, create):
+        raise DiskFull("no space")
+
+    monkeypatch.setattr(files, "open", refuse)
+    assert log.append(make_batch(40)).error_code == STORAGE_ERROR
+    monkeypatch.undo()
+    appended = log.append(make_batch(40))
+    assert (appended.error_code, appended.base_offset, log.active.base_offset > base) == (0, 40, True)
+
+
+def test_write_error_takes_the_log_offline(tmp_path, folders, fill, make_batch, read_all):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    stored = fill(log, [2])
+    files.write_errno = errno.EIO
+    assert log.append(make_batch(1)).error_code == STORAGE_ERROR
+    files.write_errno = 0
+    assert log.append(make_batch(1)).error_code == STORAGE_ERROR
+    assert read_all(log) == stored[0][1]
+
+
+async def test_failed_sync_is_never_acknowledged(tmp_path, folders, make_batch):
+    """After a failed fsync the pages count as clean: a second sync that succeeds proves nothing."""
+    files = FailingFiles()
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    log.append(make_batch(2))
+    assert await log.durable(2) == 0
+    files.sync_errno = errno.EIO
+    log.append(make_batch(3))
+    assert await asyncio.wait_for(log.durable(5), 5) == STORAGE_ERROR
+    files.sync_errno = 0
+    assert (log.high_watermark, log.log_end_offset) == (2, 5)
+    assert log.append(make_batch(1)).error_code == STORAGE_ERROR
+    assert await log.durable(5) == STORAGE_ERROR
+    assert len(log.spans(0, 1000, min_one=True)) == 1
+    directory.check_invariants()
+    await directory.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+
+directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))
+log = directory.create("t", 0, bytes(16), LogConfig(index_interval_bytes=100))
+batch = build_batch([Record(0, 0, None, b"x" * 1000)])
+codes = [log.append(batch).error_code for _ in range(60)]
+directory.check_invariants()
+assert log.read_batches(0, 1 << 20).count(b"x" * 1000) == codes.count(0)
+print(*codes)
+"""
+
+
+def test_file_size_limit(tmp_path, folders):
+    """A real short write by the system: the 38th batch of 1,070 bytes does not fit into 40,000."""
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY)),
+    )
+    codes = [int(code) for code in child.stdout.split()]
+    fitting = codes.count(0)
+    assert codes == [0] * fitting + [STORAGE_ERROR] * (60 - fitting)
+    log = folders.open(tmp_path).logs["t", 0]
+    assert log.log_end_offset == fitting
+    assert (
+        fitting * (log.active.size // fitting)
+        == log.active.size
+        <= 40_000
+        < (fitting + 1) * (log.active.size // fitting)
+    )
+
+
+@pytest.mark.parametrize("call", ["open", "read_file", "sync_path", "unlink", "size", "entries", "make_folder"])
+def test_system_errors_are_translated(tmp_path, call):
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    options = {"create": False} if call == "open" else {}
+    with pytest.raises(StorageFailure, match="file"):
+        getattr(Files(), call)(str(blocked / "below"), **options)
+
+
+def test_short_writes_are_completed(tmp_path, monkeypatch):
+    files = Files()
+    descriptor = files.open(str(tmp_path / "f"), create=True)
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: whole(fd, [b"".join(parts)[:7]], at))
+    files.append(descriptor, [b"0123", b"4567", b"89"], 2, 10)
+    assert files.read(descriptor, 100, 0) == b"\0\0" + b"0123456789"
+    files.close(descriptor)
+
+
+def test_more_parts_than_one_call_takes(tmp_path):
+    files = Files()
+    descriptor = files.open(str(tmp_path / "f"), create=True)
+    parts = [n.to_bytes(2, "big") for n in range(3000)]
+    files.append(descriptor, parts, 0, 6000)
+    assert files.read(descriptor, 10_000, 0) == b"".join(parts)
+    files.close(descriptor)

@@ -1,0 +1,208 @@
+"""Appends through the data service: one write a turn, acknowledgements, timeouts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+
+import pytest
+from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.errors import DiskFull
+from storage_svc.log.files import Files
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.data import DataService
+
+TOPIC_ID = bytes(range(16))
+
+
+class CountingFiles(Files):
+    def __init__(self) -> None:
+        self.writes: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.full = False
+
+    def append(self, descriptor, parts, position, size):
+        if self.full:
+            raise DiskFull(os.strerror(errno.ENOSPC))
+        self.writes.append(size)
+        super().append(descriptor, parts, position, size)
+
+    def sync(self, descriptor):
+        self.gate.wait(10)
+        super().sync(descriptor)
+
+
+class Bench:
+    """A data service on real files with topic t of two partitions."""
+
+    def __init__(self, path, policy: FlushPolicy) -> None:
+        self.files = CountingFiles()
+        self.directory = LogDirectory.open(path, LogSettings(flush_policy=policy), files=self.files)
+        self.logs = self.directory.create_many("t", range(2), TOPIC_ID, LogConfig())
+        self.directory.start(asyncio.get_running_loop())
+        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
+
+    def send(self, *partitions: AppendPartition, acks: int = 1, timeout_ms: int = 5000, version: int = 9):
+        answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
+        request = AppendRequest(1, "client", version, acks, timeout_ms, list(partitions))
+        self.service.append(request, answer.set_result)
+        return answer
+
+    async def close(self) -> None:
+        self.files.gate.set()
+        self.directory.check_invariants()
+        await self.service.close()
+        await self.directory.close()
+
+
+@pytest.fixture
+async def os_bench(tmp_path):
+    bench = Bench(tmp_path, FlushPolicy.OS)
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    bench = Bench(tmp_path, FlushPolicy.GROUP)
+    yield bench
+    await bench.close()
+
+
+def batch(count: int = 1, codec: Codec = Codec.NONE, **options) -> bytes:
+    return build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(count)], codec=codec, **options)
+
+
+def to(partition: int, count: int = 1) -> AppendPartition:
+    return AppendPartition("t", partition, batch(count))
+
+
+def codes(response: AppendResponse) -> list[tuple[int, int]]:
+    return [(each.error_code, each.base_offset) for each in response.partitions]
+
+
+async def test_one_turn_is_one_write_per_partition(os_bench):
+    answers = [os_bench.send(to(n % 2, 2), to((n + 1) % 2, 1)) for n in range(40)]
+    assert [codes(await answer) for answer in answers[:3]] == [
+        [(0, 0), (0, 0)],
+        [(0, 1), (0, 2)],
+        [(0, 3), (0, 3)],
+    ]
+    await asyncio.gather(*answers)
+    assert os_bench.files.writes == [20 * (len(batch(1)) + len(batch(2)))] * 2
+    assert [log.log_end_offset for log in os_bench.logs] == [60, 60]
+
+
+async def test_each_partition_has_its_own_outcome(os_bench):
+    broken = bytearray(batch())
+    broken[-1] ^= 1
+    answer = await os_bench.send(
+        to(0),
+        AppendPartition("t", 1, bytes(broken)),
+        AppendPartition("t", 2, batch()),
+        AppendPartition("nothing", 0, batch()),
+        AppendPartition("", 1, batch(), TOPIC_ID),
+        AppendPartition("t", 1, batch(), bytes(reversed(TOPIC_ID))),
+        AppendPartition("t", 1, batch(2)),
+        acks=-1,
+    )
+    assert codes(answer) == [(0, 0), (2, -1), (3, -1), (3, -1), (0, 0), (100, -1), (0, 1)]
+    assert [each.log_start_offset for each in answer.partitions] == [0, -1, -1, -1, 0, -1, 0]
+    assert answer.partitions[1].error_message == "the batch's CRC does not match its bytes"
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 32767])
+async def test_other_acks_are_refused(os_bench, acks):
+    assert codes(await os_bench.send(to(0), to(1), acks=acks)) == [(21, -1), (21, -1)]
+    assert os_bench.files.writes == []
+
+
+async def test_zstd_needs_version_7(os_bench):
+    zstd = AppendPartition("t", 0, batch(3, Codec.ZSTD))
+    assert codes(await os_bench.send(zstd, version=6)) == [(76, -1)]
+    assert codes(await os_bench.send(zstd, version=7)) == [(0, 0)]
+    assert codes(await os_bench.send(AppendPartition("t", 0, b""), version=3)) == [(87, -1)]
+
+
+async def test_no_partitions(os_bench):
+    assert (await os_bench.send()).partitions == []
+    assert (await os_bench.send(acks=-1)).partitions == []
+
+
+async def test_acks_all_waits_for_the_sync(bench):
+    bench.files.gate.clear()
+    written = bench.send(to(0), acks=1)
+    unanswered = bench.send(to(0), acks=0)
+    durable = bench.send(to(0), to(1), acks=-1)
+    assert codes(await asyncio.wait_for(written, 1)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(unanswered, 1)) == [(0, 1)]
+    await asyncio.sleep(0.05)
+    assert not durable.done()
+    bench.files.gate.set()
+    assert codes(await asyncio.wait_for(durable, 5)) == [(0, 2), (0, 0)]
+    assert [log.high_watermark for log in bench.logs] == [3, 1]
+
+
+async def test_timeout_of_acks_all(bench):
+    bench.files.gate.clear()
+    started = asyncio.get_running_loop().time()
+    refused = AppendPartition("t", 7, batch())
+    answer = await asyncio.wait_for(bench.send(to(0), refused, acks=-1, timeout_ms=60), 5)
+    assert codes(answer) == [(7, -1), (3, -1)]
+    assert 0.05 <= asyncio.get_running_loop().time() - started < 2
+    bench.files.gate.set()
+    assert await bench.logs[0].durable(1) == 0  # the record became durable all the same
+
+
+async def test_repetition_of_a_batch_that_is_not_durable_waits_too(bench):
+    bench.files.gate.clear()
+    again = AppendPartition("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
+    first, second = bench.send(again, acks=-1), bench.send(again, acks=-1)
+    await asyncio.sleep(0.05)
+    assert (first.done(), second.done()) == (False, False)
+    bench.files.gate.set()
+    assert (codes(await first), codes(await second)) == ([(0, 0)], [(0, 0)])
+    assert bench.logs[0].log_end_offset == 2
+
+
+async def test_full_disk(os_bench):
+    assert codes(await os_bench.send(to(0))) == [(0, 0)]
+    os_bench.files.full = True
+    failed = await asyncio.gather(os_bench.send(to(0)), os_bench.send(to(0), acks=-1))
+    assert [codes(each) for each in failed] == [[(56, -1)], [(56, -1)]]
+    os_bench.files.full = False
+    assert codes(await os_bench.send(to(0))) == [(0, 1)]
+
+
+async def test_partition_deleted_while_an_append_waits(bench):
+    bench.files.gate.clear()
+    waiting = bench.send(to(0), acks=-1)
+    await asyncio.sleep(0.02)
+    bench.directory.delete("t", 0)
+    assert codes(await asyncio.wait_for(waiting, 1)) == [(3, -1)]
+    assert codes(await bench.send(to(0))) == [(3, -1)]
+
+
+async def test_closed_service_refuses(os_bench):
+    before = os_bench.send(to(0))
+    await os_bench.service.close()
+    assert codes(await before) == [(0, 0)]
+    assert codes(await os_bench.send(to(0))) == [(6, -1)]
+
+
+async def test_views_and_bytes_are_stored_alike(os_bench):
+    data = batch(3)
+    await asyncio.gather(
+        os_bench.send(AppendPartition("t", 0, memoryview(b"..." + data)[3:])),
+        os_bench.send(AppendPartition("t", 0, data)),
+    )
+    stored = os_bench.logs[0].read_batches(0, 1 << 20)
+    assert stored[16 : len(data)] == stored[len(data) + 16 :] == data[16:]
+    assert [int.from_bytes(stored[at : at + 8], "big") for at in (0, len(data))] == [0, 3]

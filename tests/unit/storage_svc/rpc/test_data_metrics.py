@@ -1,0 +1,53 @@
+"""What the logs and the data service tell Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_contract.data import AppendPartition, AppendRequest, ReadPartition, ReadRequest
+from prometheus_client import CollectorRegistry
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data_metrics import DataMetrics
+
+
+async def test_values(tmp_path):
+    directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory.create_many("t", range(2), bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    service = DataService(directory, lambda _: None)
+    registry = CollectorRegistry()
+    registry.register(DataMetrics(directory, service))
+    batch = build_batch([Record(n, 0, b"k", b"v") for n in range(3)])
+    answered = asyncio.Event()
+    partitions = [AppendPartition("t", 0, batch), AppendPartition("t", 1, batch), AppendPartition("t", 0, batch[:-1])]
+    service.append(AppendRequest(1, "c", 9, -1, 5000, partitions), lambda _: answered.set())
+    await answered.wait()
+    service.read(ReadRequest(1, "c", 12, 0, 1, 9999, 0, False, [ReadPartition("t", 0, 0, 9999)]), lambda _: None)
+    give_up = service.read(
+        ReadRequest(1, "c", 12, 9999, 1, 9999, 0, False, [ReadPartition("t", 0, 3, 9999)]), lambda _: None
+    )
+    expected = {
+        ("millrace_append_records_total", (("topic", "t"),)): 6,
+        ("millrace_append_bytes_total", (("topic", "t"),)): 2 * len(batch),
+        ("millrace_append_batches_total", (("topic", "t"),)): 2,
+        ("millrace_segments", (("topic", "t"),)): 2,
+        ("millrace_append_refused_total", (("error", "INVALID_RECORD"),)): 1,
+        ("millrace_read_bytes_total", ()): len(batch),
+        ("millrace_parked_reads", ()): 1,
+        ("millrace_dirty_logs", ()): 0,
+        ("kafka_log_log_size", (("partition", "1"), ("topic", "t"))): len(batch),
+        ("kafka_server_replicamanager_partitioncount", ()): 2,
+        ("kafka_controller_kafkacontroller_offlinepartitionscount", ()): 0,
+    }
+    found = {key: registry.get_sample_value(key[0], dict(key[1])) for key in expected}
+    assert found == expected
+    assert registry.get_sample_value("millrace_fsync_duration_seconds_count") == 1
+    free, total = (registry.get_sample_value(f"millrace_disk_{name}_bytes") for name in ("free", "total"))
+    assert 0 < free < total
+    give_up()
+    await service.close()
+    await directory.close()

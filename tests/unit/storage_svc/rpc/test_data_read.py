@@ -1,0 +1,263 @@
+"""Reads through the data service: what is answered at once, what waits, what wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from broker_contract.data import ReadPartition, ReadRequest, ReadResponse
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.data import DataService
+
+TOPIC_ID = bytes(range(16))
+BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
+SIZE = len(BATCH)
+
+
+class Bench:
+    def __init__(self, path, policy=FlushPolicy.OS, partitions=3, **settings) -> None:
+        self.path = path
+        self.directory = LogDirectory.open(path, LogSettings(flush_policy=policy, **settings))
+        self.logs = self.directory.create_many("t", range(partitions), TOPIC_ID, LogConfig())
+        self.directory.start(asyncio.get_running_loop())
+        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
+        self.answers: list[ReadResponse] = []
+
+    def read(self, *partitions: ReadPartition, wait=0, min_bytes=1, max_bytes=1 << 20, by_reference=False, isolation=0):
+        request = ReadRequest(1, "client", 11, wait, min_bytes, max_bytes, isolation, by_reference, list(partitions))
+        return self.service.read(request, self.answers.append)
+
+    def answer(self) -> ReadResponse:
+        """The one answer there is."""
+        (answer,) = self.answers
+        self.answers.clear()
+        return answer
+
+    async def answered(self) -> ReadResponse:
+        for _ in range(500):
+            if self.answers:
+                return self.answer()
+            await asyncio.sleep(0.01)
+        raise TimeoutError
+
+    async def close(self) -> None:
+        self.directory.check_invariants()
+        await self.service.close()
+        await self.directory.close()
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.close()
+
+
+def at(offset: int, partition: int = 0, max_bytes: int = 1 << 20, **options) -> ReadPartition:
+    return ReadPartition("t", partition, offset, max_bytes, **options)
+
+
+def records(response: ReadResponse) -> list[tuple[int, bytes]]:
+    return [(each.error_code, bytes(each.records)) for each in response.partitions]
+
+
+def stored(base_offset: int) -> bytes:
+    return base_offset.to_bytes(8, "big") + BATCH[8:12] + bytes(4) + BATCH[16:]
+
+
+async def test_batches_with_the_offset(bench):
+    for _ in range(3):
+        bench.logs[0].append(BATCH)
+    for offset, expected in ((0, (0, 2, 4)), (1, (0, 2, 4)), (2, (2, 4)), (5, (4,)), (6, ())):
+        bench.read(at(offset))
+        answer = bench.answer()
+        assert records(answer) == [(0, b"".join(map(stored, expected)))]
+        result = answer.partitions[0]
+        assert (result.high_watermark, result.last_stable_offset, result.log_start_offset) == (6, 6, 0)
+        assert (result.aborted, result.slices) == (None, [])
+
+
+async def test_read_committed_has_an_empty_aborted_list(bench):
+    bench.read(at(0), isolation=1)
+    assert bench.answer().partitions[0].aborted == []
+
+
+async def test_by_reference(bench):
+    for _ in range(3):
+        bench.logs[1].append(BATCH)
+    bench.read(at(3, 1), by_reference=True)
+    (result,) = bench.answer().partitions
+    (piece,) = result.slices
+    path = bench.path / piece.path
+    assert (piece.path, piece.position, piece.length) == (f"t-1/{0:020d}.log", SIZE, 2 * SIZE)
+    assert piece.file_id == os.stat(path).st_ino
+    assert path.read_bytes()[piece.position : piece.position + piece.length] == stored(2) + stored(4)
+    assert result.records == b""
+
+
+async def test_errors(bench):
+    bench.logs[0].append(BATCH)
+    bench.logs[0].leader_epoch = 5
+    cases = [
+        (at(3), 1),
+        (at(-1), 1),
+        (at(0, 9), 3),
+        (ReadPartition("nothing", 0, 0, 100), 3),
+        (ReadPartition("", 0, 0, 100, topic_id=bytes(reversed(TOPIC_ID))), 100),
+        (ReadPartition("", 0, 0, 1 << 20, topic_id=TOPIC_ID), 0),
+        (at(0, leader_epoch=4), 74),
+        (at(0, leader_epoch=6), 75),
+        (at(0, leader_epoch=5), 0),
+    ]
+    for wanted, code in cases:
+        bench.read(wanted, wait=60_000)  # an error is answered at once
+        assert bench.answer().partitions[0].error_code == code, wanted
+
+
+async def test_below_the_log_start(bench):
+    bench.logs[0].append(BATCH)
+    bench.logs[0].append(BATCH)
+    bench.logs[0].raise_log_start(3)
+    bench.read(at(2), at(3))
+    assert records(bench.answer()) == [(1, b""), (0, stored(2))]
+
+
+async def test_limits(bench):
+    for log in bench.logs:
+        for _ in range(3):
+            log.append(BATCH)
+
+    def sizes(*partitions, **options):
+        bench.read(*partitions, **options)
+        return [len(each.records) // SIZE for each in bench.answer().partitions]
+
+    assert sizes(at(0), at(0, 1), at(0, 2)) == [3, 3, 3]
+    assert sizes(at(0, max_bytes=2 * SIZE), at(0, 1, max_bytes=2 * SIZE - 1)) == [2, 1]
+    assert sizes(at(0), at(0, 1), at(0, 2), max_bytes=4 * SIZE) == [3, 1, 0]
+    # The first partition that has anything gives one batch, whatever the limits.
+    assert sizes(at(6), at(0, 1), at(0, 2), max_bytes=0) == [0, 1, 0]
+    assert sizes(at(0, max_bytes=1), at(0, 1, max_bytes=1), at(0, 2)) == [1, 0, 3]
+    assert sizes(at(0, max_bytes=-5), max_bytes=-7) == [1]
+
+
+async def test_min_bytes_that_are_there_need_no_waiting(bench):
+    bench.logs[0].append(BATCH)
+    bench.logs[1].append(BATCH)
+    bench.read(at(0), at(0, 1), wait=60_000, min_bytes=2 * SIZE)
+    assert len(bench.answers) == 1
+
+
+async def test_parked_read_is_woken_by_an_append(bench):
+    bench.read(at(0), at(0, 1), wait=60_000)
+    await asyncio.sleep(0.02)
+    assert bench.answers == []
+    bench.logs[2].append(BATCH)
+    await asyncio.sleep(0.02)
+    assert bench.answers == []
+    bench.logs[1].append(BATCH)
+    assert records(await bench.answered()) == [(0, b""), (0, stored(0))]
+
+
+async def test_min_bytes_gather_over_appends(bench):
+    bench.read(at(0), at(0, 1), wait=60_000, min_bytes=3 * SIZE)
+    for partition in (0, 1):
+        bench.logs[partition].append(BATCH)
+        await asyncio.sleep(0.01)
+    assert bench.answers == []
+    bench.logs[0].append(BATCH)
+    assert records(await bench.answered()) == [(0, stored(0) + stored(2)), (0, stored(0))]
+
+
+async def test_max_wait(bench):
+    bench.logs[0].append(BATCH)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    bench.read(at(0), at(0, 1), wait=60, min_bytes=SIZE + 1)
+    answer = await bench.answered()
+    assert 0.05 <= loop.time() - started < 2
+    assert records(answer) == [(0, stored(0)), (0, b"")]
+
+
+async def test_given_up(bench):
+    give_up = bench.read(at(0), wait=60_000)
+    give_up()
+    bench.logs[0].append(BATCH)
+    await asyncio.sleep(0.02)
+    assert bench.answers == []
+    give_up()
+
+
+async def test_given_up_after_it_was_woken(bench):
+    give_up = bench.read(at(0), wait=60_000)
+    bench.logs[0].append(BATCH)
+    give_up()
+    await asyncio.sleep(0.02)
+    assert bench.answers == []
+
+
+async def test_deleted_partition_wakes(bench):
+    bench.read(at(0), at(0, 1), wait=60_000)
+    bench.directory.delete("t", 1)
+    assert records(await bench.answered()) == [(0, b""), (3, b"")]
+
+
+async def test_only_synced_records_are_read(tmp_path):
+    bench = Bench(tmp_path, FlushPolicy.GROUP)
+    bench.logs[0].append(BATCH)
+    bench.read(at(0))
+    assert records(bench.answer()) == [(0, b"")]
+    bench.read(at(2))  # at the log end, above the high watermark: nothing yet, no error
+    assert records(bench.answer()) == [(0, b"")]
+    bench.read(at(0), wait=60_000)
+    assert records(await bench.answered()) == [(0, stored(0))]
+    await bench.close()
+
+
+async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, partitions=1000)
+    looked: list[int] = []
+    for log in bench.logs:
+        spans = log.spans
+        monkeypatch.setattr(
+            log, "spans", lambda *a, spans=spans, log=log, **o: looked.append(log.partition) or spans(*a, **o)
+        )
+    bench.read(*(at(0, n) for n in range(1000)), wait=60_000, min_bytes=3 * SIZE)
+    looked.clear()
+    for partition in (7, 8):
+        bench.logs[partition].append(BATCH)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert looked == [7, 8]
+    assert bench.answers == []
+    bench.logs[9].append(BATCH)
+    answer = await bench.answered()
+    assert [n for n, each in enumerate(answer.partitions) if each.records] == [7, 8, 9]
+    await bench.close()
+
+
+async def test_parked_reads_are_bounded(tmp_path):
+    bench = Bench(tmp_path, parked_reads_max=2)
+    for _ in range(2):
+        bench.read(at(0), wait=60_000)
+    assert bench.answers == []
+    bench.read(at(0), wait=60_000)
+    assert records(bench.answer()) == [(0, b"")]
+    await bench.service.close()
+    assert len(bench.answers) == 2
+    bench.answers.clear()
+    bench.read(at(0), wait=60_000)
+    assert records(bench.answer()) == [(6, b"")]
+    await bench.close()
+
+
+async def test_answer_is_bounded(tmp_path):
+    bench = Bench(tmp_path, read_bytes_max=2 * SIZE)
+    for _ in range(5):
+        bench.logs[0].append(BATCH)
+    bench.read(at(0, max_bytes=2**31 - 1), max_bytes=2**31 - 1)
+    assert records(bench.answer()) == [(0, stored(0) + stored(2))]
+    await bench.close()

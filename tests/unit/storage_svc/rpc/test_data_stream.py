@@ -1,0 +1,177 @@
+"""The data service over a real gRPC stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from broker_contract import data_pb2
+from broker_contract.data import (
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    Cancel,
+    ReadPartition,
+    ReadRequest,
+    frame_from_wire,
+    frame_to_wire,
+    put_item,
+    read_items,
+)
+from broker_contract.data_pb2_grpc import DataStub
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from service_chassis import rpc
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data_stream import add_data_service
+
+BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
+
+
+class Stream:
+    """A gateway's end."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.frames = 0
+        self.call = channel.stream_stream(
+            "/millrace.v1.Data/Exchange", request_serializer=frame_to_wire, response_deserializer=frame_from_wire
+        )()
+
+    async def send(self, *calls) -> None:
+        parts = []
+        for call_id, item in calls:
+            put_item(parts, call_id, item)
+        await self.call.write(parts)
+
+    async def receive(self, count: int) -> dict[int, object]:
+        answers: dict[int, object] = {}
+        while len(answers) < count:
+            frame = await asyncio.wait_for(self.call.read(), 10)
+            assert frame is not grpc.aio.EOF
+            self.frames += 1
+            answers.update(read_items(frame))
+        return answers
+
+
+@pytest.fixture
+async def served(tmp_path):
+    directory = LogDirectory.open(tmp_path / "data", LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory.create_many("t", range(2), bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    service = DataService(directory, lambda _: None)
+    server = rpc.server()
+    add_data_service(service, server)
+    address = f"unix:{tmp_path}/socket"
+    rpc.listen(server, address)
+    await server.start()
+    channel = rpc.channel(address)
+    yield directory, channel
+    directory.check_invariants()
+    await service.close()
+    await channel.close()
+    await server.stop(1)
+    await directory.close()
+
+
+def append(partition=0, acks=-1, records=BATCH) -> AppendRequest:
+    return AppendRequest(1, "client", 9, acks, 5000, [AppendPartition("t", partition, records)])
+
+
+def read(offset, wait=0) -> ReadRequest:
+    return ReadRequest(2, "client", 12, wait, 1, 1 << 20, 0, False, [ReadPartition("t", 0, offset, 1 << 20)])
+
+
+async def test_many_calls_in_one_frame_are_answered_in_few(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.send(*((n, append(n % 2)) for n in range(100)))
+    answers = await stream.receive(100)
+    assert [answers[n].partitions[0].base_offset for n in range(100)] == [n // 2 * 2 for n in range(100)]
+    assert {answer.partitions[0].error_code for answer in answers.values()} == {0}
+    assert stream.frames <= 3
+
+
+async def test_read_of_records(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.send((1, append()), (2, append()))
+    await stream.receive(2)
+    await stream.send((3, read(2)))
+    (result,) = (await stream.receive(1))[3].partitions
+    assert (result.error_code, result.high_watermark) == (0, 4)
+    assert bytes(result.records) == (2).to_bytes(8, "big") + BATCH[8:12] + bytes(4) + BATCH[16:]
+
+
+async def test_parked_and_cancelled_reads(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.send((1, read(0, wait=60_000)), (2, read(0, wait=60_000)), (1, Cancel()), (99, Cancel()))
+    await asyncio.sleep(0.05)
+    await stream.send((3, append(acks=1)))
+    answers = await stream.receive(2)
+    assert set(answers) == {2, 3}
+    assert len(answers[2].partitions[0].records) == len(BATCH)
+
+
+async def test_a_broken_frame_ends_the_stream(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.call.write([b"\x09" + bytes(12)])
+    assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert await stream.call.details() == "item of unknown kind 9"
+    stream = Stream(channel)
+    await stream.send((1, AppendResponse([])))
+    assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
+    stream = Stream(channel)
+    await stream.send((1, append()))
+    assert set(await stream.receive(1)) == {1}
+
+
+async def test_half_closed_stream_gets_its_answers(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.send((1, append()), (2, read(0, wait=100)))
+    await stream.call.done_writing()
+    assert set(await stream.receive(2)) == {1, 2}
+    assert await asyncio.wait_for(stream.call.code(), 5) == grpc.StatusCode.OK
+
+
+async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
+    directory, channel = served
+    stream = Stream(channel)
+    await stream.send((1, read(0, wait=60_000)))
+    log = directory.logs["t", 0]
+    for _ in range(200):
+        if log.readable.watcher_count:
+            break
+        await asyncio.sleep(0.01)
+    assert log.readable.watcher_count == 1
+    stream.call.cancel()
+    for _ in range(200):
+        if not log.readable.watcher_count:
+            break
+        await asyncio.sleep(0.01)
+    assert log.readable.watcher_count == 0
+
+
+async def test_large_batches(served):
+    _, channel = served
+    stream = Stream(channel)
+    large = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(900_000))])
+    await stream.send(*((n, append(records=large)) for n in range(10)))
+    assert {answer.partitions[0].error_code for answer in (await stream.receive(10)).values()} == {0}
+    request = ReadRequest(2, "c", 12, 0, 1, 50 << 20, 0, False, [ReadPartition("t", 0, 0, 50 << 20)])
+    await stream.send((11, request))
+    assert len((await stream.receive(1))[11].partitions[0].records) == 10 * len(large)
+
+
+async def test_list_offsets(served):
+    directory, channel = served
+    assert directory.logs["t", 0].append(BATCH).error_code == 0
+    assert await directory.logs["t", 0].durable(2) == 0
+    target = data_pb2.ListOffsetsRequest.Target(topic="t", partition=0, timestamp=-1, current_leader_epoch=-1)
+    response = await DataStub(channel).ListOffsets(data_pb2.ListOffsetsRequest(targets=[target]))
+    assert [(found.error_code, found.offset) for found in response.offsets] == [(0, 2)]

@@ -1,0 +1,115 @@
+"""The catalog on a real file: what one process wrote the next one reads, and what fails leaves nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from storage_svc.topics.catalog import FILE_NAME, Catalog, CatalogError, CatalogTopic
+
+ORDERS = CatalogTopic("orders", b"o" * 16, 3, {"retention.ms": "-1"})
+USERS = CatalogTopic("users", b"u" * 16, 1)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path)
+    yield opened
+    opened.close()
+
+
+def reopened(catalog: Catalog, tmp_path: Path) -> Catalog:
+    catalog.close()
+    return Catalog.open(tmp_path)
+
+
+def test_topics_survive(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.add_topic(USERS)
+    catalog.add_topic(ORDERS)
+    again = reopened(catalog, tmp_path)
+    assert again.topics() == [ORDERS, USERS]
+    again.close()
+
+
+def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.add_topic(ORDERS)
+    catalog.remove_topic("orders")
+    again = reopened(catalog, tmp_path)
+    assert again.topics() == []
+    assert again.deletions() == {ORDERS.id: "orders"}
+    again.forget_deletion(ORDERS.id)
+    assert again.deletions() == {}
+    again.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    assert again.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
+    again.close()
+
+
+def test_adding_over_a_row_that_was_left_behind_makes_that_a_deletion(catalog: Catalog) -> None:
+    catalog.add_topic(ORDERS)
+    catalog.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    assert catalog.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
+    assert catalog.deletions() == {ORDERS.id: "orders"}
+
+
+def test_a_topic_whose_id_exists_is_refused_whole(catalog: Catalog) -> None:
+    catalog.add_topic(ORDERS)
+    with pytest.raises(CatalogError, match="UNIQUE"):
+        catalog.add_topic(CatalogTopic("other", ORDERS.id, 1, {"retention.ms": "5"}))
+    assert catalog.topics() == [ORDERS]
+
+
+def test_blocks_of_producer_ids_never_overlap(catalog: Catalog, tmp_path: Path) -> None:
+    assert catalog.allocate_producer_ids(1000) == range(1000)
+    again = reopened(catalog, tmp_path)
+    assert again.next_producer_id() == 1000
+    assert again.allocate_producer_ids(1000) == range(1000, 2000)
+    again.close()
+
+
+def test_gateway_names_keep_their_node_ids(catalog: Catalog, tmp_path: Path) -> None:
+    assert [catalog.add_gateway("gw-a"), catalog.add_gateway("gw-b")] == [1, 2]
+    again = reopened(catalog, tmp_path)
+    assert again.gateways() == {"gw-a": 1, "gw-b": 2}
+    assert again.add_gateway("gw-c") == 3
+    again.close()
+
+
+def test_every_change_is_synced(catalog: Catalog) -> None:
+    execute = catalog._connection.execute
+    assert execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_newer_format_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    catalog._connection.execute("PRAGMA user_version = 9")
+    catalog.close()
+    with pytest.raises(CatalogError, match="format 9"):
+        Catalog.open(tmp_path)
+
+
+def test_a_broken_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database, by any means" * 100)
+    with pytest.raises(CatalogError, match="not a database"):
+        Catalog.open(tmp_path)
+
+
+def test_a_full_disk_leaves_the_catalog_as_it_was(catalog: Catalog) -> None:
+    catalog.add_topic(ORDERS)
+    pages = catalog._connection.execute("PRAGMA page_count").fetchone()[0]
+    catalog._connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = CatalogTopic("big", b"b" * 16, 1, {f"key-{index}": "v" * 1000 for index in range(50)})
+    with pytest.raises(CatalogError, match="full"):
+        catalog.add_topic(big)
+    assert catalog.topics() == [ORDERS]
+    catalog._connection.execute("PRAGMA max_page_count = 1000000")
+    catalog.add_topic(big)
+    assert [topic.name for topic in catalog.topics()] == ["big", "orders"]
+
+
+def test_the_file_is_sqlite(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.add_topic(ORDERS)
+    other = sqlite3.connect(tmp_path / FILE_NAME)
+    assert other.execute("SELECT name, partition_count FROM topics").fetchall() == [("orders", 3)]
+    other.close()

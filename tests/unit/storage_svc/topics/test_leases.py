@@ -1,0 +1,78 @@
+"""Gateway leases and node ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.leases import Gateway, LeaseRefusedError, Leases, Listener
+
+EXTERNAL = Listener("EXTERNAL", "localhost", 9092)
+INTERNAL = Listener("INTERNAL", "gateway", 29092)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_names_keep_their_node_id_through_restarts(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    assert leases.register("a", (EXTERNAL,), 3000, 0).node_id == 1
+    assert leases.register("b", (INTERNAL,), 3000, 0).node_id == 2
+    again = Leases(catalog)
+    assert again.live(0) == []
+    assert again.register("b", (INTERNAL,), 3000, 0).node_id == 2
+    assert again.register("c", (EXTERNAL,), 3000, 0).node_id == 3
+    assert again.live(0) == [Gateway(2, "b", (INTERNAL,)), Gateway(3, "c", (EXTERNAL,))]
+
+
+def test_a_lease_ends_unless_it_is_renewed(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    leases.register("a", (EXTERNAL,), 3000, 1000)
+    leases.register("b", (INTERNAL,), 3000, 1000)
+    leases.register("a", (EXTERNAL,), 3000, 3000)
+    assert [gateway.name for gateway in leases.live(3999)] == ["a", "b"]
+    assert [gateway.name for gateway in leases.live(4000)] == ["a"]
+    assert leases.live(6000) == []
+    assert leases.is_known(2)
+    assert not leases.is_known(3)
+
+
+def test_a_gateway_that_leaves_is_gone_at_once(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    leases.register("a", (EXTERNAL,), 3000, 0)
+    leases.remove("a")
+    leases.remove("never seen")
+    assert leases.live(0) == []
+
+
+def test_gateways_with_the_same_addresses_are_one_broker(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    leases.register("a", (EXTERNAL, INTERNAL), 3000, 0)
+    leases.register("b", (INTERNAL, EXTERNAL), 9000, 0)
+    leases.register("c", (EXTERNAL,), 3000, 0)
+    assert [gateway.node_id for gateway in leases.live(1)] == [1, 3]
+    assert [gateway.node_id for gateway in leases.live(3000)] == [2]
+
+
+def test_gateways_without_listeners_are_not_thrown_together(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    leases.register("a", (), 3000, 0)
+    leases.register("b", (), 3000, 0)
+    assert [gateway.node_id for gateway in leases.live(0)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "listeners", "lease_ms"),
+    [("", 1, 3000), ("n" * 256, 1, 3000), ("a", 17, 3000), ("a", 1, 99), ("a", 1, 600_001), ("a", 1, -1)],
+)
+def test_senseless_registrations_are_refused(catalog: Catalog, name: str, listeners: int, lease_ms: int) -> None:
+    leases = Leases(catalog)
+    with pytest.raises(LeaseRefusedError):
+        leases.register(name, (EXTERNAL,) * listeners, lease_ms, 0)
+    assert catalog.gateways() == {}

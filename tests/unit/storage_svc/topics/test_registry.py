@@ -1,0 +1,165 @@
+"""Catalog and directories in step, whatever a crash left. On a real catalog and real logs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.configs import effective
+from storage_svc.topics.registry import Topic, TopicRegistry
+
+ORDERS = b"o" * 16
+
+
+def log_config(own: Mapping[str, str]) -> LogConfig:
+    return LogConfig.from_properties(effective(own, {}))
+
+
+class Folder:
+    """A data folder that is opened and closed as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.open()
+
+    def open(self) -> None:
+        self.logs = LogDirectory.open(self.path, LogSettings())
+        self.catalog = Catalog.open(self.path)
+        self.registry = TopicRegistry(self.catalog, self.logs, log_config)
+
+    async def close(self) -> None:
+        await self.logs.close()
+        self.catalog.close()
+
+    async def restart(self) -> TopicRegistry[LogConfig]:
+        await self.close()
+        self.open()
+        self.registry.reconcile()
+        return self.registry
+
+    def directories(self) -> list[str]:
+        return sorted(each.name for each in self.path.iterdir() if each.is_dir())
+
+
+@pytest.fixture
+async def folder(tmp_path: Path):  # type: ignore[no-untyped-def]
+    made = Folder(tmp_path)
+    made.registry.reconcile()
+    yield made
+    await made.close()
+
+
+async def test_a_topic_survives_with_its_id_and_configs(folder: Folder) -> None:
+    made = folder.registry.create("orders", 3, {"retention.ms": "-1"})
+    assert folder.directories() == ["orders-0", "orders-1", "orders-2"]
+    registry = await folder.restart()
+    assert registry.get("orders") == made
+    assert registry.get_by_id(made.id) == made
+    assert registry.name_of(made.id) == "orders"
+    assert {folder.logs.logs["orders", index].config.retention_ms for index in range(3)} == {-1}
+    assert {folder.logs.logs["orders", index].topic_id for index in range(3)} == {made.id}
+
+
+async def test_a_crash_between_row_and_directories_is_repaired(folder: Folder) -> None:
+    folder.catalog.add_topic(CatalogTopic("orders", ORDERS, 2, {"segment.ms": "5"}))
+    registry = await folder.restart()
+    assert folder.directories() == ["orders-0", "orders-1"]
+    assert registry.get("orders") == Topic("orders", ORDERS, 2, {"segment.ms": "5"})
+    assert folder.logs.logs["orders", 1].topic_id == ORDERS
+    assert folder.logs.logs["orders", 1].config.segment_ms == 5
+
+
+async def test_a_missing_directory_is_made_again(folder: Folder) -> None:
+    folder.registry.create("orders", 3, {})
+    await folder.close()
+    shutil.rmtree(folder.path / "orders-1")
+    folder.open()
+    folder.registry.reconcile()
+    assert folder.directories() == ["orders-0", "orders-1", "orders-2"]
+
+
+async def test_a_deletion_takes_directories_and_row(folder: Folder) -> None:
+    topic = folder.registry.create("orders", 2, {})
+    deleted: list[Topic] = []
+    folder.registry.on_deleted.append(deleted.append)
+    folder.registry.delete(topic)
+    assert deleted == [topic]
+    assert "orders" not in folder.registry
+    assert folder.logs.logs == {}
+    assert folder.catalog.deletions() == {}
+    registry = await folder.restart()
+    assert registry.names() == []
+    assert folder.directories() == []
+
+
+async def test_a_deletion_that_was_cut_off_is_finished(folder: Folder) -> None:
+    topic = folder.registry.create("orders", 2, {})
+    kept = folder.registry.create("kept", 1, {})
+    folder.catalog.remove_topic(topic.name)
+    registry = await folder.restart()
+    assert registry.names() == ["kept"]
+    assert registry.get("kept") == kept
+    assert list(folder.logs.logs) == [("kept", 0)]
+    assert folder.catalog.deletions() == {}
+
+
+async def test_a_deleted_and_recreated_topic_does_not_get_the_old_directories(folder: Folder) -> None:
+    old = folder.registry.create("orders", 1, {})
+    folder.catalog.remove_topic("orders")
+    folder.catalog.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    registry = await folder.restart()
+    assert folder.logs.logs["orders", 0].topic_id == b"n" * 16 != old.id
+    assert registry.names() == ["orders"]
+
+
+async def test_directories_the_catalog_does_not_know_are_adopted_not_deleted(folder: Folder) -> None:
+    folder.logs.create_many("lost", [0, 2], b"l" * 16, LogConfig())
+    registry = await folder.restart()
+    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {})
+    assert folder.directories() == ["lost-0", "lost-1", "lost-2"]
+    registry = await folder.restart()
+    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {})
+
+
+async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) -> None:
+    made = folder.registry.create("orders", 2, {})
+    await folder.close()
+    (folder.path / "catalog.sqlite").unlink()
+    folder.open()
+    folder.registry.reconcile()
+    assert folder.registry.get("orders") == made
+
+
+async def test_directories_that_contradict_the_catalog_stop_the_start(folder: Folder) -> None:
+    folder.logs.create("orders", 0, b"x" * 16, LogConfig())
+    folder.catalog.add_topic(CatalogTopic("orders", ORDERS, 1))
+    await folder.close()
+    folder.open()
+    with pytest.raises(CatalogError, match=r"orders-0 belongs to topic id 78787878-.* knows orders as 6f6f6f6f-"):
+        folder.registry.reconcile()
+    assert folder.directories() == ["orders-0"]
+
+
+async def test_a_creation_the_disk_refuses_leaves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.path / "orders-1").write_bytes(b"a file in the way")
+    with pytest.raises(StorageFailure):
+        folder.registry.create("orders", 2, {})
+    assert folder.registry.names() == []
+    assert folder.catalog.topics() == []
+    assert folder.logs.logs == {}
+    (folder.path / "orders-1").unlink()
+    assert folder.registry.create("orders", 2, {}).partition_count == 2
+
+
+async def test_topic_ids_never_look_like_an_option(folder: Folder) -> None:
+    from base64 import urlsafe_b64encode
+
+    from storage_svc.topics.registry import new_topic_id
+
+    assert not any(urlsafe_b64encode(new_topic_id()).startswith(b"-") for _ in range(1000))

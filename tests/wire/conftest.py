@@ -1,0 +1,208 @@
+"""A real gateway over a real storage core in the test's own event loop, and a raw Kafka connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_svc.app import Gateway
+from millrace.broker import Broker
+from millrace.direct import DirectSettings, direct_storage
+from protocol_lib.api import APIS
+from protocol_lib.codec import decode, encode
+from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
+from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from service_chassis import logs
+from storage_svc.app import Storage
+
+CLIENT_ID = "wire-test"
+
+
+@dataclass
+class Running:
+    """A started broker."""
+
+    gateway: Gateway
+    core: Storage
+    data_dir: Path
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.gateway.addresses["EXTERNAL"][1]
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return dict(self.gateway.metrics.refused)
+
+    async def connect(self) -> Wire:
+        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 26)
+        return Wire(reader, writer)
+
+
+@dataclass
+class Wire:
+    """One connection: bytes as they are, or requests through the codec."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    last_correlation_id: int = 0
+    sent: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def send(self, api_key: int, version: int, request: Any) -> int:
+        """Writes a request; returns its correlation id."""
+        self.last_correlation_id += 1
+        body = encode(request, version)
+        self.send_frame(api_key, version, self.last_correlation_id, body)
+        self.sent[self.last_correlation_id] = (api_key, version)
+        return self.last_correlation_id
+
+    def send_frame(self, api_key: int, version: int, correlation_id: int, body: bytes) -> None:
+        frame = encode_request_header(RequestHeader(api_key, version, correlation_id, CLIENT_ID)) + body
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+
+    async def receive_frame(self) -> bytes:
+        async with asyncio.timeout(10):
+            (length,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return await self.reader.readexactly(length)
+
+    async def receive(self) -> tuple[int, Any]:
+        """(correlation id, response) of the next answer."""
+        frame = await self.receive_frame()
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        api_key, version = self.sent.pop(correlation_id)
+        _, position = decode_response_header(api_key, version, frame)
+        return correlation_id, decode(APIS[api_key].response, version, frame, position)
+
+    async def call(self, api_key: int, version: int, request: Any) -> Any:
+        expected = self.send(api_key, version, request)
+        correlation_id, response = await self.receive()
+        assert correlation_id == expected
+        return response
+
+    async def closed(self) -> bytes:
+        """Waits until the gateway has closed the connection; returns what it sent before."""
+        async with asyncio.timeout(10):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def batch(*values: bytes, **options: Any) -> bytes:
+    """A record batch with these values."""
+    return build_batch(
+        [Record(offset, 1_700_000_000_000, None, value) for offset, value in enumerate(values)], **options
+    )
+
+
+def produce_request(topic: str, records: bytes, *, partition: int = 0, acks: int = 1) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(
+        acks=acks, timeout_ms=5000, topic_data=(TopicProduceData(name=topic, partition_data=(data,)),)
+    )
+
+
+async def produce(wire: Wire, topic: str, records: bytes, **options: int) -> tuple[int, int]:
+    """(error code, base offset) of one batch for one partition."""
+    response: ProduceResponse = await wire.call(0, 7, produce_request(topic, records, **options))
+    (topic_response,) = response.responses
+    (partition,) = topic_response.partition_responses
+    return partition.error_code, partition.base_offset
+
+
+StartBroker = Callable[..., Awaitable[Running]]
+
+
+@pytest.fixture
+async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Starts brokers, each on a data folder of its own, with settings of either service; stops them at the end."""
+    async with contextlib.AsyncExitStack() as stop:
+        started = 0
+
+        async def start(**settings: Any) -> Running:
+            nonlocal started
+            started += 1
+            data_dir = tmp_path / f"data-{started}"
+            chosen = DirectSettings(
+                **{
+                    "data_dir": data_dir,
+                    "gateway_data_dir": str(data_dir),
+                    "listeners": "EXTERNAL://localhost:0",
+                    "topics": "orders:3,single:1",
+                    "gateway_name": "test",
+                    "stop_deadline_s": 3,
+                    "group_initial_rebalance_delay_ms": 0,
+                    **settings,
+                }
+            )
+            data_dir.mkdir()
+            core = await Storage.start(chosen)
+            stop.push_async_callback(core.stop)
+            gateway = await Gateway.start(chosen, direct_storage(core))
+            stop.push_async_callback(gateway.stop)
+            return Running(gateway, core, data_dir)
+
+        with logs.configured("test", "warning", "json"):
+            yield start
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Running:
+    return await start_broker()
+
+
+@pytest.fixture
+def log_lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[dict[str, Any]]]:
+    """The log lines written since it was last asked."""
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+
+    return lines
+
+
+@pytest.fixture
+def raw_socket(broker: Running) -> Iterator[socket.socket]:
+    with socket.create_connection(broker.address) as connection:
+        connection.setblocking(False)
+        yield connection
+
+
+class SynchronousBroker:
+    """A broker in a thread of its own, for tests that cannot run in an event loop: hypothesis, blocking clients."""
+
+    def __init__(self, bootstrap_servers: str, address: tuple[str, int]) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.address = address
+
+    def exchange(self, sent: bytes) -> bytes:
+        """What comes back for some bytes, the client being done after them."""
+        with socket.create_connection(self.address, timeout=10) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                while part := connection.recv(65536):
+                    received += part
+            return received
+
+
+@pytest.fixture(scope="module")
+def module_broker() -> Iterator[SynchronousBroker]:
+    with Broker(topics="orders:3,single:1") as broker:
+        yield SynchronousBroker(broker.bootstrap_servers, broker.kafka_address)

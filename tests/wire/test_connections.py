@@ -1,0 +1,265 @@
+"""Order of answers, back-pressure, and what hostile or slow clients may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import struct
+
+import pytest
+from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol_lib.messages.metadata import MetadataRequest, MetadataResponse
+from protocol_lib.messages.produce import ProduceResponse
+
+from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request
+
+MIB = 1024 * 1024
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def fetch_request(topic: str, offset: int, *, max_bytes: int = 64 * MIB, wait_ms: int = 0) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=(FetchTopic(topic=topic, partitions=(partition,)),),
+    )
+
+
+def only_offset(response: ProduceResponse) -> tuple[int, int]:
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses
+    return partition.error_code, partition.base_offset
+
+
+async def test_answers_leave_in_request_order(broker: Running) -> None:
+    """Appends with every acks, on three partitions, answered at different times, with control requests between them."""
+    wire = await broker.connect()
+    expected = []
+    offsets = [0, 0, 0]
+    for number in range(120):
+        partition, acks = number % 3, (1, -1, 0, -1)[number % 4]
+        correlation_id = wire.send(
+            0, 7, produce_request("orders", batch(b"%d" % number), partition=partition, acks=acks)
+        )
+        if acks:
+            expected.append((correlation_id, offsets[partition]))
+        offsets[partition] += 1
+        if number % 10 == 0:
+            heartbeat = HeartbeatRequest(group_id="none", generation_id=0, member_id="m")
+            expected.append((wire.send(12, 1, heartbeat), None))
+    for correlation_id, offset in expected:
+        received_id, response = await wire.receive()
+        assert received_id == correlation_id
+        if offset is None:
+            assert isinstance(response, HeartbeatResponse)
+        else:
+            assert only_offset(response) == (0, offset)
+
+
+async def test_a_pipelined_request_sees_what_those_before_it_did(broker: Running) -> None:
+    wire = await broker.connect()
+    new = CreatableTopic(name="fresh", num_partitions=1, replication_factor=1, assignments=(), configs=())
+    wire.send(19, 4, CreateTopicsRequest(topics=(new,)))
+    wire.send(0, 7, produce_request("fresh", batch(b"a", b"b"), acks=-1))
+    wire.send(1, 4, fetch_request("fresh", 0))
+    _, created = await wire.receive()
+    assert [topic.error_code for topic in created.topics] == [0]
+    _, produced = await wire.receive()
+    assert only_offset(produced) == (0, 0)
+
+
+async def test_a_parked_fetch_is_answered_when_records_come(broker: Running) -> None:
+    consumer, producer = await broker.connect(), await broker.connect()
+    consumer.send(1, 11, fetch_request("single", 0, wait_ms=8000))
+    await asyncio.sleep(0.05)
+    records = batch(b"late")
+    assert await produce(producer, "single", records) == (0, 0)
+    _, response = await consumer.receive()
+    (partition,) = response.responses[0].partitions
+    assert bytes(partition.records)[16:] == records[16:]
+    assert partition.high_watermark == 1
+
+
+async def test_a_parked_fetch_ends_with_its_client(broker: Running) -> None:
+    wire = await broker.connect()
+    wire.send(1, 11, fetch_request("single", 0, wait_ms=60_000))
+    await wire.writer.drain()
+    await asyncio.sleep(0.05)
+    assert broker.gateway.memory_held > 0
+    await wire.close()
+    await asyncio.sleep(0.05)
+    assert broker.gateway.memory_held == 0
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+async def test_large_batches_arrive_as_sent(start_broker: StartBroker, by_reference: bool) -> None:
+    """Records longer than every buffer on their way, in requests larger than one read."""
+    broker = await start_broker(**({} if by_reference else {"gateway_data_dir": ""}))
+    wire = await broker.connect()
+    sent = [batch(os.urandom(900_000 + number)) for number in range(6)]
+    for records in sent:
+        wire.send(0, 7, produce_request("single", records, acks=-1))
+    for number in range(6):
+        _, response = await wire.receive()
+        assert only_offset(response) == (0, number)
+    received = await wire.call(1, 11, fetch_request("single", 0))
+    data = bytes(received.responses[0].partitions[0].records)
+    position = 0
+    for number, records in enumerate(sent):
+        stored = data[position : position + len(records)]
+        assert struct.unpack_from(">q", stored)[0] == number
+        assert stored[16:] == records[16:]
+        position += len(records)
+    assert position == len(data)
+
+
+async def test_a_slice_whose_file_is_gone_is_read_by_value(broker: Running) -> None:
+    wire = await broker.connect()
+    records = batch(os.urandom(200_000))
+    assert await produce(wire, "single", records, acks=-1) == (0, 0)
+    (segment,) = (broker.data_dir / "single-0").glob("*.log")
+    segment.rename(segment.with_suffix(".moved"))
+    response = await wire.call(1, 11, fetch_request("single", 0))
+    assert bytes(response.responses[0].partitions[0].records)[16:] == records[16:]
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+async def test_a_client_that_does_not_read_costs_little(start_broker: StartBroker, by_reference: bool) -> None:
+    broker = await start_broker(**({} if by_reference else {"gateway_data_dir": ""}))
+    filler = await broker.connect()
+    for _ in range(40):
+        filler.send(0, 7, produce_request("single", batch(os.urandom(MIB - 1000)), acks=-1))
+    for _ in range(40):
+        await filler.receive()
+    before = resident_bytes()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, broker.address)
+        reader = Wire(asyncio.StreamReader(), _Sink())  # type: ignore[arg-type]
+        for _ in range(20):
+            reader.send(1, 11, fetch_request("single", 0))
+        await loop.sock_sendall(slow, reader.writer.data)  # type: ignore[attr-defined]
+        await asyncio.sleep(0.5)
+        assert broker.gateway.memory_held < 9 * MIB
+        assert resident_bytes() - before < 24 * MIB
+        # Everybody else is served meanwhile.
+        assert await produce(filler, "orders", batch(b"x")) == (0, 0)
+    await asyncio.sleep(0.1)
+    assert broker.gateway.memory_held == 0
+
+
+class _Sink:
+    """Collects what would be written."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+
+async def test_a_thousand_connections_that_announce_100_mib(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections_per_ip=2000)
+    before = resident_bytes()
+    loop = asyncio.get_running_loop()
+    sockets = []
+    try:
+        for _ in range(1000):
+            each = socket.socket()
+            each.setblocking(False)
+            await loop.sock_connect(each, broker.address)
+            await loop.sock_sendall(each, struct.pack(">i", 100 * MIB) + bytes(2000))
+            sockets.append(each)
+        await asyncio.sleep(0.3)
+        assert broker.gateway.memory_held <= 1000 * 8192
+        assert resident_bytes() - before < 64 * MIB
+        wire = await broker.connect()
+        response: MetadataResponse = await wire.call(3, 5, MetadataRequest(topics=None))
+        assert [topic.name for topic in response.topics] == ["orders", "single"]
+    finally:
+        for each in sockets:
+            each.close()
+    await asyncio.sleep(0.3)
+    assert broker.gateway.memory_held == 0
+
+
+async def test_a_full_memory_budget_drains(start_broker: StartBroker) -> None:
+    """Requests received in part fill the budget together; all are served all the same, one after the other."""
+    broker = await start_broker(gateway_memory_bytes=1_048_576)
+    frames = []
+    for number in range(4):
+        wire = Wire(asyncio.StreamReader(), _Sink())  # type: ignore[arg-type]
+        wire.send(0, 7, produce_request("single", batch(os.urandom(1_000_000 + number))))
+        frames.append(wire.writer.data)  # type: ignore[attr-defined]
+    wires = [await broker.connect() for _ in frames]
+    half = 500_000
+    for wire, frame in zip(wires, frames, strict=True):
+        wire.writer.write(frame[:half])
+    await asyncio.sleep(0.2)
+    for wire, frame in zip(wires, frames, strict=True):
+        wire.writer.write(frame[half:])
+        wire.sent[1] = (0, 7)
+    responses = [await wire.receive() for wire in wires]
+    assert sorted(only_offset(response) for _, response in responses) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert broker.gateway.memory_held == 0
+
+
+async def test_localhost_is_served_over_ipv4_and_ipv6(broker: Running) -> None:
+    _, port = broker.address
+    for host in ("127.0.0.1", "::1"):
+        reader, writer = await asyncio.open_connection(host, port)
+        wire = Wire(reader, writer)
+        metadata: MetadataResponse = await wire.call(3, 1, MetadataRequest(topics=()))
+        assert [(each.host, each.port) for each in metadata.brokers] == [("localhost", port)]
+        await wire.close()
+
+
+async def test_each_listener_tells_its_own_address(start_broker: StartBroker) -> None:
+    broker = await start_broker(
+        listeners="INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
+        advertised_listeners="INTERNAL://gateway:29092,EXTERNAL://kafka.example.org:9092",
+    )
+    told = {}
+    for name, address in broker.gateway.addresses.items():
+        reader, writer = await asyncio.open_connection(*address)
+        wire = Wire(reader, writer)
+        metadata: MetadataResponse = await wire.call(3, 1, MetadataRequest(topics=()))
+        told[name] = [(each.host, each.port) for each in metadata.brokers]
+        await wire.close()
+    assert told == {"INTERNAL": [("gateway", 29092)], "EXTERNAL": [("kafka.example.org", 9092)]}
+
+
+async def test_requests_in_service_are_answered_at_the_stop(broker: Running) -> None:
+    wire, parked = await broker.connect(), await broker.connect()
+    parked.send(1, 11, fetch_request("orders", 0, wait_ms=60_000))
+    for _ in range(20):
+        wire.send(0, 7, produce_request("single", batch(b"x" * 1000), acks=-1))
+    await asyncio.sleep(0.02)
+    stopping = asyncio.create_task(broker.gateway.stop())
+    answers = [only_offset((await wire.receive())[1]) for _ in range(20)]
+    assert answers == [(0, offset) for offset in range(20)]
+    await asyncio.wait_for(stopping, 2)
+    assert await wire.closed() == b""
+    assert await parked.closed() == b""
+
+
+async def test_fetch_responses_count_the_bytes_they_hold(broker: Running) -> None:
+    wire = await broker.connect()
+    await produce(wire, "single", batch(b"a", b"b", b"c"), acks=-1)
+    response: FetchResponse = await wire.call(1, 11, fetch_request("single", 0))
+    size = len(response.responses[0].partitions[0].records or b"")
+    counts = broker.gateway.metrics.topics["single"]
+    assert (counts.records_in, counts.bytes_in, counts.bytes_out) == (3, size, size)

@@ -1,0 +1,222 @@
+"""The gateway over gRPC: the same service as in one process, and what clients are told when storage goes and comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from broker_contract import cluster_pb2
+from broker_contract.data import (
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    ReadPartition,
+    ReadRequest,
+    ReadResponse,
+)
+from gateway_svc.app import Gateway
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage_grpc import GrpcStorage
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
+from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from storage_svc.app import Storage, serve
+from storage_svc.settings import StorageSettings
+
+from tests.wire.conftest import Running, Wire, batch, produce, produce_request
+
+
+class RemoteStorage:
+    """A storage core behind a Unix socket, in this event loop; goes and comes back on the same data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = f"unix:{folder / 'storage.sock'}"
+        self.settings = StorageSettings(data_dir=folder / "data", topics="orders:3,single:1", stop_deadline_s=1)
+        self.core: Storage | None = None
+
+    async def start(self) -> None:
+        self.core = await Storage.start(self.settings)
+        self.server = await serve(self.core, self.address)
+
+    async def stop(self) -> None:
+        if self.core is not None:
+            await self.server.stop(0)
+            await self.core.stop()
+            self.core = None
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
+    remote = RemoteStorage(tmp_path)
+    await remote.start()
+    yield remote
+    await remote.stop()
+
+
+@contextlib.asynccontextmanager
+async def gateway_of(storage: RemoteStorage, name: str, **settings: object) -> AsyncIterator[Running]:
+    counts = GatewayMetrics()
+    connection = GrpcStorage.connect(storage.address, counts)
+    gateway = None
+    try:
+        chosen = GatewaySettings(
+            **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
+        )
+        gateway = await Gateway.start(chosen, connection.storage, counts)
+        assert storage.core is not None
+        yield Running(gateway, storage.core, storage.settings.data_dir)
+    finally:
+        if gateway is not None:
+            await gateway.stop()
+        await connection.close()
+
+
+def fetch_request(topic: str, *, wait_ms: int = 0) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 25)
+    return FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 25, topics=(FetchTopic(topic=topic, partitions=(partition,)),)
+    )
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+async def test_records_there_and_back(storage: RemoteStorage, by_reference: bool) -> None:
+    data_dir = str(storage.settings.data_dir) if by_reference else ""
+    async with gateway_of(storage, "one", gateway_data_dir=data_dir) as broker:
+        wire = await broker.connect()
+        sent = [batch(os.urandom(300_000 + number)) for number in range(10)]
+        for records in sent:
+            wire.send(0, 7, produce_request("single", records, acks=-1))
+        for number in range(10):
+            _, response = await wire.receive()
+            assert response.responses[0].partition_responses[0].base_offset == number
+        fetched = await wire.call(1, 11, fetch_request("single"))
+        data = bytes(fetched.responses[0].partitions[0].records)
+        assert len(data) == sum(map(len, sent))
+        assert data.endswith(sent[-1][16:])
+        assert broker.gateway.memory_held == 0
+
+
+async def test_storage_goes_and_comes_back(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+        wire, parked = await broker.connect(), await broker.connect()
+        assert await produce(wire, "single", batch(b"a"), acks=-1) == (0, 0)
+        await storage.stop()
+        await asyncio.sleep(0.1)
+        # Never sent: clients may simply try again.
+        assert await produce(wire, "single", batch(b"b"), acks=-1) == (5, -1)
+        # A read waits its time out, so that clients do not spin.
+        began = asyncio.get_running_loop().time()
+        response = await parked.call(1, 11, fetch_request("single", wait_ms=200))
+        assert asyncio.get_running_loop().time() - began >= 0.2
+        assert response.responses[0].partitions[0].error_code == 6
+        await storage.start()
+        came_back = asyncio.get_running_loop().time()
+        for _ in range(200):
+            error, offset = await produce(wire, "single", batch(b"b"), acks=-1)
+            if not error:
+                break
+            await asyncio.sleep(0.02)
+        assert (error, offset) == (0, 1)
+        assert asyncio.get_running_loop().time() - came_back < 3
+        response = await parked.call(1, 11, fetch_request("single", wait_ms=200))
+        assert response.responses[0].partitions[0].high_watermark == 2
+
+
+async def test_control_calls_wait_for_storage(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+        wire = await broker.connect()
+        await storage.stop()
+        wire.send(3, 5, MetadataRequest(topics=(MetadataRequestTopic(name="orders"),)))
+        wire.send(12, 1, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+        await asyncio.sleep(0.2)
+        await storage.start()
+        _, metadata = await wire.receive()
+        assert [(topic.error_code, len(topic.partitions)) for topic in metadata.topics] == [(0, 3)]
+        _, heartbeat = await wire.receive()
+        assert heartbeat.error_code == 25
+
+
+async def test_what_is_in_flight_when_storage_dies_is_answered(storage: RemoteStorage) -> None:
+    counts = GatewayMetrics()
+    connection = GrpcStorage.connect(storage.address, counts)
+    records = connection.storage.records
+    appended: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
+    read: asyncio.Future[ReadResponse] = asyncio.get_running_loop().create_future()
+    try:
+        for _ in range(200):
+            if connection.fault() is None:
+                break
+            await asyncio.sleep(0.01)
+        parked = ReadRequest(1, "c", 11, 60_000, 1, 1000, 0, False, [ReadPartition("single", 0, 0, 1000)])
+        records.read(parked, read.set_result)
+        await asyncio.sleep(0.1)
+        stopping = asyncio.create_task(storage.server.stop(0))
+        append = AppendRequest(2, "c", 7, -1, 5000, [AppendPartition("single", 0, batch(b"x"))])
+        records.append(append, appended.set_result)
+        async with asyncio.timeout(5):
+            assert [result.error_code for result in (await read).partitions] == [6]
+            assert (await appended).partitions[0].error_code in (5, 7)
+            await stopping
+        assert counts.storage_errors["stream"] == 1
+    finally:
+        await connection.close()
+
+
+async def test_metadata_lists_the_live_gateways(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one", gateway_lease_ms=400) as first:
+        wire = await first.connect()
+        async with gateway_of(storage, "two", gateway_lease_ms=400) as second:
+            ports = {first.address[1], second.address[1]}
+            await asyncio.sleep(0.4)
+            metadata: MetadataResponse = await wire.call(3, 5, MetadataRequest(topics=None))
+            assert {each.port for each in metadata.brokers} == ports
+            assert [each.node_id for each in metadata.brokers] == [1, 2]
+            assert metadata.controller_id == 1
+            other_reader, other_writer = await asyncio.open_connection(*second.address)
+            other = Wire(other_reader, other_writer)
+            same: MetadataResponse = await other.call(3, 5, MetadataRequest(topics=None))
+            assert same.topics == metadata.topics
+            for key in ("group-a", "group-b", "group-c"):
+                found = [await each.call(10, 1, FindCoordinatorRequest(key=key)) for each in (wire, other)]
+                assert found[0].node_id == found[1].node_id
+                assert found[0].port in ports
+            await other.close()
+        # An orderly stop ends the lease at once.
+        await asyncio.sleep(0.35)
+        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
+        assert [each.node_id for each in metadata.brokers] == [1]
+
+
+async def test_a_silent_gateway_vanishes_with_its_lease(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+        wire = await broker.connect()
+        silent = cluster_pb2.RegisterGatewayRequest(
+            name="silent", lease_ms=700, listeners=[cluster_pb2.Listener(name="EXTERNAL", host="gone", port=9092)]
+        )
+        await broker.core.cluster.register_gateway(silent)
+        await asyncio.sleep(0.35)
+        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
+        assert [(each.node_id, each.host) for each in metadata.brokers] == [(1, "localhost"), (2, "gone")]
+        assert {p.leader_id for topic in metadata.topics for p in topic.partitions} == {1, 2}
+        await asyncio.sleep(0.75)
+        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
+        assert [each.node_id for each in metadata.brokers] == [1]
+        assert {p.leader_id for topic in metadata.topics for p in topic.partitions} == {1}
+
+
+async def test_gateways_of_one_address_are_one_broker(storage: RemoteStorage) -> None:
+    advertised = "EXTERNAL://kafka.example.org:9092"
+    async with (
+        gateway_of(storage, "one", advertised_listeners=advertised),
+        gateway_of(storage, "two", advertised_listeners=advertised) as second,
+    ):
+        wire = await second.connect()
+        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
+        assert [(each.node_id, each.host, each.port) for each in metadata.brokers] == [(1, "kafka.example.org", 9092)]
+        assert {p.leader_id for topic in metadata.topics for p in topic.partitions} == {1}
