@@ -62,7 +62,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
 @contextlib.asynccontextmanager
 async def gateway_of(storage: RemoteStorage, name: str, **settings: object) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(storage.address, counts)
+    connection = GrpcStorage.connect(storage.address, name, counts)
     gateway = None
     try:
         chosen = GatewaySettings(
@@ -144,7 +144,7 @@ async def test_control_calls_wait_for_storage(storage: RemoteStorage) -> None:
 
 async def test_what_is_in_flight_when_storage_dies_is_answered(storage: RemoteStorage) -> None:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(storage.address, counts)
+    connection = GrpcStorage.connect(storage.address, "one", counts)
     records = connection.storage.records
     appended: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
     read: asyncio.Future[ReadResponse] = asyncio.get_running_loop().create_future()

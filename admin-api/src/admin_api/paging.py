@@ -21,8 +21,6 @@ __all__ = ["Key", "PageQuery", "Paging", "Rows"]
 
 #: As large as Confluent Cloud's list calls allow.
 PAGE_SIZE_MAX = 1000
-#: Room for a key with the longest names Kafka allows, in base64.
-TOKEN_LENGTH_MAX = 2048
 
 Row = TypeVar("Row")
 #: What rows are ordered by: a name, or several parts.
@@ -70,7 +68,7 @@ def _paging(
     ] = None,
     page_token: Annotated[
         str | None,
-        Query(max_length=TOKEN_LENGTH_MAX, description="Where to go on: the token in the last answer's metadata.next."),
+        Query(description="Where to go on: the token in the last answer's metadata.next."),
     ] = None,
 ) -> Paging:
     return Paging(page_size, page_token)

@@ -41,16 +41,14 @@ __all__ = [
 
 #: The largest of Kafka's ids: int32.
 _ID_MAX = 2**31 - 1
-#: Longer than any name Kafka takes (a string of its protocol has an int16 length).
-_NAME_LENGTH_MAX = 32_767
 
 # The middleware leaves %2F and %25 in a path, so that an id with a slash is one segment; here they are decoded.
+# A name may be as long as a URL: h11 takes 64 KiB.
 _Text = AfterValidator(unquote)
-_Length = Path(min_length=1, max_length=_NAME_LENGTH_MAX)
-TopicName = Annotated[str, _Length, _Text]
-ConfigName = Annotated[str, _Length, _Text]
-GroupId = Annotated[str, _Length, _Text]
-ConsumerId = Annotated[str, _Length, _Text]
+TopicName = Annotated[str, Path(), _Text]
+ConfigName = Annotated[str, Path(), _Text]
+GroupId = Annotated[str, Path(), _Text]
+ConsumerId = Annotated[str, Path(), _Text]
 PartitionId = Annotated[int, Path(ge=0, le=_ID_MAX)]
 BrokerId = Annotated[int, Path(ge=0, le=_ID_MAX)]
 

@@ -29,7 +29,7 @@ def main() -> int:
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(settings.storage_address, counts)
+    connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
     starting = asyncio.create_task(Gateway.start(settings, connection.storage, counts), name="gateway start")
     stopping = asyncio.create_task(stop.wait(), name="stop signal")
     try:

@@ -19,8 +19,9 @@ from service_chassis.address import Listener
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.storage import Cluster
 
-#: Metadata is answered from a list at most this old.
-LIST_AGE_MAX_S = 0.3
+#: Metadata is answered from a list at most this old: a client that has just lost a gateway asks within milliseconds,
+#: and would otherwise be sent back to it for a second.
+LIST_AGE_MAX_S = 0.01
 #: A gateway that cannot register at start, or renew, tries again after this long.
 RETRY_S = 0.2
 

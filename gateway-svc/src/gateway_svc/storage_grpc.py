@@ -31,6 +31,7 @@ from broker_contract import (
     topics_pb2_grpc,
 )
 from broker_contract.data import (
+    GATEWAY_METADATA,
     AppendedPartition,
     AppendRequest,
     AppendResponse,
@@ -108,8 +109,9 @@ def _failure(
 class GrpcRecords:
     """`storage.Records` over the stream. Owned by its GrpcStorage."""
 
-    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._channel = channel
+        self._metadata = ((GATEWAY_METADATA, gateway_name.encode()),)
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
@@ -181,7 +183,7 @@ class GrpcRecords:
         pause_s = RECONNECT_FIRST_S
         while True:
             await self._channel.channel_ready()
-            stream = self._exchange()
+            stream = self._exchange(metadata=self._metadata)
             self.connected.set()
             log.info("storage connected")
             opened_at = self._loop.time()
@@ -454,9 +456,9 @@ class GrpcCluster:
 class GrpcStorage:
     """The connection to storage-svc: `storage` is what handlers are given; `close` it at the end."""
 
-    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._channel = channel
-        self._records = GrpcRecords(channel, metrics)
+        self._records = GrpcRecords(channel, gateway_name, metrics)
         self.storage = Storage(
             records=self._records,
             topics=GrpcTopics(channel, metrics),
@@ -466,9 +468,9 @@ class GrpcStorage:
         )
 
     @classmethod
-    def connect(cls, address: str, metrics: GatewayMetrics) -> GrpcStorage:
+    def connect(cls, address: str, gateway_name: str, metrics: GatewayMetrics) -> GrpcStorage:
         """Connects in the background, for as long as it takes."""
-        return cls(rpc.channel(address), metrics)
+        return cls(rpc.channel(address), gateway_name, metrics)
 
     def fault(self) -> str | None:
         """Why storage cannot be reached, for /readyz; None when it can."""

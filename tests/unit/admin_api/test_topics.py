@@ -100,7 +100,6 @@ def test_configs_are_kept(stack: Stack) -> None:
         ({"topic_name": "a", "validate_only": "yes"}, 400),
         ({"topic_name": "a", "configs": {"retention.ms": "1"}}, 400),
         ({"topic_name": "a", "configs": [{"name": "retention.ms", "value": 1}]}, 400),
-        ({"topic_name": "a", "configs": [{"name": "retention.ms"}] * 1001}, 400),
         ([], 400),
         ("a", 400),
     ],
@@ -126,7 +125,11 @@ def test_refused_bodies(stack: Stack, body: Any, error_code: int) -> None:
         (b'{"topic_name": "a", "partitions_count": ' + b"9" * 5000 + b"}", "The body cannot be read as JSON."),
         (
             b'{"topic_name": "\\ud800"}',
-            "body.topic_name: Input should be a valid string, unable to parse raw data as a unicode string",
+            "body.topic_name: Input should be valid Unicode text",
+        ),
+        (
+            b'{"topic_name": "a", "configs": [{"name": "retention.ms", "value": "\\udfff"}]}',
+            "body.configs.0.value: Input should be valid Unicode text",
         ),
         (b"", "body: Field required"),
         (b"null", "body: Input should be a valid dictionary or object to extract fields from"),

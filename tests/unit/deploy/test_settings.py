@@ -1,4 +1,4 @@
-"""Every MILLRACE_* variable that a deployment file sets exists in the service it is set for, and its value is accepted."""
+"""Every MILLRACE_* variable that a deployment file sets exists in the service it is for, and its value is accepted."""
 
 import re
 from pathlib import Path

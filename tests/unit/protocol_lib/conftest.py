@@ -2,12 +2,17 @@
 
 import random
 import string
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from protocol_lib.layout import Array, Kind, Layout, Nested, Place, Text, layout, message_layout
 from protocol_lib.schema import Fixed, Opaque
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
+    import kafka  # noqa: F401
 
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 TEXTS = ("", "a", "orders", "größer", "日本", "x" * 126, "y" * 127, "z" * 300)

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-WITHOUT_SITE = [sys.executable, "-X", "importtime", "-c"]
+IMPORT_TIMES = [sys.executable, "-X", "importtime", "-c"]
 EVERYTHING = (
     "import protocol_lib.api, protocol_lib.codec, protocol_lib.headers, protocol_lib.framing, "
     "protocol_lib.consumer_protocol, protocol_lib.records.batch, protocol_lib.records.control"
@@ -19,7 +19,7 @@ def test_nothing_that_talks_to_the_world_is_imported():
 def test_the_package_alone_imports_within_60_ms():
     times = []
     for _ in range(3):
-        done = subprocess.run([*WITHOUT_SITE, "import protocol_lib"], capture_output=True, text=True, check=True)
+        done = subprocess.run([*IMPORT_TIMES, "import protocol_lib"], capture_output=True, text=True, check=True)
         line = next(line for line in done.stderr.splitlines() if line.endswith("| protocol_lib"))
         times.append(int(line.split("|")[1]))
     assert min(times) < 60_000

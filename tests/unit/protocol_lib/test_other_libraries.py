@@ -3,7 +3,6 @@
 import importlib
 import random
 import uuid
-import warnings
 from io import BytesIO
 from typing import Any
 
@@ -28,9 +27,7 @@ def kafka_python(name: str) -> Any:
     for module in ("producer.produce", "producer.transaction", "consumer.fetch", "consumer.group", "consumer.offsets",
                    "metadata.api_versions", "metadata.find_coordinator", "metadata.metadata", "admin.topics",
                    "admin.configs"):  # fmt: skip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas the old way
-            found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
         if found is not None:
             return found
     return None

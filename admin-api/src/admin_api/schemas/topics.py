@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from admin_api.schemas.clusters import Config
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
@@ -27,11 +28,18 @@ __all__ = [
 ]
 
 _Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
-#: Most replica assignments in one request, and most brokers in one: a body of the size limit cannot hold more of use.
-_ASSIGNMENTS_MAX = 10_000
-_BROKERS_MAX = 1_000
-_CONFIGS_MAX = 1_000
-_VALUE_LENGTH_MAX = 65_535
+
+
+def _unicode(value: str) -> str:
+    """JSON can write half a surrogate pair, which is no text: nothing else takes it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("string_unicode", "Input should be valid Unicode text") from None
+    return value
+
+
+_Text = Annotated[str, AfterValidator(_unicode)]
 
 
 class Topic(Resource):
@@ -59,23 +67,21 @@ class _Request(BaseModel):
 
 
 class ConfigEntry(_Request):
-    name: str = Field(max_length=_VALUE_LENGTH_MAX)
-    value: str | None = Field(None, max_length=_VALUE_LENGTH_MAX, description="Null: the default.")
+    name: _Text
+    value: _Text | None = Field(None, description="Null: the default.")
 
 
 class ReplicaAssignment(_Request):
     partition_id: _Int32
-    broker_ids: list[_Int32] = Field(max_length=_BROKERS_MAX)
+    broker_ids: list[_Int32]
 
 
 class CreateTopicRequest(_Request):
-    topic_name: str = Field(
-        max_length=_VALUE_LENGTH_MAX, description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'."
-    )
+    topic_name: _Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
     partitions_count: _Int32 | None = Field(None, description="At least 1; the broker's num.partitions when absent.")
     replication_factor: _Int32 | None = Field(None, description="1, also when absent: storage holds a record once.")
-    replicas_assignments: list[ReplicaAssignment] = Field(default=[], max_length=_ASSIGNMENTS_MAX)
-    configs: list[ConfigEntry] = Field(default=[], max_length=_CONFIGS_MAX)
+    replicas_assignments: list[ReplicaAssignment] = []
+    configs: list[ConfigEntry] = []
     validate_only: bool = Field(False, description="Only check whether the topic could be created.")
 
 

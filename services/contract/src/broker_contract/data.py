@@ -38,6 +38,8 @@ from broker_contract.errors import FrameError
 Buffer = bytes | memoryview
 
 NO_TOPIC_ID: Final = bytes(16)
+#: Key of the Exchange call's metadata that carries the gateway's name.
+GATEWAY_METADATA: Final = "millrace-gateway-bin"
 
 _ITEM: Final = Struct(">BQI")
 _APPEND_HEAD: Final = Struct(">ihhi")

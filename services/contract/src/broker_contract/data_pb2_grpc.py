@@ -51,7 +51,8 @@ class DataServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Exchange(self, request_iterator, context):
-        """Many append, read and cancel calls a frame, each with a call id; answers come in any order.
+        """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
+        `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,9 @@ class DataStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DataAsyncStub: ...
     Exchange: _grpc.StreamStreamMultiCallable[_data_pb2.Frame, _data_pb2.Frame]
-    """Many append, read and cancel calls a frame, each with a call id; answers come in any order."""
+    """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
+    `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+    """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
 
@@ -43,7 +45,9 @@ class DataStub:
 class DataAsyncStub(DataStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Exchange: _aio.StreamStreamMultiCallable[_data_pb2.Frame, _data_pb2.Frame]  # type: ignore[assignment]
-    """Many append, read and cancel calls a frame, each with a call id; answers come in any order."""
+    """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
+    `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+    """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
 
@@ -54,7 +58,9 @@ class DataServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_data_pb2.Frame],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_data_pb2.Frame], _abc.AsyncIterator[_data_pb2.Frame]]:
-        """Many append, read and cancel calls a frame, each with a call id; answers come in any order."""
+        """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
+        `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+        """
 
     @_abc_1.abstractmethod
     def ListOffsets(

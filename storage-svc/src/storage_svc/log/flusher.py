@@ -13,6 +13,8 @@ import time
 from queue import SimpleQueue
 from typing import Final
 
+from service_chassis import logs
+
 from storage_svc.log.files import Files
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.syncing import SyncTarget
@@ -20,6 +22,8 @@ from storage_svc.log.syncing import SyncTarget
 # More logs than this are synced from several threads at once, which the file system commits together.
 _SHARE: Final = 8
 _THREADS_MAX: Final = 4
+
+_log = logs.get(__name__)
 
 
 class Flusher:
@@ -107,7 +111,10 @@ class Flusher:
         while (targets := self._jobs.get()) is not None:
             started = time.perf_counter()
             self._sync(targets)
-            loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
+            try:
+                loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
+            except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
+                return
 
     def _sync(self, targets: list[SyncTarget]) -> None:
         count = min(_THREADS_MAX, len(targets) // _SHARE)
@@ -131,7 +138,10 @@ class Flusher:
         self._running = False
         self._start_next()
         for target in targets:
-            target.log.synced(target)
+            try:
+                target.log.synced(target)
+            except Exception:  # of one who waited; the other logs' waiters are not to suffer
+                _log.exception("acknowledging failed", log=target.log.folder)
         self._start_next()
         if not self._running and self._idle is not None:
             self._idle.set()

@@ -200,24 +200,33 @@ class Segment:
         )
 
     def _indexes_agree(self) -> bool:
-        """Whether the last entries are true and nothing is missing behind them; sets what `note` would have set."""
+        """Whether the last entries are true and nothing is missing behind them; sets what `note` would have set.
+
+        Only batches near the last entries are looked at, so this costs little whatever the timestamps are.
+        """
         entry, timed = self.offset_index.last, self.time_index.last
-        indexed_to = entry[1] if entry else 0
-        start = min(indexed_to, self.offset_index.lookup(timed[1])[1]) if timed else 0
-        entry_true, time_true, end = entry is None, timed is None, start
-        for position, header in headers(self._files, self.descriptor, start, self.size):
-            end = position + header.size
-            if position - indexed_to > self._index_interval:
+        indexed_to, largest = entry[1] if entry else 0, timed[0] if timed else -1
+        entry_true, end = entry is None, indexed_to
+        for position, header in headers(self._files, self.descriptor, indexed_to, self.size):
+            if position - indexed_to > self._index_interval or header.max_timestamp > largest:
                 return False
             if entry and position == indexed_to:
                 entry_true = header.last_offset == entry[0]
-            if timed and header.last_offset == timed[1]:
-                time_true = header.max_timestamp == timed[0]
-            elif timed is None or header.last_offset > timed[1]:
-                time_true = time_true and header.max_timestamp <= (timed[0] if timed else -1)
+            end = position + header.size
         self.max_timestamp, self.max_timestamp_offset = timed or (-1, self.base_offset)
         self._bytes_since_index = self.size - indexed_to
-        return entry_true and time_true and end == self.size
+        return entry_true and end == self.size and self._last_time_is_true()
+
+    def _last_time_is_true(self) -> bool:
+        if (timed := self.time_index.last) is None:
+            return True
+        start = self.offset_index.lookup(timed[1])[1]
+        for position, header in headers(self._files, self.descriptor, start, self.size):
+            if header.last_offset >= timed[1]:
+                return (header.max_timestamp, header.last_offset) == timed
+            if position - start > self._index_interval:
+                break
+        return False
 
     def rebuild(self) -> None:
         """Make both indexes anew from the batches' headers; the segment's batches are known to be whole."""

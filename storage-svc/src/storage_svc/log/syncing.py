@@ -39,6 +39,8 @@ class SyncTarget:
                 segment.sync(files)
         except StorageFailure as error:
             self.failure = error
+        except Exception as error:  # a bug; the thread must live on, or nobody's records would ever be acknowledged
+            self.failure = StorageFailure(f"{type(error).__name__}: {error}")
 
 
 class Unsynced:

@@ -9,6 +9,7 @@ segment's largest timestamp; a slot is kept for it. Files and padding as in offs
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from struct import Struct
@@ -30,8 +31,8 @@ class TimeIndex:
         self.path = path
         self._base = base_offset
         self.entries_max = bytes_max // ENTRY_SIZE
-        self._timestamps: list[int] = []
-        self._offsets: list[int] = []
+        self._timestamps = array("q")
+        self._offsets = array("i")
         self._written = 0
         self._descriptor = -1
 
@@ -67,8 +68,8 @@ class TimeIndex:
         entries = list(_ENTRY.iter_unpack(data))
         while entries and entries[-1] == (0, 0):
             entries.pop()
-        self._timestamps = [timestamp for timestamp, _ in entries]
-        self._offsets = [offset for _, offset in entries]
+        self._timestamps = array("q", [timestamp for timestamp, _ in entries])
+        self._offsets = array("i", [offset for _, offset in entries])
         self._written = len(entries)
         timestamps, offsets = self._timestamps, self._offsets
         return (
@@ -79,8 +80,8 @@ class TimeIndex:
 
     def reset(self) -> None:
         """Forget every entry, to rebuild them from the log."""
-        self._timestamps = []
-        self._offsets = []
+        self._timestamps = array("q")
+        self._offsets = array("i")
         self._written = 0
         self._close_file()
         self._files.unlink(self.path)
@@ -115,8 +116,8 @@ class TimeIndex:
     def release(self) -> None:
         """Forget the entries in memory: the file has them all, `load` brings them back."""
         self._close_file()
-        self._timestamps = []
-        self._offsets = []
+        self._timestamps = array("q")
+        self._offsets = array("i")
         self._written = 0
 
     def _close_file(self) -> None:

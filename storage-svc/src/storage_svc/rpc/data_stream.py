@@ -15,6 +15,7 @@ from typing import Any, Final
 import grpc
 from broker_contract import data_pb2
 from broker_contract.data import (
+    GATEWAY_METADATA,
     AppendRequest,
     AppendResponse,
     Buffer,
@@ -29,11 +30,13 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from service_chassis import logs as service_logs
 
+from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 
 _FRAME_BYTES: Final = 4 << 20
 _ANSWERS_BYTES_MAX: Final = 128 << 20
 _CALLS_MAX: Final = 100_000
+_NAME_BYTES_MAX: Final = 1024
 
 _log = service_logs.get(__name__)
 
@@ -137,11 +140,26 @@ class _Exchange:
                 return
 
 
-def add_data_service(service: DataService, server: grpc.aio.Server) -> None:
-    """Serve millrace.v1.Data."""
+def _gateway_name(context: _Context) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == GATEWAY_METADATA and isinstance(value, bytes) and len(value) <= _NAME_BYTES_MAX:
+            return value.decode(errors="replace")
+    return None
+
+
+def add_data_service(service: DataService, cluster: ClusterService, server: grpc.aio.Server) -> None:
+    """Serve millrace.v1.Data; the cluster service is told which gateways have a stream."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
-        await _Exchange(service, context).run()
+        name = _gateway_name(context)
+        if name is None:
+            await _Exchange(service, context).run()
+            return
+        cluster.stream_began(name)
+        try:
+            await _Exchange(service, context).run()
+        finally:
+            cluster.stream_ended(name)
 
     async def list_offsets(request: data_pb2.ListOffsetsRequest, _context: _Context) -> data_pb2.ListOffsetsResponse:
         return await service.list_offsets(request)

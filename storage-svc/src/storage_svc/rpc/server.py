@@ -65,7 +65,7 @@ class StorageServer:
             "Cluster": services.cluster,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
-        add_data_service(services.data, server)
+        add_data_service(services.data, services.cluster, server)
         health = rpc.HealthService(server)
         port = rpc.listen(server, address)
         await server.start()

@@ -1,12 +1,15 @@
 """Which gateways are alive: leases in memory, names and node ids in the catalog.
 
-A gateway renews its lease by registering again. After a restart nobody holds one until it does. Gateways that
+A gateway renews its lease by registering again. After a restart nobody holds one until it does. A gateway apart also
+keeps a stream open for records: when the last stream of a name ends, its process is gone or cut off, so its lease ends
+at once, and clients that ask again are told of the others only. Gateways that
 advertise the same addresses (a load balancer, a Kubernetes Service, several processes on one port) are one broker to
 clients: the one with the lowest node id is listed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -46,6 +49,8 @@ class Leases:
         self._node_ids = catalog.gateways()
         #: name -> (gateway, when its lease ends)
         self._leases: dict[str, tuple[Gateway, int]] = {}
+        #: name -> how many streams it has open; several processes of one port share a name
+        self._streams: Counter[str] = Counter()
 
     def register(self, name: str, listeners: tuple[Listener, ...], lease_ms: int, now_ms: int) -> Gateway:
         """Raises: LeaseRefusedError; CatalogError when a new name cannot be stored."""
@@ -66,6 +71,15 @@ class Leases:
 
     def remove(self, name: str) -> None:
         self._leases.pop(name, None)
+
+    def stream_began(self, name: str) -> None:
+        self._streams[name] += 1
+
+    def stream_ended(self, name: str) -> None:
+        self._streams[name] -= 1
+        if self._streams[name] <= 0:
+            del self._streams[name]
+            self.remove(name)
 
     def is_known(self, node_id: int) -> bool:
         """The id belongs to a gateway name, alive or not."""

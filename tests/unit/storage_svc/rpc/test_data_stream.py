@@ -25,8 +25,11 @@ from protocol_lib.records.record import Record
 from service_chassis import rpc
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.leases import Leases
 
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
 
@@ -63,7 +66,9 @@ async def served(tmp_path):
     directory.start(asyncio.get_running_loop())
     service = DataService(directory, lambda _: None)
     server = rpc.server()
-    add_data_service(service, server)
+    catalog = Catalog.open(tmp_path)
+    leases = Leases(catalog)
+    add_data_service(service, ClusterService("cluster", leases), server)
     address = f"unix:{tmp_path}/socket"
     rpc.listen(server, address)
     await server.start()
@@ -74,6 +79,7 @@ async def served(tmp_path):
     await channel.close()
     await server.stop(1)
     await directory.close()
+    catalog.close()
 
 
 def append(partition=0, acks=-1, records=BATCH) -> AppendRequest:

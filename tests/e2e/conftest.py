@@ -1,0 +1,64 @@
+"""What the end-to-end tests share: the connector's jars, and a look at what a child left behind."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+JARS = REPOSITORY / "build" / "demo" / "jars"  # where `make demo` keeps them
+
+
+@pytest.fixture(scope="session")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Kafka connector for Spark: fetched once for a checkout."""
+    if not any(JARS.glob("spark-sql-kafka-*.jar")):
+        JARS.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "MILLRACE_ETL_TEMP_DIR": str(tmp_path_factory.mktemp("ivy"))}
+        subprocess.run([sys.executable, "-m", "spark_etl", "jars", str(JARS)], env=environment, check=True, timeout=110)
+    return JARS
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """A mark in the environment of a child and of all it starts, and a temporary folder for all of them."""
+
+    mark: str
+    temporary: Path
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "TRACES_MARK": self.mark, "TMPDIR": str(self.temporary)}
+
+    def processes(self) -> list[str]:
+        found = []
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            try:
+                if f"TRACES_MARK={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+        return found
+
+    def files(self) -> list[Path]:
+        return sorted(self.temporary.iterdir())
+
+    def wait_gone(self, seconds: float) -> None:
+        """A process that was killed may take a moment to leave /proc."""
+        end = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Iterator[Traces]:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    yield Traces(uuid4().hex, temporary)
