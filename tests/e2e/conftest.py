@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -58,7 +57,7 @@ class Traces:
 
 
 @pytest.fixture
-def traces(tmp_path: Path) -> Iterator[Traces]:
+def traces(tmp_path: Path) -> Traces:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    yield Traces(uuid4().hex, temporary)
+    return Traces(uuid4().hex, temporary)

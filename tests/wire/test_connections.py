@@ -9,6 +9,7 @@ import socket
 import struct
 
 import pytest
+from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -124,6 +125,27 @@ async def test_large_batches_arrive_as_sent(start_broker: StartBroker, by_refere
     assert position == len(data)
 
 
+async def test_many_large_fetches_in_a_row(broker: Running) -> None:
+    """Pipelined, each longer than what a socket takes at once: sendfile and reading take turns on one connection."""
+    wire = await broker.connect()
+    sent = [batch(os.urandom(1_000_000 + number)) for number in range(5)]
+    for records in sent:
+        assert (await produce(wire, "single", records, acks=-1))[0] == 0
+    for number in range(40):
+        wire.send(1, 11, fetch_request("single", number % 5))
+        wire.send(18, 0, ApiVersionsRequest())
+    for number in range(40):
+        _, response = await wire.receive()
+        expected = sent[number % 5 :]
+        data = bytes(response.responses[0].partitions[0].records)
+        assert len(data) == sum(map(len, expected))
+        assert data[16 : len(expected[0])] == expected[0][16:]
+        assert data.endswith(sent[-1][16:])
+        _, versions = await wire.receive()
+        assert versions.error_code == 0
+    assert broker.gateway.memory_held == 0
+
+
 async def test_a_slice_whose_file_is_gone_is_read_by_value(broker: Running) -> None:
     wire = await broker.connect()
     records = batch(os.urandom(200_000))
@@ -214,6 +236,24 @@ async def test_a_full_memory_budget_drains(start_broker: StartBroker) -> None:
         wire.sent[1] = (0, 7)
     responses = [await wire.receive() for wire in wires]
     assert sorted(only_offset(response) for _, response in responses) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert broker.gateway.memory_held == 0
+
+
+async def test_what_fills_the_memory_is_ended(start_broker: StartBroker) -> None:
+    """Requests that never arrive whole hold the budget for their frame timeout and no longer."""
+    broker = await start_broker(gateway_memory_bytes=1_048_576, frame_timeout_ms=700)
+    hostile = [await broker.connect() for _ in range(8)]
+    for wire in hostile:
+        wire.writer.write(struct.pack(">i", 50 * MIB) + bytes(900_000))
+    await asyncio.sleep(0.2)
+    assert broker.gateway.memory_held >= MIB
+    honest = await broker.connect()
+    began = asyncio.get_running_loop().time()
+    assert await produce(honest, "single", batch(b"x")) == (0, 0)
+    assert asyncio.get_running_loop().time() - began < 3
+    for wire in hostile:
+        await wire.closed()
+    assert broker.refused == {"frame_timeout": 8}
     assert broker.gateway.memory_held == 0
 
 

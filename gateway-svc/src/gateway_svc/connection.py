@@ -29,7 +29,7 @@ from gateway_svc.slices import Part
 from gateway_svc.waiting import Pipeline, release
 
 #: Up to this length a request that arrived in part waits in a small copy and is received through the shared buffer.
-SMALL_REQUEST_BYTES = 32 * 1024
+SMALL_REQUEST_BYTES = 16 * 1024
 #: First capacity of a long request's own buffer; then four times what has arrived.
 _FIRST_CAPACITY = 8 * 1024
 #: How much is read at once while the memory budget is spent.
@@ -62,7 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._long_size = 0
         self._long_received = 0
         self._long_taken = 0
-        #: When the first byte of the request being received came; None between requests.
+        #: When the first byte of the request being received came; None between requests, and while complete requests
+        #: wait. It runs on while reading is paused for want of memory, so that what fills the memory cannot keep it.
         self.frame_started_at: float | None = None
         self.active_at = 0.0
 
@@ -277,8 +278,6 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(refusal)
         if not self._closed:
             self._reading = True
-            if self.frame_started_at is not None:
-                self.frame_started_at = self._services.loop.time()
             self._transport.resume_reading()
 
     def _pause_reading(self) -> None:
@@ -329,14 +328,14 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Whether the connection could be closed without anybody missing an answer."""
-        return self._pipeline.waits_only_for_reads() and not self._writer.busy
+        return self._pipeline.only_parked() and not self._writer.busy
 
     def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Ends a request that takes too long to arrive, and a connection on which nothing happens."""
         if self._closed:
             return
         started = self.frame_started_at
-        if self._reading and started is not None and now - started > frame_timeout_s:
+        if started is not None and now - started > frame_timeout_s:
             self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
         elif now - self.active_at > idle_max_s and (self._writer.busy or not len(self._pipeline)):
             self.abort()

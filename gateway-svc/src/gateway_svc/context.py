@@ -74,7 +74,18 @@ class Client(Protocol):
 class Route:
     """One version of one API: everything that is the same for all of its requests."""
 
-    __slots__ = ("api_key", "api_name", "by_parts", "counts", "decode", "handler", "header_tail", "kind", "version")
+    __slots__ = (
+        "api_key",
+        "api_name",
+        "by_parts",
+        "counts",
+        "decode",
+        "handler",
+        "header_tail",
+        "kind",
+        "may_park",
+        "version",
+    )
 
     def __init__(
         self,
@@ -87,6 +98,7 @@ class Route:
         decode: Any,
         header_tail: bytes,
         by_parts: bool,
+        may_park: bool,
         counts: ApiCounts,
     ) -> None:
         self.api_key = api_key
@@ -99,6 +111,8 @@ class Route:
         self.header_tail = header_tail
         #: Whether answers hold records by reference.
         self.by_parts = by_parts
+        #: Whether answers may take minutes.
+        self.may_park = may_park
         self.counts = counts
 
 
@@ -108,7 +122,7 @@ class Call(Pending):
     __slots__ = ("client", "client_id", "correlation_id", "route", "started_at")
 
     def __init__(self, client: Client, route: Route, correlation_id: int, client_id: str | None, size: int) -> None:
-        super().__init__(route.kind, size)
+        super().__init__(route.kind, size, may_park=route.may_park)
         self.client = client
         self.route = route
         self.correlation_id = correlation_id

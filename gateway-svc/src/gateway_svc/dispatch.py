@@ -62,6 +62,7 @@ class Dispatcher:
                 decode=decoder(api.request, version),
                 header_tail=encode_response_header(key, version, 0)[4:],
                 by_parts=key == ApiKey.FETCH,
+                may_park=handler.may_park,
                 counts=metrics.api(api.name),
             )
 

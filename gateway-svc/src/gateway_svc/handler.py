@@ -21,6 +21,8 @@ class InlineHandler:
     max_version: int
     serve: Callable[[Call, Any, Services], None]
     kind: Kind = Kind.CONTROL
+    #: Whether answers may take minutes, so that an orderly stop does not wait for them.
+    may_park: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class TaskHandler:
     max_version: int
     handle: Callable[[Call, Any, Services], Awaitable[tuple[Any, int]]]
     kind: Kind = Kind.CONTROL
+    may_park: bool = False
 
 
 Handler = InlineHandler | TaskHandler

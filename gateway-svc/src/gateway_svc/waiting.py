@@ -37,10 +37,12 @@ class Kind(Enum):
 class Pending:
     """One request's place in the order of answers."""
 
-    __slots__ = ("abandon", "kind", "parts", "size")
+    __slots__ = ("abandon", "kind", "may_park", "parts", "size")
 
-    def __init__(self, kind: Kind, size: int) -> None:
+    def __init__(self, kind: Kind, size: int, *, may_park: bool = False) -> None:
         self.kind = kind
+        #: Whether its answer may take minutes: an orderly stop does not wait for it.
+        self.may_park = may_park
         #: Bytes of the request, held until it is answered.
         self.size = size
         #: The encoded answer, empty when there is none (acks=0); None while it is waited for.
@@ -107,9 +109,9 @@ class Pipeline:
             taken += parts
         return taken
 
-    def waits_only_for_reads(self) -> bool:
-        """Whether nothing but parked reads is unanswered."""
-        return all(pending.kind is Kind.READ for pending in self.unanswered())
+    def only_parked(self) -> bool:
+        """Whether nothing is unanswered but what may take minutes anyway."""
+        return all(pending.may_park for pending in self.unanswered())
 
     def unanswered(self) -> list[Pending]:
         return [pending for pending in self._order if pending.parts is None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from typing import TYPE_CHECKING
 
 from service_chassis import lifecycle, logs, metrics
 from service_chassis.health import Health, HttpEndpoint
@@ -17,6 +18,9 @@ from storage_svc.app import Storage, serve
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
 from storage_svc.topics.catalog import CatalogError
+
+if TYPE_CHECKING:  # grpc is imported by serve()
+    from storage_svc.rpc.server import StorageServer
 
 log = logs.get(__name__)
 
@@ -39,6 +43,8 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
         except OSError as error:
             raise lifecycle.StartError(f"cannot listen at {settings.storage_http}: {error.strerror}") from error
         undo.callback(endpoint.close)
+        server: StorageServer | None = None
+        health.checks["grpc"] = lambda: None if server else "not listening yet"
         try:
             storage = await Storage.start(settings, health=health, registry=registry)
         except (DataFolderError, CatalogError) as error:

@@ -219,6 +219,30 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
     loop.run(opened.aclose())
 
 
+class OwnStorage:
+    """A storage of one test, to stop and start again on the same data."""
+
+    def __init__(self, loop: Loop, folder: Path) -> None:
+        self.address = f"unix:{folder}/storage.sock"
+        self._loop = loop
+        self._folder = folder
+        self._opened = contextlib.AsyncExitStack()
+
+    def start(self) -> None:
+        self._loop.run(self._opened.enter_async_context(serving_storage(self._folder / "data", self.address)))
+
+    def stop(self) -> None:
+        self._loop.run(self._opened.aclose())
+
+
+@pytest.fixture
+def own_storage(loop: Loop, tmp_path: Path) -> Iterator[OwnStorage]:
+    storage = OwnStorage(loop, tmp_path)
+    storage.start()
+    yield storage
+    storage.stop()
+
+
 @pytest.fixture
 def admin(loop: Loop) -> Iterator[Callable[..., httpx.Client]]:
     """Starts further admin-apis: admin(storage_address, **settings) gives a client of one."""

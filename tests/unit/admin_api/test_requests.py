@@ -18,7 +18,7 @@ from service_chassis import logs
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from tests.unit.admin_api.conftest import Stack
+    from tests.unit.admin_api.conftest import OwnStorage, Stack
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,24 @@ def test_what_is_not_http_harms_nobody(stack: Stack, garbage: bytes) -> None:
     assert stack.http.get("/healthz").status_code == 200
 
 
-def test_storage_away_and_back(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
+def test_storage_goes_and_comes_back(own_storage: OwnStorage, admin: Callable[..., httpx.Client]) -> None:
+    client = admin(own_storage.address)
+    cluster = client.get("/v3/clusters").json()["data"][0]["metadata"]["self"]
+    assert client.post(f"{cluster}/topics", json={"topic_name": "lasting"}).status_code == 201
+    own_storage.stop()
+    gone = client.get(f"{cluster}/topics/lasting")
+    assert (gone.status_code, gone.json()["error_code"]) == (503, 50302)
+    assert client.post(f"{cluster}/topics", json={"topic_name": "lost"}).status_code == 503
+    own_storage.start()
+    deadline = time.monotonic() + 10
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert client.get(f"{cluster}/topics/lasting").status_code == 200
+    assert client.get(f"{cluster}/topics/lost").status_code == 404
+
+
+def test_without_storage(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
     alone = admin("unix:/nowhere/storage.sock", admin_storage_timeout_s=2)
     began = time.monotonic()
     for path in ("/v3/clusters", "/v3/clusters/x/topics", "/readyz"):

@@ -90,13 +90,14 @@ def test_when_the_client_goes_those_who_wait_are_told_and_late_answers_are_dropp
     assert (ready.calls, pipeline.take()) == (1, [])
 
 
-def test_a_connection_with_only_parked_reads_may_be_closed() -> None:
+def test_a_connection_on_which_all_is_parked_may_be_closed() -> None:
     pipeline = Pipeline(Ready())
-    read = opened(pipeline, READ)
-    assert pipeline.waits_only_for_reads()
+    read = Pending(READ, 10, may_park=True)
+    pipeline.open(read)
+    assert pipeline.only_parked()
     append = opened(pipeline, APPEND)
-    assert not pipeline.waits_only_for_reads()
+    assert not pipeline.only_parked()
     pipeline.answer(append, [b"x"])
-    assert pipeline.waits_only_for_reads()
+    assert pipeline.only_parked()
     pipeline.answer(read, [b"y"])
     assert pipeline.take() == [b"y", b"x"]

@@ -63,9 +63,12 @@ def test_a_half_written_entry_does_not_count(tmp_path):
 
 
 def test_one_driver_at_a_time(tmp_path):
-    with Manifest.opened(tmp_path):
-        with pytest.raises(OutputError, match="another driver writes here"), Manifest.opened(tmp_path):
-            pass
+    with (
+        Manifest.opened(tmp_path),
+        pytest.raises(OutputError, match="another driver writes here"),
+        Manifest.opened(tmp_path),
+    ):
+        pass
     with Manifest.opened(tmp_path) as manifest:
         assert manifest.version == 0
 

@@ -199,4 +199,4 @@ def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
                     part.release()
 
 
-HANDLER = InlineHandler(ApiKey.FETCH, 4, 18, serve, Kind.READ)
+HANDLER = InlineHandler(ApiKey.FETCH, 4, 18, serve, Kind.READ, may_park=True)

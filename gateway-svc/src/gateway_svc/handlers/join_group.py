@@ -61,4 +61,4 @@ async def handle(call: Call, request: JoinGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.JOIN_GROUP, 0, 9, handle)
+HANDLER = TaskHandler(ApiKey.JOIN_GROUP, 0, 9, handle, may_park=True)

@@ -35,4 +35,4 @@ async def handle(call: Call, request: SyncGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.SYNC_GROUP, 0, 5, handle)
+HANDLER = TaskHandler(ApiKey.SYNC_GROUP, 0, 5, handle, may_park=True)

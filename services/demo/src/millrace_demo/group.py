@@ -20,6 +20,7 @@ from millrace_demo.load import checksum
 BATCH = 10_000
 POLL_SECONDS = 0.2
 QUERY_SECONDS = 20.0
+LEAVE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -83,13 +84,16 @@ def read(
     for thread in threads:
         thread.start()
     shown = 0
-    while any(thread.is_alive() for thread in threads):
-        time.sleep(0.1)
-        count = sum(member.count for member in reads)
-        advance(count - shown)
-        shown = count
-    for thread in threads:
-        thread.join()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.1)
+            count = sum(member.count for member in reads)
+            advance(count - shown)
+            shown = count
+    finally:
+        work.stopped = True
+        for thread in threads:
+            thread.join(LEAVE_SECONDS)
     if work.failure is not None:
         raise work.failure
     group = Group(reads, time.monotonic() - (work.began or began))
@@ -154,6 +158,7 @@ class _Work:
         self._assigned: list[set[int]] = [set() for _ in range(members)]
         self._reached: set[int] = {partition for partition, end in ends.items() if end == 0}
         self.began: float | None = None
+        self.stopped = False
         self.failure: DemoError | None = None
 
     def assigned(self, member: int, partitions: set[int]) -> None:
@@ -177,7 +182,7 @@ class _Work:
         if self.failure is None and time.monotonic() > self._deadline:
             left = sorted(self._ends.keys() - self._reached)
             self.fail(f"the group did not reach the end of the partitions {left} in time")
-        return self.failure is not None or len(self._reached) == len(self._ends)
+        return self.stopped or self.failure is not None or len(self._reached) == len(self._ends)
 
     def fail(self, reason: str) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ from millrace_demo import flights
 from millrace_demo.errors import MismatchError
 
 FLUSH_SECONDS = 60.0
+WAIT_SECONDS = 0.2
 STEP = 5_000
 
 
@@ -57,16 +58,21 @@ def load(
     began = time.monotonic()
     checksums: dict[bytes, int] = {}
     size = 0
-    for number, (key, value) in enumerate(records, 1):
-        _produce(producer, topic, key, value)
-        checksums[key] = checksum(value)
-        size += len(key) + len(value)
-        if number % STEP == 0:
-            producer.poll(0)
-            advance(STEP)
-            if errors:
-                break
-    left = producer.flush(FLUSH_SECONDS)
+    try:
+        for number, (key, value) in enumerate(records, 1):
+            _produce(producer, topic, key, value)
+            checksums[key] = checksum(value)
+            size += len(key) + len(value)
+            if number % STEP == 0:
+                producer.poll(0)
+                advance(STEP)
+                if errors:
+                    break
+        left = _flush(producer)
+    except BaseException:
+        producer.purge()  # else librdkafka complains about what is still in its queue
+        producer.flush(1)
+        raise
     if errors or left:
         reason = errors[0] if errors else "no answer"
         raise MismatchError(f"{len(errors) + left} records were not acknowledged: {reason}")
@@ -86,3 +92,12 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
             producer.poll(0.05)
         else:
             return
+
+
+def _flush(producer: Producer) -> int:
+    """In short waits: Python's signal handlers run between them only. Returns how many records are left."""
+    end = time.monotonic() + FLUSH_SECONDS
+    left = producer.flush(WAIT_SECONDS)
+    while left and time.monotonic() < end:
+        left = producer.flush(WAIT_SECONDS)
+    return left
