@@ -47,6 +47,8 @@ _CORRELATION_ID_MAX = 2**31 - 1
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _KEPT_ESCAPES = re.compile(rb"%(?=2[fF]|25)")
 _KAFKA_PREFIX = "/kafka"
+#: A kubelet asks these by the pod's address, whatever name is set.
+_PROBES = ("/healthz", "/readyz")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SAFE_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -112,7 +114,8 @@ class RequestRing:
         try:
             if self._in_flight > REQUESTS_MAX:
                 raise errors.ApiError(503, 50003, "Too many requests at once.", {"retry-after": "1"})
-            self._check_host(headers.get("host", ""))
+            if scope["path"] not in _PROBES:
+                self._check_host(headers.get("host", ""))
             body.check_announced_length()
             _set_path(scope)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -24,8 +24,8 @@ class AdminSettings(ServiceSettings):
     admin_allowed_hosts: str = Field(
         "",
         description=(
-            "Host names, separated by commas, that a request to admin-api may be addressed to. Empty: any, except on a"
-            " loopback address, where only localhost and loopback addresses are served (against DNS rebinding)."
+            "Host names, separated by commas, that requests to admin-api may be addressed to, probes excepted. Empty:"
+            " any, but on a loopback address only localhost and loopback addresses (against DNS rebinding)."
         ),
     )
     admin_storage_timeout_s: float = Field(

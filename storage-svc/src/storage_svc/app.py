@@ -31,6 +31,7 @@ from storage_svc.log.log_directory import LogDirectory
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data_metrics import DataMetrics
 from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
@@ -74,8 +75,8 @@ class Storage:
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(offsets_log, coordinator_settings(settings), self._has_partition)
         self.topic_registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
-        leases = Leases(catalog)
-        configs = ConfigDescriptions(_broker_values(settings), self._own_configs, leases.is_known)
+        self.leases = Leases(catalog)
+        configs = ConfigDescriptions(_broker_values(settings), self._own_configs, self.leases.is_known)
         self.data = DataService(logs, self.topic_registry.name_of)
         self.topics = TopicsService(
             self.topic_registry,
@@ -86,13 +87,14 @@ class Storage:
             ),
             configs,
             offsets_log.ensure_topic,
-            leases.is_known,
+            self.leases.is_known,
         )
         self.groups = GroupsService(self.coordinator)
         self.producers = ProducersService(catalog)
-        self.cluster = ClusterService(logs.cluster_id, leases)
+        self.cluster = ClusterService(logs.cluster_id, self.leases)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
+        self.registry.register(DataMetrics(logs, self.data))
 
     @classmethod
     async def start(
@@ -175,7 +177,9 @@ async def serve(storage: Storage, address: str) -> StorageServer:
     """
     from storage_svc.rpc.server import Services, StorageServer
 
-    services = Services(storage.data, storage.topics, storage.groups, storage.producers, storage.cluster)
+    services = Services(
+        storage.data, storage.topics, storage.groups, storage.producers, storage.cluster, storage.leases
+    )
     return await StorageServer.start(services, address)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -74,8 +75,16 @@ def main(
         return 0 if fault is None else 1
     logs.configure(service, settings.log_level, settings.log_format)
     logs.capture_standard_logging()
+    _raise_descriptor_limit()
     log.info("starting", settings=settings.shown())
     return run(lambda stop: serve(settings, stop), stop_deadline_s=settings.stop_deadline_s)
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections and segment files each take a descriptor: use what the system grants, not its cautious default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]], *, stop_deadline_s: float = 25.0) -> int:

@@ -35,14 +35,6 @@ class ClusterService:
         log.info("gateway left", gateway=request.name)
         return pb.RemoveGatewayResponse()
 
-    def stream_began(self, name: str) -> None:
-        """A gateway has opened a stream for records."""
-        self._leases.stream_began(name)
-
-    def stream_ended(self, name: str) -> None:
-        """A stream is over: in order, or because the gateway is gone."""
-        self._leases.stream_ended(name)
-
     async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:  # noqa: ARG002
         gateways = [
             pb.Gateway(

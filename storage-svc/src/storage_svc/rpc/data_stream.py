@@ -30,8 +30,8 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from service_chassis import logs as service_logs
 
-from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
+from storage_svc.topics.leases import Leases
 
 _FRAME_BYTES: Final = 4 << 20
 _ANSWERS_BYTES_MAX: Final = 128 << 20
@@ -147,19 +147,19 @@ def _gateway_name(context: _Context) -> str | None:
     return None
 
 
-def add_data_service(service: DataService, cluster: ClusterService, server: grpc.aio.Server) -> None:
-    """Serve millrace.v1.Data; the cluster service is told which gateways have a stream."""
+def add_data_service(service: DataService, leases: Leases, server: grpc.aio.Server) -> None:
+    """Serve millrace.v1.Data; the leases are told which gateways have a stream."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
         name = _gateway_name(context)
         if name is None:
             await _Exchange(service, context).run()
             return
-        cluster.stream_began(name)
+        leases.stream_began(name)
         try:
             await _Exchange(service, context).run()
         finally:
-            cluster.stream_ended(name)
+            leases.stream_ended(name)
 
     async def list_offsets(request: data_pb2.ListOffsetsRequest, _context: _Context) -> data_pb2.ListOffsetsResponse:
         return await service.list_offsets(request)

@@ -25,6 +25,7 @@ from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicsService
+from storage_svc.topics.leases import Leases
 
 log = service_logs.get(__name__)
 
@@ -43,6 +44,7 @@ class Services:
     groups: GroupsService
     producers: ProducersService
     cluster: ClusterService
+    leases: Leases
 
 
 class StorageServer:
@@ -65,7 +67,7 @@ class StorageServer:
             "Cluster": services.cluster,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
-        add_data_service(services.data, services.cluster, server)
+        add_data_service(services.data, services.leases, server)
         health = rpc.HealthService(server)
         port = rpc.listen(server, address)
         await server.start()

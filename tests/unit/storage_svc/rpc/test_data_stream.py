@@ -25,7 +25,6 @@ from protocol_lib.records.record import Record
 from service_chassis import rpc
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
-from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog
@@ -68,7 +67,7 @@ async def served(tmp_path):
     server = rpc.server()
     catalog = Catalog.open(tmp_path)
     leases = Leases(catalog)
-    add_data_service(service, ClusterService("cluster", leases), server)
+    add_data_service(service, leases, server)
     address = f"unix:{tmp_path}/socket"
     rpc.listen(server, address)
     await server.start()

@@ -1,0 +1,163 @@
+"""The Spark driver is killed (-9, JVM and all) at each place between a sink's write and the commit after it.
+
+Whatever it had done, the next run ends where an undisturbed one would have: every flight in Parquet once, every broken
+record in the dead-letter topic once, one summary record per carrier and version.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from millrace import Broker
+from millrace_demo import flights, topics
+from pyspark.sql import functions as F  # noqa: N812
+from spark_etl.manifest import Manifest
+from spark_etl.session import opened
+from spark_etl.settings import EtlSettings
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+PIPELINE = Path(__file__).parents[2] / "spark" / "pipelines" / "flights.yaml"
+FLIGHTS, MORE = 300, 40
+BATCH = 160  # so 306 records are two batches
+# Runs the pipeline; the first call of the named function kills the whole process group instead.
+DRIVER = """
+import os, signal, sys
+from spark_etl import __main__, manifest, sinks
+place, pipeline = sys.argv[1:]
+if place:
+    module, owner, function = place.split(".")
+    def die(*_arguments):
+        os.killpg(0, signal.SIGKILL)
+    setattr(getattr(sys.modules["spark_etl." + module], owner), function, die)
+sys.exit(__main__.main(["run", pipeline]))
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    topics = ",".join(f"{name}:{partitions}" for name, partitions in flights.PARTITIONS.items())
+    with Broker(topics=topics) as broker:
+        yield broker
+
+
+class Etl:
+    def __init__(self, folder: Path, bootstrap_servers: str, jars: Path) -> None:
+        self.output = folder / "lake" / "flights"
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        self._environment = {
+            **os.environ,
+            "MILLRACE_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "MILLRACE_ETL_CHECKPOINT_DIR": str(folder / "checkpoints"),
+            "MILLRACE_ETL_OUTPUT_DIR": str(folder / "lake"),
+            "MILLRACE_ETL_TEMP_DIR": str(temporary),
+            "MILLRACE_ETL_JARS_DIR": str(jars),
+            "MILLRACE_ETL_MAX_OFFSETS_PER_TRIGGER": str(BATCH),
+            "MILLRACE_ETL_DRIVER_MEMORY": "512m",
+            "MILLRACE_ETL_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+
+    def run(self, die_at: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", DRIVER, die_at, str(PIPELINE)],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            start_new_session=True,
+        )
+
+    def totals(self) -> dict:
+        done = self.run()
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def killed(self, die_at: str) -> None:
+        done = self.run(die_at)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def produce(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    for key, value in records:
+        producer.produce(flights.TOPIC, value, key, headers=flights.HEADERS)
+    assert producer.flush(20) == 0
+
+
+def stored_keys(output: Path, temporary: Path) -> list[str]:
+    """What is in the Parquet files of the manifest, which are all the files there are."""
+    with Manifest.opened(output) as manifest:
+        files = manifest.files()
+    assert sorted(files) == sorted(map(str, output.rglob("*.parquet")))
+    settings = EtlSettings(etl_master="local[1]", etl_driver_memory="512m", etl_temp_dir=temporary)
+    with opened(settings, "look", kafka=False) as session:
+        frame = session.read.option("basePath", str(output)).parquet(*files)
+        assert frame.where(F.col("flight_month") != F.date_format("flight_date", "yyyy-MM")).count() == 0
+        return [row["_key"] for row in frame.select("_key").collect()]
+
+
+def summaries(bootstrap_servers: str) -> list[tuple[str, str, dict]]:
+    found = []
+    for message in topics.read_all(bootstrap_servers, flights.DELAYS):
+        headers = dict(message.headers())
+        found.append((message.key().decode(), headers["__etl.version"].decode(), json.loads(message.value())))
+    return found
+
+
+def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, jars):
+    servers = broker.bootstrap_servers
+    table = flights.table(FLIGHTS + MORE)
+    records = list(flights.records(table))
+    broken = [(record.key, record.value) for record in flights.broken_records()]
+    produce(servers, [*broken, *records[:FLIGHTS]])
+    etl = Etl(tmp_path, servers, jars)
+
+    etl.killed("sinks.ParquetSink.write")  # the dead letters are out, no file is
+    assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
+    etl.killed("manifest.Manifest._append")  # the files are in place, but do not count
+    assert list(etl.output.rglob("*.parquet")) != []
+    assert list((etl.output / "_etl" / "manifest").glob("*.json")) == []
+    etl.killed("manifest.Manifest.finished")  # the batch counts, Spark does not know
+    assert len(list((etl.output / "_etl" / "manifest").glob("*.json"))) == 1
+    assert summaries(servers) == []
+    etl.killed("manifest.Manifest.set_published")  # all batches are done, the summary is out and not marked so
+    expected = flights.delays(table[:FLIGHTS])
+    assert sorted((key, version) for key, version, _ in summaries(servers)) == [(key, "2") for key in sorted(expected)]
+
+    totals = etl.totals()
+    assert (totals["rows_in"], totals["version"], totals["rows_total"]) == (0, 2, FLIGHTS)
+    assert {key: value for key, _, value in summaries(servers)} == expected
+    assert len(summaries(servers)) == len(expected)
+    assert topics.check_dead_letters(servers).keys() == {key.decode() for key, _ in broken}
+    assert Counter(stored_keys(etl.output, tmp_path / "tmp")) == Counter(key.decode() for key, _ in records[:FLIGHTS])
+
+    produce(servers, records[FLIGHTS:])
+    totals = etl.totals()
+    assert (totals["batches"], totals["rows_in"], totals["rows_out"], totals["rows_dlq"]) == (1, MORE, MORE, 0)
+    assert (totals["version"], totals["rows_total"]) == (3, FLIGHTS + MORE)
+    latest = {key: (version, value) for key, version, value in summaries(servers)}
+    assert latest == {key: ("3", value) for key, value in flights.delays(table).items()}
+    assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
+    assert list((etl.output / "_etl" / "started").iterdir()) == []
+
+
+def test_an_output_that_is_not_the_checkpoints_is_refused(tmp_path, broker, jars):
+    """Runs after the test above: the topic has records. A checkpoint that is gone would read all of them again."""
+    etl = Etl(tmp_path, broker.bootstrap_servers, jars)
+    with Manifest.opened(etl.output) as manifest:
+        manifest.commit("another-query", 0, 0, manifest.staging("another-query", 0))
+    done = etl.run()
+    assert done.returncode == 1
+    reason = json.loads(done.stderr.splitlines()[-1])["reason"]
+    assert re.match(r"OutputError: .*/lake/flights was written with another checkpoint \(query another-query", reason)
+    assert list(etl.output.rglob("*.parquet")) == []
