@@ -13,9 +13,7 @@ itself.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 from broker_contract import (
@@ -30,220 +28,19 @@ from broker_contract import (
     topics_pb2,
     topics_pb2_grpc,
 )
-from broker_contract.data import (
-    GATEWAY_METADATA,
-    AppendedPartition,
-    AppendRequest,
-    AppendResponse,
-    Buffer,
-    Cancel,
-    ReadRequest,
-    ReadResponse,
-    ReadResult,
-    frame_from_wire,
-    frame_to_wire,
-    put_item,
-    read_items,
-)
-from broker_contract.errors import FrameError
 from protocol_lib.errors import ErrorCode
-from service_chassis import logs, rpc
+from service_chassis import rpc
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage import Storage
+from gateway_svc.storage_stream import RECONNECT_MAX_S, RecordStream
 
-#: A frame takes no more calls once it is this long.
-FRAME_BYTES: Final = 8 * 1024 * 1024
-#: Most calls without an answer; more are answered as if storage were away.
-OUTSTANDING_MAX: Final = 100_000
 #: How long a unary call waits for storage to come back or to answer.
 CONTROL_WAIT_S: Final = 10.0
 #: How long a group call may be parked beyond the member's own timeouts; a SyncGroup's are not known.
 PARKED_EXTRA_S: Final = 60.0
 SYNC_WAIT_S: Final = 360.0
-#: First pause before the stream is opened again; doubled up to the second.
-RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
-
-_EXCHANGE: Final = "/millrace.v1.Data/Exchange"
-
-Answer = TypeVar("Answer")
-
-log = logs.get(__name__)
-
-
-class _Outgoing:
-    """A frame being filled."""
-
-    __slots__ = ("call_ids", "parts", "size")
-
-    def __init__(self) -> None:
-        self.call_ids: list[int] = []
-        self.parts: list[Buffer] = []
-        self.size = 0
-
-
-class _Waiting:
-    """A call without an answer."""
-
-    __slots__ = ("done", "request")
-
-    def __init__(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> None:
-        self.request = request
-        self.done = done
-
-    def fail(self, append_error: ErrorCode) -> None:
-        self.done(_failure(self.request, append_error))
-
-
-def _failure(
-    request: AppendRequest | ReadRequest,
-    append_error: ErrorCode,
-    read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
-) -> AppendResponse | ReadResponse:
-    if isinstance(request, AppendRequest):
-        return AppendResponse([AppendedPartition(append_error) for _ in request.partitions])
-    return ReadResponse([ReadResult(read_error) for _ in request.partitions])
-
-
-class GrpcRecords:
-    """`storage.Records` over the stream. Owned by its GrpcStorage."""
-
-    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
-        self._channel = channel
-        self._metadata = ((GATEWAY_METADATA, gateway_name.encode()),)
-        self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
-        # Without serializers: frames are bytes on both sides, and no parser copies records.
-        self._exchange: Any = channel.stream_stream(_EXCHANGE)
-        self._stub = data_pb2_grpc.DataStub(channel)
-        self._waiting: dict[int, _Waiting] = {}
-        self._frames: deque[_Outgoing] = deque()
-        self._wake = asyncio.Event()
-        self._last_call_id = 0
-        #: Set while the stream is up.
-        self.connected = asyncio.Event()
-        self._task = self._loop.create_task(self._stay_connected(), name="storage stream")
-
-    # -- calls -----------------------------------------------------------------------------------------------------
-
-    def append(self, request: AppendRequest, done: Callable[[AppendResponse], None]) -> None:
-        self._send(request, done)
-
-    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
-        if not self.connected.is_set():
-            answer = ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions])
-            return self._loop.call_later(request.max_wait_ms / 1000, done, answer).cancel
-        call_id = self._send(request, done)
-        return lambda: self._cancel(call_id)
-
-    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
-        try:
-            answer: data_pb2.ListOffsetsResponse = await _repeatable(self._stub.ListOffsets, request, self._metrics)
-        except StorageUnavailable:
-            missing = data_pb2.ListOffsetsResponse.Found(
-                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, timestamp=-1, offset=-1, leader_epoch=-1
-            )
-            return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
-        return answer
-
-    def _send(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> int:
-        self._last_call_id = call_id = self._last_call_id + 1
-        if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
-            done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
-            return call_id
-        frame = self._frame()
-        mark = len(frame.parts)
-        try:
-            frame.size += put_item(frame.parts, call_id, request)
-        except FrameError:
-            # A name too long to be forwarded is not the name of a topic.
-            del frame.parts[mark:]
-            done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
-            return call_id
-        frame.call_ids.append(call_id)
-        self._waiting[call_id] = _Waiting(request, done)
-        self._wake.set()
-        return call_id
-
-    def _cancel(self, call_id: int) -> None:
-        if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
-            frame = self._frame()
-            frame.size += put_item(frame.parts, call_id, Cancel())
-            self._wake.set()
-
-    def _frame(self) -> _Outgoing:
-        if not self._frames or self._frames[-1].size >= FRAME_BYTES:
-            self._frames.append(_Outgoing())
-        return self._frames[-1]
-
-    # -- the stream ------------------------------------------------------------------------------------------------
-
-    async def _stay_connected(self) -> None:
-        pause_s = RECONNECT_FIRST_S
-        while True:
-            await self._channel.channel_ready()
-            stream = self._exchange(metadata=self._metadata)
-            self.connected.set()
-            log.info("storage connected")
-            opened_at = self._loop.time()
-            reason = await self._run(stream)
-            self.connected.clear()
-            self._metrics.storage_errors["stream"] += 1
-            log.warning("storage lost", reason=reason, in_flight=len(self._waiting))
-            self._fail_all()
-            pause_s = RECONNECT_FIRST_S if self._loop.time() - opened_at > 1 else min(2 * pause_s, RECONNECT_MAX_S)
-            await asyncio.sleep(pause_s)
-
-    async def _run(self, stream: Any) -> str:
-        """Reads and writes until the stream ends; returns why it did."""
-        reader = self._loop.create_task(self._read(stream), name="storage stream reader")
-        writer = self._loop.create_task(self._write(stream), name="storage stream writer")
-        try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stream.cancel()
-            reader.cancel()
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        error = next(task.exception() for task in done)
-        if isinstance(error, grpc.aio.AioRpcError):
-            return f"{error.code().name}: {error.details()}"
-        if error is not None and not isinstance(error, FrameError | EOFError | asyncio.InvalidStateError):
-            log.error("storage stream failed", exc_info=error)
-        return repr(error)
-
-    async def _write(self, stream: Any) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._frames:
-                frame = self._frames.popleft()
-                await stream.write(frame_to_wire(frame.parts))
-
-    async def _read(self, stream: Any) -> None:
-        waiting = self._waiting
-        while True:
-            wire = await stream.read()
-            if wire is grpc.aio.EOF:
-                raise EOFError("storage ended the stream")
-            for call_id, item in read_items(frame_from_wire(wire)):
-                call = waiting.pop(call_id, None)
-                if call is not None:
-                    call.done(item)
-
-    def _fail_all(self) -> None:
-        never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
-        self._frames.clear()
-        calls, self._waiting = self._waiting, {}
-        for call_id, call in calls.items():
-            call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        self.connected.clear()
-        self._fail_all()
 
 
 async def _once(method: Any, request: Any, timeout_s: float, metrics: GatewayMetrics) -> Any:
@@ -266,6 +63,24 @@ async def _repeatable(method: Any, request: Any, metrics: GatewayMetrics) -> Any
             if loop.time() + RECONNECT_MAX_S >= until:
                 raise
             await asyncio.sleep(RECONNECT_MAX_S)
+
+
+class GrpcRecords(RecordStream):
+    """`storage.Records`: the stream, and a unary call for what is asked rarely."""
+
+    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
+        super().__init__(channel, gateway_name, metrics)
+        self._stub = data_pb2_grpc.DataStub(channel)
+
+    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
+        try:
+            answer: data_pb2.ListOffsetsResponse = await _repeatable(self._stub.ListOffsets, request, self._metrics)
+        except StorageUnavailable:
+            missing = data_pb2.ListOffsetsResponse.Found(
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+            return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
+        return answer
 
 
 class GrpcTopics:

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Frame(_message.Message):
-    """The layout of `body` is stated in broker_contract/data.py: opaque here, so that record bytes are never copied by a parser."""
+    """The layout of `body` is stated in broker_contract/frames.py: opaque here, so that record bytes are never copied by a parser."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,7 +1,7 @@
 """Errors of the contract package.
 
 ContractError
-└── FrameError   a data frame is not laid out as broker_contract/data.py says (the peer's fault)
+└── FrameError   a data frame is not laid out as broker_contract/frames.py says (the peer's fault)
 """
 
 

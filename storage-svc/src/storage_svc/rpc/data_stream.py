@@ -1,6 +1,6 @@
 """The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
 
-Frames are read and written as bytes (broker_contract/data.py), not by protobuf, so that records are not copied. All
+Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. All
 answers that are ready when the writer wakes go out in one frame; another is begun when `_FRAME_BYTES` are in it. A
 gateway that does not read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
 """
@@ -22,12 +22,9 @@ from broker_contract.data import (
     Cancel,
     ReadRequest,
     ReadResponse,
-    frame_from_wire,
-    frame_to_wire,
-    put_item,
-    read_items,
 )
 from broker_contract.errors import FrameError
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from service_chassis import logs as service_logs
 
 from storage_svc.rpc.data import DataService

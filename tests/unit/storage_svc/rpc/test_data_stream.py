@@ -14,12 +14,9 @@ from broker_contract.data import (
     Cancel,
     ReadPartition,
     ReadRequest,
-    frame_from_wire,
-    frame_to_wire,
-    put_item,
-    read_items,
 )
 from broker_contract.data_pb2_grpc import DataStub
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import rpc

@@ -15,13 +15,10 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
     Slice,
-    frame_from_wire,
-    frame_to_wire,
-    put_item,
-    read_items,
 )
 from broker_contract.data_pb2 import Frame
 from broker_contract.errors import FrameError
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from hypothesis import given
 from hypothesis import strategies as st
 
