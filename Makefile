@@ -42,8 +42,10 @@ bench: setup
 	$(BIN)/python tests/load/bench.py
 
 generate: setup
-	$(BIN)/python services/contract/generate.py
+	@mkdir -p build
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python services/contract/generate.py
 	$(BIN)/python -m millrace.reference
+	$(BIN)/python -m admin_api.openapi > build/openapi.json && mv build/openapi.json admin-api/openapi.json
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -36,7 +36,7 @@ def test_the_main_job(tmp_path, jars, traces):
         lines[-1],
     )
     assert f"chart: {chart}" in lines
-    assert any(re.match(r"│ UA +│ United Air Lines Inc\. +│ +\d+ │", line) for line in lines)
+    assert any(re.match(r" +UA +United Air Lines Inc\. +\d+ +\d+ +[+-][\d.]+ +[+-][\d.]+ ", line) for line in lines)
     assert any("broken-type: wrong type: month" in line for line in lines)
     assert chart.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     traces.wait_gone(2)

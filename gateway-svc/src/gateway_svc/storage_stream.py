@@ -22,12 +22,9 @@ from broker_contract.data import (
     ReadRequest,
     ReadResponse,
     ReadResult,
-    frame_from_wire,
-    frame_to_wire,
-    put_item,
-    read_items,
 )
 from broker_contract.errors import FrameError
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 

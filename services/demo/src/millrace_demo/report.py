@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 Delays = Mapping[str, Mapping[str, Any]]
+AIRLINE_WIDTH = 24  # so that the table fits 80 columns
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 10.0, 6.0, 120
 
 
@@ -33,10 +35,10 @@ class Totals:
 
 
 def print_table(console: Console, delays: Delays, airlines: Mapping[str, str]) -> None:
-    table = Table(title="Departures from New York in 2013: delays by carrier, in minutes")
-    table.add_column("carrier", no_wrap=True)
-    table.add_column("airline", no_wrap=True, overflow="ellipsis")
-    for name in ("flights", "cancelled", "departure", "arrival", "worst", "late > 15"):
+    table = Table(title="Departures from New York in 2013: mean delays in minutes, by carrier", box=SIMPLE)
+    table.add_column("", no_wrap=True)
+    table.add_column("airline", no_wrap=True, max_width=AIRLINE_WIDTH)
+    for name in ("flights", "cancelled", "dep.", "arr.", "worst", "late"):
         table.add_column(name, justify="right", no_wrap=True)
     for carrier, summary in by_arrival(delays):
         late = summary["late_arrivals"] / summary["arrived"] if summary["arrived"] else None
@@ -51,6 +53,7 @@ def print_table(console: Console, delays: Delays, airlines: Mapping[str, str]) -
             "–" if late is None else f"{late:.1%}",
         )
     console.print(table)
+    console.print("worst: of all arrivals · late: arrived more than 15 minutes late", style="dim")
 
 
 def draw_chart(path: Path, delays: Delays, airlines: Mapping[str, str]) -> None:
