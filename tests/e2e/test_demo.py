@@ -70,8 +70,10 @@ def test_a_signal_at_any_moment_cleans_up(tmp_path, jars, traces, moment, number
             assert _comes_up(traces, "SparkSubmit")  # the JVM, two processes below the demo
         child.send_signal(number)
         _, errors = child.communicate(timeout=30)
-    assert child.returncode == 128 + number
-    assert errors == f"stopped by {signal.Signals(number).name}, everything is put away\n"
+    assert (child.returncode, errors) == (
+        128 + number,
+        f"stopped by {signal.Signals(number).name}, everything is put away\n",
+    )
     traces.wait_gone(2)
     assert traces.processes() == []
     assert traces.files() == []

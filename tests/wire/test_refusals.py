@@ -167,6 +167,15 @@ async def test_records_that_are_not_taken(
     assert broker.refused == {reason: 1}
 
 
+async def test_a_request_without_records_may_not_be_huge(broker: Running, log_lines: LogLines) -> None:
+    wire = await broker.connect()
+    wire.writer.write(struct.pack(">ihhih", 8 + 2 + (16 << 20), 3, 0, 1, -1) + bytes(16 << 20))
+    assert await wire.closed() == b""
+    assert [line["reason"] for line in log_lines()] == ["request_too_large"]
+    assert broker.refused == {"request_too_large": 1}
+    await still_serves(broker)
+
+
 async def test_acks_that_do_not_exist(broker: Running, log_lines: LogLines) -> None:
     wire = await broker.connect()
     assert await produce(wire, "single", batch(b"a"), acks=2) == (21, -1)

@@ -28,7 +28,7 @@ _CHANNEL: _Options = [
     # Storage that was restarted is found again within a fraction of a second.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 100),
     # Service to service traffic never goes through an operator's web proxy.
     ("grpc.enable_http_proxy", 0),
 ]

@@ -10,6 +10,7 @@ signal n. `load` fills a broker that runs, and does nothing when the flights are
 """
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -30,25 +31,34 @@ def main(arguments: list[str] | None = None) -> int:
     signals = Signals()
     signals.install()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    began = time.monotonic()
+    status = 0
     try:
         with Household(signals) as household:
-            if options.command == "load":
-                jobs.load(console, options.bootstrap_servers, options.rest, options.flights)
-            elif options.command == "check":
-                jobs.check(console, options.bootstrap_servers, options.flights)
-            else:
-                request = jobs.Request(
-                    options.flights, options.chart, options.jars, options.bootstrap_servers, options.rest
-                )
-                jobs.run(console, household, request, began)
-    except Interrupted as interrupted:
-        print(f"stopped by {interrupted}, everything is put away", file=sys.stderr)
-        return 128 + interrupted.number
+            _dispatch(options, console, household)
+    except Interrupted:
+        pass
     except (DemoError, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        if not signals.received:  # else it is a consequence of the signal
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        status = 1
+    except Exception:
+        if not signals.received:
+            raise
+    if signals.received:
+        name = signal.Signals(signals.received).name
+        print(f"stopped by {name}, everything is put away", file=sys.stderr)
+        return 128 + signals.received
+    return status
+
+
+def _dispatch(options: argparse.Namespace, console: Console, household: Household) -> None:
+    if options.command == "load":
+        jobs.load(console, options.bootstrap_servers, options.rest, options.flights)
+    elif options.command == "check":
+        jobs.check(console, options.bootstrap_servers, options.flights)
+    else:
+        request = jobs.Request(options.flights, options.chart, options.jars, options.bootstrap_servers, options.rest)
+        jobs.run(console, household, request, time.monotonic())
 
 
 def _parser() -> argparse.ArgumentParser:

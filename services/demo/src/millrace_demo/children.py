@@ -27,36 +27,41 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Turns the signals into Interrupted, once, and not inside `held()`."""
+    """Turns the signals into Interrupted, except inside `held()`, which raises it at its end, and after `closed()`.
+
+    An extension module may swallow the exception or turn it into another one: `received` tells what came in any case.
+    """
 
     def __init__(self) -> None:
         self._held = 0
-        self._pending = 0
-        self._raised = False
+        self._closed = False
+        self.received = 0
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._handle)
 
+    def closed(self) -> None:
+        """From now on what is being put away is put away, however often Ctrl-C is pressed."""
+        self._closed = True
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self._raised:
+        if self._closed:
             return
-        if self._held:
-            self._pending = number
-            return
-        self._raised = True
-        raise Interrupted(number)
+        self.received = self.received or number
+        if not self._held:
+            raise Interrupted(self.received)
 
     @contextmanager
     def held(self) -> Iterator[None]:
+        before = self.received
         self._held += 1
         try:
             yield
         finally:
             self._held -= 1
-        if self._pending and not self._held and not self._raised:
-            self._raised = True
-            raise Interrupted(self._pending)
+        if self.received and not before and not self._held:
+            raise Interrupted(self.received)
 
 
 class Child:
@@ -94,8 +99,8 @@ class Household:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._signals.held():
-            self._stack.close()
+        self._signals.closed()
+        self._stack.close()
 
     def folder(self, prefix: str) -> Path:
         with self._signals.held():

@@ -35,7 +35,9 @@ class Totals:
 
 
 def print_table(console: Console, delays: Delays, airlines: Mapping[str, str]) -> None:
-    table = Table(title="Departures from New York in 2013: mean delays in minutes, by carrier", box=SIMPLE)
+    table = Table(
+        title="Departures from New York in 2013: mean delays in minutes, by carrier", box=SIMPLE, padding=(0, 1, 0, 0)
+    )
     table.add_column("", no_wrap=True)
     table.add_column("airline", no_wrap=True, max_width=AIRLINE_WIDTH)
     for name in ("flights", "cancelled", "dep.", "arr.", "worst", "late"):
