@@ -31,6 +31,12 @@ def in_use(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.fixture
+def curl() -> None:
+    if shutil.which("curl") is None and not os.environ.get("CI"):
+        pytest.skip("curl is not installed")
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     busy = [port for port in (9092, 8082) if in_use(port)]
@@ -66,7 +72,7 @@ def run(name: str, timeout: int = 60) -> str:
     return done.stdout
 
 
-def test_rest(broker: None) -> None:
+def test_rest(broker: None, curl: None) -> None:
     out = run("rest")
     assert '"topic_name":"orders"' in out.replace(" ", "")
     assert out.count('"partition_id"') == 3
@@ -83,7 +89,7 @@ def test_aiokafka(broker: None) -> None:
     assert "b'carol' b'{\"amount\": 7}'" in run("aiokafka")
 
 
-def test_lag(broker: None) -> None:
+def test_lag(broker: None, curl: None) -> None:
     assert '"total_lag"' in run("lag")
 
 

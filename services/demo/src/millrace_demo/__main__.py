@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     signals = Signals()
     signals.install()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    status = 0
+    household, status = Household(signals), 0
     try:
-        with Household(signals) as household:
+        with household:
             _dispatch(options, console, household)
     except Interrupted:
         pass
@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception:
         if not signals.received:
             raise
+    finally:
+        household.close()
     if signals.received:
         name = signal.Signals(signals.received).name
         print(f"stopped by {name}, everything is put away", file=sys.stderr)

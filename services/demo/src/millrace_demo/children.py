@@ -10,8 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -99,6 +98,10 @@ class Household:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called again: a signal can come in just before the first call has shut signals out."""
         self._signals.closed()
         self._stack.close()
 
@@ -131,15 +134,3 @@ class Household:
             child = Child(name, process)
             self._stack.callback(child.stop)
         return child
-
-    def finally_do(self, action: Callable[[], object]) -> None:
-        self._stack.callback(action)
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float, interval_s: float = 0.1) -> bool:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(interval_s)
-    return True
