@@ -70,7 +70,7 @@ def bootstrap(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 process.wait()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def need() -> Callable[..., None]:
     """`need("go")` goes on when every named program is there."""
 

@@ -40,6 +40,12 @@ def test_defaults_are_storages(stack: Stack) -> None:
     assert answer.json()["replication_factor"] == 1
 
 
+def test_replication_factor_minus_one_is_the_default(stack: Stack) -> None:
+    answer = stack.http.post(f"{stack.cluster}/topics", json={"topic_name": "kafkas-default", "replication_factor": -1})
+    assert answer.status_code == 201
+    assert answer.json()["replication_factor"] == 1
+
+
 def test_validate_only_creates_nothing(stack: Stack) -> None:
     body = {"topic_name": "imagined", "partitions_count": 4, "validate_only": True}
     answer = stack.http.post(f"{stack.cluster}/topics", json=body)
@@ -81,6 +87,7 @@ def test_configs_are_kept(stack: Stack) -> None:
         ({"topic_name": "a", "partitions_count": 2**31 - 1}, 40002),
         ({"topic_name": "a", "replication_factor": 0}, 40002),
         ({"topic_name": "a", "replication_factor": 2}, 40002),
+        ({"topic_name": "a", "replication_factor": -2}, 40002),
         ({"topic_name": "a", "replication_factor": 32768}, 40002),
         ({"topic_name": "a", "configs": [{"name": "no.such.config", "value": "1"}]}, 40002),
         ({"topic_name": "a", "configs": [{"name": "retention.ms", "value": "soon"}]}, 40002),

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import millrace
 import pytest
@@ -108,3 +109,46 @@ def test_one_process_without_admin_never_imports_grpc():
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.split()[:2] == ["False", "False"]
+
+
+_UNCLOSED = """
+import os, sys, time
+import millrace
+broker = millrace.Broker({arguments})
+broker.start()
+print(broker.data_dir, flush=True)
+{then}
+"""
+
+
+def _run_unclosed(arguments="", then=""):
+    """A program that ends without closing its broker: the data folder, what it said, and how long its end took."""
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-c", _UNCLOSED.format(arguments=arguments, then=then)],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ran.stderr == ""
+    data_dir, *said = ran.stdout.splitlines()
+    return Path(data_dir), said, time.monotonic() - began
+
+
+def test_never_closed_it_stops_in_order_when_the_program_ends(tmp_path):
+    temporary, _, took_s = _run_unclosed()
+    assert not temporary.exists()
+    assert took_s < 10  # not the 25 s that a stop may take
+    _run_unclosed(f"data_dir={str(tmp_path)!r}")
+    assert (tmp_path / CLEAN_MARKER).exists()
+
+
+def test_a_fork_that_ends_leaves_it_alone():
+    _, said, took_s = _run_unclosed(
+        then="if os.fork() == 0: sys.exit()\nos.wait()\nprint(broker.data_dir.joinpath('meta.properties').exists())"
+    )
+    assert said == ["True"]
+    assert took_s < 10
+
+
+def test_unknown_setting_is_refused():
+    with pytest.raises(TypeError, match=r"no setting num_partition$"):
+        millrace.Broker(num_partition=3)

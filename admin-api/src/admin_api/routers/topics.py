@@ -68,8 +68,8 @@ def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:
     """As Kafka's own client asks for it. What Confluent leaves to Kafka is left to storage."""
     if given.partitions_count is not None and given.partitions_count < 1:
         raise errors.refused("Number of partitions was set to an invalid non-positive value.")
-    if given.replication_factor is not None and given.replication_factor < 1:
-        raise errors.refused("Replication factor must be larger than 0.")
+    if given.replication_factor is not None and given.replication_factor < 1 and given.replication_factor != -1:
+        raise errors.refused("Replication factor must be larger than 0, or -1 to use the default.")
     names = [config.name for config in given.configs]
     if len(set(names)) != len(names):
         raise errors.refused("A configuration is given twice.")

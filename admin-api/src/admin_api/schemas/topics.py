@@ -79,7 +79,7 @@ class ReplicaAssignment(_Request):
 class CreateTopicRequest(_Request):
     topic_name: _Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
     partitions_count: _Int32 | None = Field(None, description="At least 1; the broker's num.partitions when absent.")
-    replication_factor: _Int32 | None = Field(None, description="1, also when absent: storage holds a record once.")
+    replication_factor: _Int32 | None = Field(None, description="1, also when absent or -1: a record is held once.")
     replicas_assignments: list[ReplicaAssignment] = []
     configs: list[ConfigEntry] = []
     validate_only: bool = Field(False, description="Only check whether the topic could be created.")

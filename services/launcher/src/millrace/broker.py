@@ -5,18 +5,19 @@
 
 It is the real thing: gateway and storage in an event loop of a background thread, on a data folder with Kafka's
 files. An error at the start is raised by `start` (or the `with` line); leaving the block stops it in order and
-removes a data folder that was temporary. Group rebalances do not wait for more members, as Kafka's 3 s default would.
-With `admin=True` the REST API runs beside it in a process of its own. MILLRACE_* variables apply; arguments win over
-them.
+removes a data folder that was temporary; one still running when the program ends is stopped then. Group rebalances
+do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs beside it in a process
+of its own. MILLRACE_* variables apply; arguments win over them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -59,6 +60,9 @@ class Broker:
         """`topics` are made at the start: `"orders:3,users:1"`. `settings` are fields of either service's settings,
         such as `message_max_bytes=2_000_000`; `millrace settings` lists them.
         """
+        unknown = sorted(settings.keys() - DirectSettings.model_fields.keys())
+        if unknown:
+            raise TypeError(f"Broker() has no setting {', '.join(unknown)}")
         self._given_data_dir = Path(data_dir) if data_dir is not None else None
         self._host = host
         self._kafka_port = kafka_port
@@ -74,6 +78,7 @@ class Broker:
         }
         self._held = contextlib.ExitStack()
         self._data_dir: Path | None = None
+        self._exit: _AtExit | None = None
         self._kafka: addresses.Address | None = None
         self._http: addresses.Address | None = None
 
@@ -122,10 +127,13 @@ class Broker:
                 self._http = reservation.address
             self._kafka = addresses.Address(self._host, kafka.port)
             self._held = held.pop_all()
+        self._exit = _AtExit(self.close)
         return self
 
     def close(self) -> None:
         """Stops in order: admin-api, gateway, storage. Does nothing when not running."""
+        if self._exit is not None:
+            self._exit.callback = None
         self._kafka = self._http = None
         self._held.close()
         self._data_dir = None
@@ -143,6 +151,24 @@ class Broker:
         if value is None:
             raise RuntimeError("the broker does not run")
         return value
+
+
+class _AtExit:
+    """Calls back when the program ends, unless `callback` is None by then: a broker nobody closed is closed.
+
+    atexit alone is too late: executors take no more work by then, and stopping needs them. threading has a hook that
+    comes before; where it has none, atexit must do. A fork of the program leaves the broker, which is its parent's.
+    """
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+        self._pid = os.getpid()
+        register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+        register(self)
+
+    def __call__(self) -> None:
+        if self.callback is not None and self._pid == os.getpid():
+            self.callback()
 
 
 @contextlib.contextmanager
@@ -182,8 +208,9 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
     try:
         yield kafka
     finally:
-        loop.call_soon_threadsafe(stop.set)
-        ended.result(settings.stop_deadline_s)
+        if thread.is_alive():  # not in a fork of this process
+            loop.call_soon_threadsafe(stop.set)
+            ended.result(settings.stop_deadline_s)
         thread.join(settings.stop_deadline_s)
 
 

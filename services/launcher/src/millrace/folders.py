@@ -19,7 +19,11 @@ _SOCKET_DIR_LENGTH_MAX = 107 - len("/" + STORAGE_SOCKET)
 
 @contextlib.contextmanager
 def private_folder(prefix: str) -> Iterator[Path]:
-    """A temporary folder nobody else can enter, with a path short enough for a Unix socket; removed at the end."""
+    """A temporary folder nobody else can enter, with a path short enough for a Unix socket; removed at the end.
+
+    Only the process that made it removes it, not a fork that ends first.
+    """
+    owner_pid = os.getpid()
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     if len(os.fsencode(folder)) > _SOCKET_DIR_LENGTH_MAX:
         folder.rmdir()
@@ -27,4 +31,5 @@ def private_folder(prefix: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        rmtree(folder, ignore_errors=True)
+        if os.getpid() == owner_pid:
+            rmtree(folder, ignore_errors=True)

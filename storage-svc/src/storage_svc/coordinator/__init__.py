@@ -1,1 +1,1 @@
-"""Group coordination: pure state machines (group.py) and the ring that performs their instructions."""
+"""Group coordination: a pure state machine (group_machine.py) and the ring that performs its instructions."""

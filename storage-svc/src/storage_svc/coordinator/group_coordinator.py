@@ -1,4 +1,4 @@
-"""Performs what the group state machines ask for: timers, parked answers, records in `__consumer_offsets`.
+"""The calls of consumer groups: join, sync, heartbeat, leave, commit, fetch; and what becomes of groups over time.
 
 A group lives in the offsets partition its id hashes to; partitions load one after the other at start, and calls for a
 group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A change is told to a client only after
@@ -12,11 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
@@ -30,65 +26,27 @@ from storage_svc.coordinator.admission import (
 )
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
-    Answer,
-    AnswerValue,
-    CancelTimer,
     Commit,
     ErrorAnswer,
-    Event,
     GroupState,
     Heartbeat,
-    Instruction,
     Join,
     JoinAnswer,
     Leave,
     LeaveAnswer,
-    Retire,
-    SetTimer,
-    Store,
-    Stored,
     Sync,
     SyncAnswer,
-    Timer,
-    TimerFired,
 )
+from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.offset_expiration import TopicPartition, expired
-from storage_svc.coordinator.offsets import (
-    CommittedOffset,
-    OffsetKey,
-    StoredGroup,
-    commit_error,
-    encode_group_key,
-    encode_group_value,
-    encode_offset_key,
-    encode_offset_value,
-    group_error,
-)
-from storage_svc.coordinator.offsets_log import LoadedPartition, OffsetsLog, load
-from storage_svc.coordinator.timers import Timers
+from storage_svc.coordinator.offsets import CommittedOffset, commit_error
+from storage_svc.coordinator.offsets_log import OffsetsLog, load
+from storage_svc.coordinator.waiting_calls import CallsEndedError
 from storage_svc.log.errors import LogError
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.topics.names import OFFSETS_TOPIC
 
 log = service_logs.get(__name__)
-
-AnswerT = TypeVar("AnswerT", bound=AnswerValue)
-RecordPair = tuple[bytes, bytes | None]
-
-
-@dataclass(slots=True)
-class HostedGroup:
-    """A state machine and what it does not keep itself."""
-
-    machine: Group
-    partition: int
-    #: Durable commits only.
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    #: Commits appended but not durable yet.
-    pending_commits: int = 0
-    #: Instructions not performed yet; non-empty only while `_perform` is at work further up the stack.
-    queue: deque[Instruction] = field(default_factory=deque)
-    performing: bool = False
 
 
 class GroupCoordinator:
@@ -101,22 +59,22 @@ class GroupCoordinator:
     ) -> None:
         self._offsets_log = offsets_log
         self._settings = settings
-        self._limits = GroupLimits(
-            initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
-        )
         self._partition_exists = partition_exists
         self._now_ms = wall_clock_ms
-        self.groups: dict[str, HostedGroup] = {}
+        limits = GroupLimits(
+            initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
+        )
+        self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms)
         #: Partitions whose records are still being read.
         self._loading: set[int] = set()
         self._stopping = False
-        self._next_request = 1
-        self._waiting: dict[int, asyncio.Future[AnswerValue]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._timers: Timers[tuple[str, Timer]] = Timers(self._loop, self._on_timer)
         self._tasks: list[asyncio.Task[None]] = []
         #: Why some groups cannot be served; None when all can, or will be.
         self.fault: str | None = None
+
+    @property
+    def groups(self) -> dict[str, HostedGroup]:
+        return self._hosted.by_id
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -124,8 +82,8 @@ class GroupCoordinator:
         """Begins to load; the returned task ends when everything is, or has failed."""
         logs = self._offsets_log.to_load()
         self._loading = {each.partition for each in logs}
-        loading = self._loop.create_task(self._load(logs), name="load groups")
-        self._tasks = [loading, self._loop.create_task(self._expire_for_ever(), name="expire offsets")]
+        loading = asyncio.create_task(self._load(logs), name="load groups")
+        self._tasks = [loading, asyncio.create_task(self._expire_for_ever(), name="expire offsets")]
         return loading
 
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
@@ -137,22 +95,10 @@ class GroupCoordinator:
                 self.fault = f"cannot load partition {each.partition} of {OFFSETS_TOPIC}: {error}"
                 log.error("cannot load groups", partition=each.partition, reason=str(error))
                 continue
-            self._install(each.partition, loaded)
+            self._hosted.install(each.partition, loaded)
             self._loading.discard(each.partition)
         if logs:
             log.info("groups loaded", groups=len(self.groups), partitions=len(logs))
-
-    def _install(self, partition: int, loaded: LoadedPartition) -> None:
-        for group_id in loaded.groups.keys() | loaded.offsets.keys():
-            stored = loaded.groups.get(group_id)
-            if stored is None:
-                stored = StoredGroup(
-                    protocol_type="", generation_id=0, protocol_name=None, leader=None, state_timestamp_ms=-1
-                )
-            machine, instructions = Group.restore(group_id, stored, self._limits, self._now_ms())
-            hosted = HostedGroup(machine, partition, loaded.offsets.get(group_id, {}))
-            self.groups[group_id] = hosted
-            self._perform(hosted, instructions)
 
     def is_loading(self) -> bool:
         return bool(self._loading)
@@ -163,12 +109,8 @@ class GroupCoordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._timers.close()
-        parked = [future for future in self._waiting.values() if not future.done()]
-        for future in parked:
-            future.set_exception(_Stopping())
-        if parked:
-            log.info("answered parked group calls", calls=len(parked))
+        if calls := self._hosted.close():
+            log.info("answered parked group calls", calls=calls)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -180,12 +122,12 @@ class GroupCoordinator:
             error = ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else self._room_fault()
         if error:
             return JoinAnswer(error=error, member_id=join.member_id)
-        hosted = hosted or self._host(group_id)
+        hosted = hosted or self._hosted.host(group_id)
         prefix = join.instance_id if join.instance_id is not None else join.client_id
         join.new_member_id = f"{prefix}-{uuid.uuid4()}"
         try:
-            return await self._ask(hosted, join, JoinAnswer)
-        except _Stopping:
+            return await self._hosted.ask(hosted, join, JoinAnswer)
+        except CallsEndedError:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
@@ -195,8 +137,8 @@ class GroupCoordinator:
         if error or hosted is None:
             return SyncAnswer(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
         try:
-            return await self._ask(hosted, sync, SyncAnswer)
-        except _Stopping:
+            return await self._hosted.ask(hosted, sync, SyncAnswer)
+        except CallsEndedError:
             return SyncAnswer(error=ErrorCode.NOT_COORDINATOR)
 
     async def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode:
@@ -204,7 +146,7 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
-        return (await self._ask(hosted, heartbeat, ErrorAnswer)).error
+        return (await self._hosted.ask(hosted, heartbeat, ErrorAnswer)).error
 
     async def leave(self, group_id: str, leave: Leave) -> LeaveAnswer:
         error = self._group_fault(group_id)
@@ -213,7 +155,7 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if hosted is None:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
-        return await self._ask(hosted, leave, LeaveAnswer)
+        return await self._hosted.ask(hosted, leave, LeaveAnswer)
 
     async def commit(
         self,
@@ -231,10 +173,10 @@ class GroupCoordinator:
             error = group_not_found if commit.generation_id >= 0 else self._room_fault()
         if error:
             return [error] * len(offsets)
-        hosted = hosted or self._host(group_id)
-        checked = await self._ask(hosted, commit, ErrorAnswer)
+        hosted = hosted or self._hosted.host(group_id)
+        checked = await self._hosted.ask(hosted, commit, ErrorAnswer)
         if checked.error:
-            self._forget_if_unused(hosted)
+            self._hosted.forget_if_unused(hosted)
             return [checked.error] * len(offsets)
         now_ms = self._now_ms()
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
@@ -247,9 +189,9 @@ class GroupCoordinator:
             if not fault
         }
         if not accepted:
-            self._forget_if_unused(hosted)
+            self._hosted.forget_if_unused(hosted)
             return errors
-        outcome = commit_error(await self._write_offsets(hosted, accepted))
+        outcome = commit_error(await self._hosted.write_offsets(hosted, accepted))
         return [fault or outcome for fault in errors]
 
     def fetch(
@@ -260,19 +202,19 @@ class GroupCoordinator:
         if error:
             return error, []
         hosted = self.groups.get(group_id)
-        offsets = {} if hosted is None else hosted.offsets
+        offsets = {} if hosted is None else hosted.offsets.durable
         keys = sorted(offsets) if wanted is None else wanted
         return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
 
     def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = None if error else self.groups.get(group_id)
-        return error, None if hosted is None else hosted.machine
+        return error, None if hosted is None else hosted.group
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: so are its committed offsets."""
-        for hosted in self.groups.values():
-            self._delete_offsets(hosted, [key for key in hosted.offsets if key[0] == topic])
+        for hosted in list(self.groups.values()):
+            self._hosted.delete_offsets(hosted, hosted.offsets.of_topic(topic))
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -298,107 +240,7 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    # --- performing -----------------------------------------------------------------------------------------------
-
-    def _host(self, group_id: str) -> HostedGroup:
-        machine = Group(group_id, self._limits, self._now_ms())
-        hosted = self.groups[group_id] = HostedGroup(machine, self._offsets_log.partition_of(group_id))
-        return hosted
-
-    async def _ask(
-        self, hosted: HostedGroup, event: Join | Sync | Heartbeat | Leave | Commit, kind: type[AnswerT]
-    ) -> AnswerT:
-        request = event.request = self._next_request
-        self._next_request += 1
-        future: asyncio.Future[AnswerValue] = self._loop.create_future()
-        self._waiting[request] = future
-        try:
-            self._handle(hosted, event)
-            answer = await future
-        finally:
-            del self._waiting[request]
-        if not isinstance(answer, kind):
-            raise TypeError(f"{type(event).__name__} was answered {type(answer).__name__}")
-        return answer
-
-    def _handle(self, hosted: HostedGroup, event: Event) -> None:
-        self._perform(hosted, hosted.machine.handle(event, self._now_ms()))
-        if not isinstance(event, Commit):
-            self._forget_if_unused(hosted)
-
-    def _perform(self, hosted: HostedGroup, instructions: Iterable[Instruction]) -> None:
-        """In order. What an instruction leads to at once (a write that fails) is performed after all of these."""
-        hosted.queue.extend(instructions)
-        if hosted.performing:
-            return
-        hosted.performing = True
-        try:
-            while hosted.queue:
-                self._perform_one(hosted, hosted.queue.popleft())
-        finally:
-            hosted.performing = False
-
-    def _perform_one(self, hosted: HostedGroup, instruction: Instruction) -> None:
-        match instruction:
-            case Answer(request, value):
-                future = self._waiting.get(request)
-                if future is not None and not future.done():
-                    future.set_result(value)
-            case SetTimer(timer, delay_ms):
-                if not self._stopping:
-                    self._timers.set((hosted.machine.group_id, timer), delay_ms)
-            case CancelTimer(timer):
-                self._timers.cancel((hosted.machine.group_id, timer))
-            case Store(write, group):
-                records: list[RecordPair] = [(encode_group_key(hosted.machine.group_id), encode_group_value(group))]
-                self._offsets_log.write(
-                    hosted.partition, records, self._now_ms(), partial(self._on_stored, hosted, write)
-                )
-
-    def _on_stored(self, hosted: HostedGroup, write: int, code: int) -> None:
-        self._handle(hosted, Stored(write, group_error(code)))
-
-    def _on_timer(self, key: tuple[str, Timer]) -> None:
-        group_id, timer = key
-        hosted = self.groups.get(group_id)
-        if hosted is not None:
-            self._handle(hosted, TimerFired(timer))
-
-    def _write_offsets(
-        self, hosted: HostedGroup, accepted: dict[TopicPartition, CommittedOffset]
-    ) -> asyncio.Future[int]:
-        """Appends the commits as one batch; they become visible, and the future done, when they are durable."""
-        group_id = hosted.machine.group_id
-        records: list[RecordPair] = [
-            (encode_offset_key(OffsetKey(group_id, *key)), encode_offset_value(value))
-            for key, value in accepted.items()
-        ]
-        future: asyncio.Future[int] = self._loop.create_future()
-        hosted.pending_commits += 1
-
-        def done(code: int) -> None:
-            hosted.pending_commits -= 1
-            if not code:
-                hosted.offsets.update(accepted)
-            self._forget_if_unused(hosted)
-            if not future.done():
-                future.set_result(code)
-
-        self._offsets_log.write(hosted.partition, records, self._now_ms(), done)
-        return future
-
-    # --- forgetting -----------------------------------------------------------------------------------------------
-
-    def _forget_if_unused(self, hosted: HostedGroup) -> None:
-        """A group that never completed a rebalance and holds no offsets left nothing in the log either."""
-        machine = hosted.machine
-        if machine.generation_id == 0 and machine.is_idle() and not hosted.offsets and not hosted.pending_commits:
-            self._retire(hosted)
-
-    def _retire(self, hosted: HostedGroup) -> None:
-        if self.groups.get(hosted.machine.group_id) is hosted:
-            del self.groups[hosted.machine.group_id]
-        self._perform(hosted, hosted.machine.handle(Retire(), self._now_ms()))
+    # --- time -----------------------------------------------------------------------------------------------------
 
     async def _expire_for_ever(self) -> None:
         while True:
@@ -412,33 +254,18 @@ class GroupCoordinator:
         """Forgets offsets that are due, and empty groups that hold none."""
         now_ms, retention_ms = self._now_ms(), self._settings.offsets_retention_ms
         for hosted in list(self.groups.values()):
-            machine = hosted.machine
-            due = expired(machine, hosted.offsets, retention_ms, now_ms)
-            self._delete_offsets(hosted, due)
-            if not hosted.offsets and not hosted.pending_commits and machine.is_idle():
-                if machine.generation_id > 0:
-                    self._delete(hosted, [encode_group_key(machine.group_id)])
-                self._retire(hosted)
+            offsets = hosted.offsets
+            due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
+            # One that is being committed anew stays: its tombstone would lie behind the new commit in the log.
+            due = [key for key in due if not offsets.is_pending(key)]
+            self._hosted.delete_offsets(hosted, due)
+            self._hosted.delete_if_unused(hosted)
             if due:
-                log.info("expired committed offsets", group=machine.group_id, offsets=len(due))
-
-    def _delete_offsets(self, hosted: HostedGroup, keys: Sequence[TopicPartition]) -> None:
-        if keys:
-            for key in keys:
-                del hosted.offsets[key]
-            self._delete(hosted, [encode_offset_key(OffsetKey(hosted.machine.group_id, *key)) for key in keys])
-
-    def _delete(self, hosted: HostedGroup, keys: Sequence[bytes]) -> None:
-        """Writes tombstones. If that fails the records come back at the next start, and expire again."""
-        self._offsets_log.write(hosted.partition, [(key, None) for key in keys], self._now_ms(), lambda _: None)
+                log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
 
     def counts(self) -> dict[GroupState, int]:
         """Groups by state."""
         counts = dict.fromkeys(GroupState, 0)
         for hosted in list(self.groups.values()):  # a copy: metrics are collected by another thread
-            counts[hosted.machine.state] += 1
+            counts[hosted.group.state] += 1
         return counts
-
-
-class _Stopping(Exception):  # noqa: N818
-    """Ends the wait of a parked call when the service stops."""

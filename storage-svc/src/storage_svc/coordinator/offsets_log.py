@@ -1,6 +1,6 @@
 """`__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
 
-The topic is made when the first group needs it. Records of one call are one batch.
+The topic is made when the first group needs it. Records of one `write` are one batch.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ log = service_logs.get(__name__)
 
 #: Bytes of log decoded at a time while loading.
 LOAD_CHUNK_BYTES = 1 << 20
+#: Keys deleted by one batch: with what comes around them it stays far below any sensible max.message.bytes.
+TOMBSTONE_KEYS_BYTES = 1 << 18
 
 
 class OffsetsLog:
@@ -101,6 +103,20 @@ class OffsetsLog:
             done(appended.error_code)
             return
         target.on_durable(appended.last_offset + 1, done)
+
+    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int) -> None:
+        """Appends tombstones, in as many batches as they need. Where that fails the records are there again at the
+        next start, and expire again."""
+        tombstones: list[tuple[bytes, None]] = []
+        size = 0
+        for key in keys:
+            tombstones.append((key, None))
+            size += len(key)
+            if size >= TOMBSTONE_KEYS_BYTES:
+                self.write(partition, tombstones, now_ms, lambda _: None)
+                tombstones, size = [], 0
+        if tombstones:
+            self.write(partition, tombstones, now_ms, lambda _: None)
 
 
 @dataclass(slots=True)

@@ -62,6 +62,7 @@ class HighWatermark:
             callback(error_code)
 
     def watch(self, watcher: Watcher) -> None:
+        """Tell the watcher whenever the offset moves or the log goes away."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:

@@ -58,9 +58,15 @@ class LeaderEpochs:
         return True
 
     def truncate(self, end_offset: int) -> bool:
-        """Records at and behind the offset are gone; whether that changes the list."""
+        """Records at and behind the offset are gone; whether that changes the list.
+
+        The newest epoch stays, though no record has it: clients may know it, and refuse an older one.
+        """
+        latest = self.latest
         kept = [entry for entry in self._entries if entry[1] < end_offset]
-        changed = len(kept) != len(self._entries)
+        if self._entries and (not kept or kept[-1][0] < latest):
+            kept.append((latest, end_offset))
+        changed = kept != self._entries
         self._entries = kept
         return changed
 

@@ -38,6 +38,8 @@ from storage_svc.log.segment import Segment
 
 _DELETED_FOLDER: Final = "-delete"
 _SET_ASIDE: Final = ("-future", "-stray")
+_METADATA_LOG: Final = "__cluster_metadata-0"
+_QUORUM_STATE: Final = "quorum-state"
 
 _log = logs.get(__name__)
 
@@ -137,7 +139,7 @@ class LogDirectory:
                 self.files.remove_tree(self._path(name))
                 continue
             key = _topic_partition(name)
-            if key is None or name.endswith(_SET_ASIDE):
+            if key is None or name.endswith(_SET_ASIDE) or self._is_controllers(name):
                 continue
             known = Known(
                 clean=clean,
@@ -152,6 +154,10 @@ class LogDirectory:
             self.flusher.sync_now()
         self.recovery_seconds = time.perf_counter() - started
         _log.info("data folder open", path=self.root, logs=len(self.logs), clean=clean)
+
+    def _is_controllers(self, name: str) -> bool:
+        """Whether this is the log of a Kafka controller, which came with a folder that Kafka wrote."""
+        return name == _METADATA_LOG and self.files.exists(self._path(f"{name}/{_QUORUM_STATE}"))
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
         data = self.files.read_file(self._path(name))
@@ -371,8 +377,7 @@ class LogDirectory:
     def release(self) -> None:
         """Close every file and give up the lock; nothing is synced or completed, so the next start recovers."""
         for log in self.logs.values():
-            for segment in log.segments:
-                segment.close()
+            log.segments.close()
         if self._lock >= 0:
             self.files.close(self._lock)
             self._lock = -1

@@ -16,7 +16,6 @@ State is owned by the event loop's thread; only the syncing of pinned segments r
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final
 
@@ -26,15 +25,16 @@ from service_chassis import logs
 from storage_svc.log.admission import Refusal, Rules, stamped
 from storage_svc.log.appending import Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix
-from storage_svc.log.config import FOREVER, INTERNAL_TOPICS, FlushPolicy, LogConfig
+from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
 from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.files import Buffer
-from storage_svc.log.high_watermark import HighWatermark, Watcher
+from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducedBatch, ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
-from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
+from storage_svc.log.segment import Segment, file_stem
+from storage_svc.log.segments import Segments, set_aside
 from storage_svc.log.syncing import SyncTarget, Unsynced
 
 __all__ = ["Appended", "Origin", "PartitionLog"]
@@ -43,9 +43,6 @@ _NONE: Final = int(ErrorCode.NONE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _INTERNAL: Final = Refusal(int(ErrorCode.INVALID_TOPIC_EXCEPTION), "clients may not write to an internal topic")
-
-# Segments behind the active one whose files and indexes stay open for readers.
-_WARM_MAX: Final = 2
 
 _log = logs.get(__name__)
 
@@ -73,12 +70,10 @@ class PartitionLog:
         self.topic_id = topic_id
         self.folder = folder
         self.files = environment.files
-        self.segments = segments
-        self.bases = [segment.base_offset for segment in segments]
-        self.active = segments[-1]
+        self.segments = Segments(segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.readable = HighWatermark(log_end_offset, self.active, self.active.size)
+        self.readable = HighWatermark(log_end_offset, segments[-1], segments[-1].size)
         self.recovery_point = log_end_offset
         self.producers = producers
         self.epochs = epochs
@@ -92,10 +87,11 @@ class PartitionLog:
         self._next_offset = log_end_offset
         self._parts: list[Buffer] = []
         self._staged: list[tuple[Appended, int, int]] = []
+        # Repetitions of staged batches: they fail with them.
+        self._staged_again: list[Appended] = []
         self._staged_size = 0
         self._staged_records = 0
         self._failing = False
-        self._warm: list[Segment] = []
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
         self.configure(config)
@@ -109,16 +105,11 @@ class PartitionLog:
         """The high watermark: there are no transactions yet that could hold it back."""
         return self.readable.offset
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
     def configure(self, config: LogConfig) -> None:
         """Use these settings from now on."""
         self.config = config
         self._rules = Rules(config)
-        for segment in self.segments:
-            segment.configure(config)
+        self.segments.configure(config)
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -147,15 +138,16 @@ class PartitionLog:
         append_time = -1
         if self._rules.log_append_time:
             append_time = max_timestamp = now_ms
-        if self.active.must_roll(self._staged_size, size, last_offset, max_timestamp, self.config, now_ms):
+        active = self.segments.active
+        if active.must_roll(self._staged_size, size, last_offset, max_timestamp, self.config, now_ms):
+            self.write_staged()
+            if base_offset != self._next_offset:
+                return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
             try:
-                self.write_staged()
                 self.roll(now_ms)
             except StorageFailure as error:
                 self._lose([], error)
                 return Appended(_STORAGE_ERROR, error_message=str(error))
-            if base_offset != self._next_offset:  # the write of what was staged before has failed
-                return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
         if self.epochs.latest < self.leader_epoch:
             self._enter_epoch(base_offset)
         if append_time >= 0:
@@ -176,7 +168,10 @@ class PartitionLog:
         """A producer sent again what it had sent before: it gets the first outcome."""
         append_time = batch.timestamp if self._rules.log_append_time else -1
         base_offset = batch.last_offset - batch.offset_delta
-        return Appended(_NONE, base_offset, batch.last_offset, append_time, self.log_start_offset)
+        appended = Appended(_NONE, base_offset, batch.last_offset, append_time, self.log_start_offset)
+        if batch.last_offset >= self.log_end_offset:
+            self._staged_again.append(appended)
+        return appended
 
     def _enter_epoch(self, start_offset: int) -> None:
         """The first batch of this leader epoch is being staged."""
@@ -195,7 +190,7 @@ class PartitionLog:
             return
         parts, size, records = self._parts, self._staged_size, self._staged_records
         self._staged, self._parts, self._staged_size, self._staged_records = [], [], 0, 0
-        segment = self.active
+        segment = self.segments.active
         try:
             segment.write(parts, size)
         except StorageFailure as error:
@@ -211,13 +206,15 @@ class PartitionLog:
         segment.size = position
         self.log_end_offset = self._next_offset
         self.producers.keep()
+        if self._staged_again:
+            self._staged_again.clear()
         self.appended_batches += len(staged)
         self.appended_records += records
         self.appended_bytes += size
         if self._environment.policy is FlushPolicy.GROUP:
             self.request_sync()
         else:
-            self._written_unsynced(records)
+            self.unsynced.note_written(self, records, self._environment)
             self.readable.advance(self.log_end_offset, segment, position, self)
 
     def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
@@ -227,7 +224,9 @@ class PartitionLog:
         if not self._failing:
             self._failing = True
             _log.error("appends fail", log=self.folder, reason=str(error))
-        for appended, _, _ in staged:
+        lost = [*(appended for appended, _, _ in staged), *self._staged_again]
+        self._staged_again.clear()
+        for appended in lost:
             appended.error_code = _STORAGE_ERROR
             appended.error_message = str(error)
             appended.base_offset = appended.last_offset = -1
@@ -240,22 +239,19 @@ class PartitionLog:
         Raises:
             StorageFailure: the log goes on with the active segment it has.
         """
-        old = self.active
+        old = self.segments.active
         segment = Segment.create(self.files, self.folder, self.log_end_offset, self.config, now_ms)
         try:
             old.finish()
             self.store_snapshot()
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
-        self.segments.append(segment)
-        self.bases.append(segment.base_offset)
-        self.active = segment
+        self.segments.add(segment)
         if self.high_watermark == self.log_end_offset:
             self.readable.place(segment, 0)
         self.unsynced.add_segments(old)
         self.unsynced.add_paths(self.folder)
         self._environment.mark(self)
-        self.keep_warm(old)
 
     def store_snapshot(self) -> None:
         """Write the producer state as of the log end offset."""
@@ -264,17 +260,6 @@ class PartitionLog:
             self.files.write_file(path, self.producers.encode())
 
     # -- durability ---------------------------------------------------------------------------------------------------
-
-    def _written_unsynced(self, records: int) -> None:
-        """Under `os`: sync only when the topic's flush.messages or flush.ms ask for it."""
-        unsynced = self.unsynced
-        if unsynced.records == 0 and self.config.flush_ms != FOREVER:
-            self._environment.mark_later(self, self.config.flush_ms)
-        unsynced.records += records
-        if unsynced.records >= self.config.flush_messages:
-            self.request_sync()
-        elif unsynced.has_paths:
-            self._environment.mark(self)
 
     def request_sync(self) -> None:
         """Sync what is written by the time the flusher comes to it."""
@@ -317,13 +302,6 @@ class PartitionLog:
         self.on_durable(offset, lambda code: None if future.done() else future.set_result(code))
         return await future
 
-    def watch(self, watcher: Watcher) -> None:
-        """Tell the watcher whenever the high watermark moves or the log goes away."""
-        self.readable.watch(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self.readable.unwatch(watcher)
-
     def take_offline(self, reason: str) -> None:
         """Refuse appends and acknowledge nothing more; reading below the high watermark goes on."""
         if self.offline is None:
@@ -364,37 +342,21 @@ class PartitionLog:
         """
         return find_batches(self, offset, max_bytes)
 
-    def segment_at(self, offset: int) -> int:
-        """The index of the segment that holds an offset, or would."""
-        return max(0, bisect_right(self.bases, offset) - 1)
-
-    def keep_warm(self, segment: Segment) -> None:
-        """The segment was just used: keep it open, and close the one that was used longest ago."""
-        warm = self._warm
-        if segment is self.active or (warm and warm[-1] is segment):
-            return
-        if segment in warm:
-            warm.remove(segment)
-        warm.append(segment)
-        if len(warm) > _WARM_MAX:
-            warm.pop(0).release()
-
     def drop_oldest(self, count: int) -> int:
-        """Delete the oldest segments, never all of them; how many bytes that were."""
-        dropped = self.segments[:count]
-        self.segments, self.bases = self.segments[count:], self.bases[count:]
+        """Delete the oldest segments, never all of them; how many bytes that were.
+
+        Raises:
+            StorageFailure: files of theirs are left in the folder until the next start.
+        """
+        dropped = self.segments.take_oldest(count)
         self.unsynced.forget_segments(dropped)
-        self._warm = [segment for segment in self._warm if segment not in dropped]
-        paths = []
-        for segment in dropped:
-            segment.release()
-            snapshot = f"{self.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}"
-            for path in (*segment.paths(), snapshot):
-                if self.files.exists(path):
-                    self.files.rename(path, path + DELETED_SUFFIX)
-                    paths.append(path + DELETED_SUFFIX)
-        self.raise_log_start(self.bases[0])
-        self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
+        paths: list[str] = []
+        try:
+            self.raise_log_start(self.segments.bases[0])
+            for segment in dropped:
+                paths += set_aside(self.files, segment)
+        finally:
+            self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         return sum(segment.size for segment in dropped)
 
     def raise_log_start(self, offset: int) -> None:
@@ -409,8 +371,7 @@ class PartitionLog:
         self.deleted = True
         self.readable.fail(self._unavailable())
         self.readable.touch(self)
-        for segment in self.segments:
-            segment.close()
+        self.segments.close()
 
     def close(self) -> None:
         """Complete the index files and store the producer state. Everything must be synced.
@@ -419,23 +380,21 @@ class PartitionLog:
             StorageFailure: the next start must recover this log.
         """
         if self.offline is None:
-            self.active.finish()
+            self.segments.active.finish()
             self.store_snapshot()
-        for segment in self.segments:
-            segment.close()
+        self.segments.close()
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the log's state is consistent."""
         offsets = [self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset]
         assert offsets == sorted(offsets), (self.folder, offsets)
         assert self.recovery_point <= self.log_end_offset, self.folder
-        assert self.bases == [segment.base_offset for segment in self.segments], self.folder
-        assert self.bases == sorted(set(self.bases)), self.folder
-        assert self.bases[0] <= self.log_start_offset, self.folder
-        assert self.active is self.segments[-1], self.folder
+        self.segments.check_invariants()
+        assert self.segments.bases[0] <= self.log_start_offset, self.folder
         assert self._next_offset == self.log_end_offset, self.folder
         assert not self._staged, self.folder
         assert not self._parts, self.folder
+        assert not self._staged_again, self.folder
         assert self.readable.segment in self.segments, self.folder
         assert self.readable.position <= self.readable.segment.size, self.folder
         for segment in self.segments if self.offline is None else ():

@@ -41,7 +41,7 @@ def find_batches(log: PartitionLog, offset: int, max_bytes: int) -> bytes:
     """
     if offset >= log.log_end_offset:
         return b""
-    found = _spans(log, offset, max_bytes, True, log.active, log.active.size)
+    found = _spans(log, offset, max_bytes, True, log.segments.active, log.segments.active.size)
     return b"".join(segment.read(position, length) for segment, position, length in found)
 
 
@@ -50,7 +50,7 @@ def _spans(
 ) -> list[Span]:
     found: list[Span] = []
     segments = log.segments
-    for index in range(log.segment_at(offset), len(segments)):
+    for index in range(segments.index_of(offset), len(segments)):
         segment = segments[index]
         if segment.base_offset > last.base_offset:
             break
@@ -58,7 +58,7 @@ def _spans(
             position, first_end = 0, 0
         else:
             located = segment.locate(offset)
-            log.keep_warm(segment)
+            segments.keep_warm(segment)
             if located is None:  # offsets at the end of this segment were compacted away
                 continue
             position, header = located

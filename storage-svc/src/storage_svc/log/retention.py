@@ -35,7 +35,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 def _below_start(log: PartitionLog) -> int:
     count = 0
-    while count + 1 < len(log.segments) and log.bases[count + 1] <= log.log_start_offset:
+    while count + 1 < len(log.segments) and log.segments.bases[count + 1] <= log.log_start_offset:
         count += 1
     return count
 
@@ -46,9 +46,9 @@ def _breaching(log: PartitionLog, now_ms: int) -> int:
     if "delete" not in config.cleanup_policy:
         return 0
     count = 0
-    surplus = log.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+    surplus = log.segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     for index, segment in enumerate(log.segments):
-        end_offset = log.bases[index + 1] if index + 1 < len(log.segments) else log.log_end_offset
+        end_offset = log.segments.end_of(index, log.log_end_offset)
         if segment.size == 0 or end_offset > log.high_watermark:
             break
         too_large = surplus >= segment.size
@@ -64,7 +64,7 @@ def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
         return False
     segment = log.segments[index]
     largest, _ = segment.largest_timestamp()
-    log.keep_warm(segment)
+    log.segments.keep_warm(segment)
     if largest < 0:
         largest = log.files.modified_ms(segment.path)
     return now_ms - largest > log.config.retention_ms

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from storage_svc.log.config import FOREVER
+from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.segment import Segment
@@ -26,8 +28,8 @@ class SyncTarget:
         self.segments = segments
         self.recovery_point = recovery_point
         self.end_offset = log.log_end_offset
-        self.segment = log.active
-        self.position = log.active.size
+        self.segment = log.segments.active
+        self.position = log.segments.active.size
         self.failure: StorageFailure | None = None
         self._paths = paths
 
@@ -58,10 +60,6 @@ class Unsynced:
     def add_paths(self, *paths: str) -> None:
         self._paths |= dict.fromkeys(paths)
 
-    @property
-    def has_paths(self) -> bool:
-        return bool(self._paths)
-
     def add_segments(self, *segments: Segment) -> None:
         """Segments behind the active one."""
         self._segments += segments
@@ -74,11 +72,21 @@ class Unsynced:
         """The next sync covers what is written to the active segment by then."""
         self._active = True
 
+    def note_written(self, log: PartitionLog, records: int, environment: LogEnvironment) -> None:
+        """Under `os`: a sync is asked for only when the topic's flush.messages or flush.ms say so, or for a folder."""
+        if self.records == 0 and log.config.flush_ms != FOREVER:
+            environment.mark_later(log, log.config.flush_ms)
+        self.records += records
+        if self.records >= log.config.flush_messages:
+            log.request_sync()
+        elif self._paths:
+            environment.mark(log)
+
     def take(self, log: PartitionLog) -> SyncTarget | None:
         """What to sync now, pinned; None when there is nothing."""
-        segments, recovery_point = self._segments, log.active.base_offset
+        segments, recovery_point = self._segments, log.segments.active.base_offset
         if self._active:
-            segments, recovery_point = [*segments, log.active], log.log_end_offset
+            segments, recovery_point = [*segments, log.segments.active], log.log_end_offset
             self.records = 0
         elif not segments and not self._paths:
             return None

@@ -36,12 +36,12 @@ def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
     Raises:
         StorageFailure: the disk did not answer.
     """
-    for segment in log.segments[log.segment_at(log.log_start_offset) :]:
+    for segment in log.segments.starting_with(log.log_start_offset):
         if segment.base_offset >= log.high_watermark:
             break
         if segment.largest_timestamp()[0] < timestamp:
             continue
-        log.keep_warm(segment)
+        log.segments.keep_warm(segment)
         found = _first_batch(log, segment, segment.time_index.lookup(timestamp), timestamp)
         if found is not None:
             position, header = found
@@ -52,7 +52,7 @@ def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
 def find_largest(log: PartitionLog) -> FoundBatch | None:
     """The batch with the largest timestamp of all that is readable; None without timestamps."""
     best: tuple[int, Segment] | None = None
-    for segment in log.segments[log.segment_at(log.log_start_offset) :]:
+    for segment in log.segments.starting_with(log.log_start_offset):
         if segment.base_offset >= log.high_watermark:
             break
         largest = _largest_readable(log, segment)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker_contract import data_pb2
@@ -65,17 +66,20 @@ Outcome = tuple[PartitionLog | None, Appended]
 class _Acknowledgement:
     """An acks=-1 request whose batches are written and not all durable yet."""
 
-    __slots__ = ("_done", "_missing", "_outcomes", "timer")
+    __slots__ = ("_done", "_missing", "_outcomes", "_timer")
 
     def __init__(self, outcomes: list[Outcome], done: AppendDone) -> None:
         self._outcomes = outcomes
         self._done: AppendDone | None = done
         self._missing = 0
-        self.timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def wait_for(self, log: PartitionLog, appended: Appended) -> None:
-        self._missing += 1
-        log.on_durable(appended.last_offset + 1, lambda code: self._settled(appended, code))
+    def wait(self, waiting: list[tuple[PartitionLog, Appended]], timer: asyncio.TimerHandle) -> None:
+        """For these of the outcomes. A log that went offline meanwhile answers at once; the others still count."""
+        self._timer = timer
+        self._missing = len(waiting)
+        for log, appended in waiting:
+            log.on_durable(appended.last_offset + 1, partial(self._settled, appended))
 
     def _settled(self, appended: Appended, code: int) -> None:
         if code and self._done is not None:
@@ -95,8 +99,8 @@ class _Acknowledgement:
     def _answer(self) -> None:
         done, self._done = self._done, None
         if done is not None:
-            if self.timer is not None:
-                self.timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             done(_response(self._outcomes))
 
 
@@ -185,9 +189,8 @@ class DataService:
             done(_response(outcomes))
             return
         acknowledgement = _Acknowledgement(outcomes, done)
-        acknowledgement.timer = self._loop.call_later(max(0, request.timeout_ms) / 1000, acknowledgement.timed_out)
-        for log, appended in waiting:
-            acknowledgement.wait_for(log, appended)
+        timer = self._loop.call_later(max(0, request.timeout_ms) / 1000, acknowledgement.timed_out)
+        acknowledgement.wait(waiting, timer)
 
     def _note_refusal(self, request: AppendRequest, wanted: AppendPartition, appended: Appended) -> None:
         self.refused[appended.error_code] += 1

@@ -98,7 +98,7 @@ def _topics(logs: list[PartitionLog]) -> Iterator[Metric]:
 def _partitions(logs: list[PartitionLog]) -> Iterator[Metric]:
     size = GaugeMetricFamily("kafka_log_log_size", "Bytes of a partition's segments.", labels=["topic", "partition"])
     for log in logs:
-        size.add_metric([log.topic, str(log.partition)], log.size_bytes)
+        size.add_metric([log.topic, str(log.partition)], log.segments.size_bytes)
     yield size
     offline = sum(log.offline is not None for log in logs)
     yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions.", len(logs))

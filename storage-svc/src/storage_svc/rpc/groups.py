@@ -128,9 +128,9 @@ class GroupsService:
         wanted = {state.lower() for state in request.states}
         answer = pb.ListGroupsResponse()
         for group_id, hosted in sorted(self._coordinator.groups.items()):
-            state = hosted.machine.state.value
+            state = hosted.group.state.value
             if not wanted or state.lower() in wanted:
-                answer.groups.add(group_id=group_id, protocol_type=hosted.machine.protocol_type, state=state)
+                answer.groups.add(group_id=group_id, protocol_type=hosted.group.protocol_type, state=state)
         return answer
 
     async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:

@@ -104,7 +104,7 @@ class WaitingReads:
             if isinstance(log, PartitionLog):
                 parked.logs.setdefault(log, []).append(index)
         for log in parked.logs:
-            log.watch(parked)
+            log.readable.watch(parked)
         parked.timer = self._loop.call_later(request.max_wait_ms / 1000, self._answer, parked)
         self._parked[parked] = None
         return lambda: self._leave(parked)
@@ -145,7 +145,7 @@ class WaitingReads:
         if parked.timer is not None:
             parked.timer.cancel()
         for log in parked.logs:
-            log.unwatch(parked)
+            log.readable.unwatch(parked)
 
     def _answer(self, parked: _ParkedRead) -> None:
         self._leave(parked)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.group import NEW_MEMBER_JOIN_TIMEOUT_MS, Group, GroupLimits, InvalidTransitionError
+from storage_svc.coordinator.group import Group, GroupLimits, InvalidTransitionError
 from storage_svc.coordinator.group_events import (
     JOIN_TIMER,
     SYNC_TIMER,
@@ -32,6 +32,8 @@ from storage_svc.coordinator.group_events import (
     TimerFired,
     session_timer,
 )
+from storage_svc.coordinator.group_machine import handle
+from storage_svc.coordinator.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from storage_svc.coordinator.offsets import StoredGroup, StoredMember
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
@@ -51,7 +53,7 @@ class Driver:
         self.now_ms = NOW
 
     def do(self, event: object) -> list[Instruction]:
-        out = self.group.handle(event, self.now_ms)  # type: ignore[arg-type]
+        out = handle(self.group, event, self.now_ms)  # type: ignore[arg-type]
         self.group.check_invariants()
         return out
 
@@ -572,6 +574,21 @@ def test_a_pending_member_holds_the_rebalance_up_until_its_session_ends() -> Non
     assert driver.group.members.ids() == ["a", "b"]
 
 
+@pytest.mark.parametrize("state", [COMPLETING, STABLE])
+def test_a_pending_member_that_goes_away_does_not_disturb_the_members(state: GroupState) -> None:
+    driver = STATES[state]()
+    driver.join(new="c", require_known_member_id=True)
+    assert driver.fire(session_timer("c")) == [CancelTimer(session_timer("c"))]
+    driver.join(new="d", require_known_member_id=True)
+    left = driver.leave(Leaver("d"))
+    assert answers(left) == {driver.request: LeaveAnswer(E.NONE, (E.NONE,))}
+    driver.join(new="e", require_known_member_id=True)
+    driver.group.limits = GroupLimits(size_max=2)
+    refused = driver.join("e")
+    assert answers(refused) == {driver.request: JoinAnswer(error=E.GROUP_MAX_SIZE_REACHED, member_id="e")}
+    assert (driver.group.state, driver.group.generation_id, driver.group.members.pending) == (state, 1, set())
+
+
 def test_silence_ends_a_membership() -> None:
     driver = stable()
     driver.fire(session_timer("b"))
@@ -829,4 +846,4 @@ def test_a_stored_leader_that_is_no_member_is_replaced() -> None:
 def test_an_illegal_transition_is_a_bug_that_tells_the_story() -> None:
     driver = stable()
     with pytest.raises(InvalidTransitionError, match="CompletingRebalance->Stable@1, Stable->Empty@1"):
-        driver.group._enter(EMPTY)
+        driver.group.enter(EMPTY)

@@ -158,7 +158,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     made = await Node(tmp_path, SETTINGS).open()
     yield made
     for hosted in made.coordinator.groups.values():
-        hosted.machine.check_invariants()
+        hosted.group.check_invariants()
     await made.close()
     made.logs.check_invariants()
 
@@ -468,6 +468,21 @@ async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None
     assert (decode_key(key), value) == (OffsetKey("g", "users", 0), None)
 
 
+async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node: Node) -> None:
+    node.registry.create("users", 1, {})
+    await node.commit("g", ("orders", 0, 1))
+    under_way = asyncio.create_task(node.commit("g", ("orders", 1, 3), ("users", 0, 2)))
+    await asyncio.sleep(0)
+    topic = node.registry.get("users")
+    assert topic is not None
+    node.registry.delete(topic)
+    assert await under_way == [E.NONE, E.NONE]
+    expected = {("orders", 0): 1, ("orders", 1): 3}
+    assert node.fetched("g") == expected
+    await node.restart()
+    assert node.fetched("g") == expected
+
+
 # --- expiry ---------------------------------------------------------------------------------------------------------
 
 WEEK_MS = 7 * 86_400_000
@@ -485,6 +500,30 @@ async def test_a_simple_groups_offsets_expire_a_week_after_their_commit(node: No
     node.now_ms += WEEK_MS
     node.coordinator.expire()
     assert node.coordinator.groups == {}
+    await node.restart()
+    assert node.coordinator.groups == {}
+
+
+async def test_an_offset_that_is_being_committed_anew_does_not_expire(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1), ("orders", 1, 1))
+    node.now_ms += WEEK_MS
+    under_way = asyncio.create_task(node.commit("g", ("orders", 0, 2)))
+    await asyncio.sleep(0)
+    node.coordinator.expire()
+    assert await under_way == [E.NONE]
+    assert node.fetched("g") == {("orders", 0): 2}
+    await node.restart()
+    assert node.fetched("g") == {("orders", 0): 2}
+
+
+async def test_more_offsets_than_one_batch_can_delete_expire_for_good(node: Node) -> None:
+    group = "g" * 30_000
+    node.registry.create("wide", 40, {})
+    for start in (0, 20):
+        offsets = [("wide", index, 1) for index in range(start, start + 20)]
+        assert await node.commit(group, *offsets) == [E.NONE] * 20
+    node.now_ms += WEEK_MS
+    node.coordinator.expire()
     await node.restart()
     assert node.coordinator.groups == {}
 

@@ -26,6 +26,7 @@ from storage_svc.coordinator.group_events import (
     Timer,
     TimerFired,
 )
+from storage_svc.coordinator.group_machine import handle
 
 PROTOCOLS = st.sampled_from(
     [
@@ -53,7 +54,7 @@ class GroupMachine(RuleBasedStateMachine):
     def send(self, event: object) -> None:
         if not isinstance(event, TimerFired | Stored):
             self.open[event.request] = type(event)  # type: ignore[attr-defined]
-        for instruction in self.group.handle(event, 0):  # type: ignore[arg-type]
+        for instruction in handle(self.group, event, 0):  # type: ignore[arg-type]
             match instruction:
                 case Answer(request, value):
                     assert request in self.open, "answered twice, or never asked"

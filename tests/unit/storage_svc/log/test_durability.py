@@ -112,7 +112,7 @@ async def test_roll_during_a_sync(tmp_path, folders, make_batch, small):
         await asyncio.sleep(0)
         files.gate.set()
     assert await log.durable(300) == 0
-    assert len(log.bases) > 5
+    assert len(log.segments.bases) > 5
     assert log.high_watermark == log.recovery_point == 300
     directory.check_invariants()
     await directory.close()
@@ -158,18 +158,18 @@ def test_retention_by_time_takes_the_active_segment_too(tmp_path, folders, fill,
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), small)
     fill(log, [5] * 40)  # record n has timestamp NOW_MS + n
-    bases = list(log.bases)
+    bases = list(log.segments.bases)
     assert apply_retention(log, NOW_MS + 7 * 86_400_000) == 0
     # Everything that ends before the third segment is older than a week now.
     freed = apply_retention(log, NOW_MS + bases[2] - 1 + 7 * 86_400_000 + 1)
-    assert (log.bases, log.log_start_offset) == (bases[2:], bases[2])
+    assert (log.segments.bases, log.log_start_offset) == (bases[2:], bases[2])
     suffixes = (".index", ".log", ".timeindex")
     expected = {f"{base:020d}{suffix}.deleted" for base in bases[:2] for suffix in suffixes}
     found = {each.name for each in (tmp_path / "t-0").glob("*.deleted")}
     assert found == expected | {f"{bases[1]:020d}.snapshot.deleted"}
     assert freed == sum((tmp_path / "t-0" / f"{base:020d}.log.deleted").stat().st_size for base in bases[:2])
     assert apply_retention(log, NOW_MS + 500 + 7 * 86_400_000) > 0
-    assert (log.bases, log.log_start_offset, log.log_end_offset) == ([200], 200, 200)
+    assert (log.segments.bases, log.log_start_offset, log.log_end_offset) == ([200], 200, 200)
     directory.check_invariants()
     folders.crash(directory)
     log = folders.open(tmp_path).logs["t", 0]
@@ -188,7 +188,7 @@ def test_retention_by_size(tmp_path, folders, fill):
         count += 1
     assert count > 1
     assert apply_retention(log, NOW_MS) == sum(sizes[:count])
-    assert log.size_bytes == sum(sizes[count:]) >= 5000
+    assert log.segments.size_bytes == sum(sizes[count:]) >= 5000
 
 
 def test_retention_leaves_what_is_not_durable(tmp_path, folders, make_batch):
@@ -214,7 +214,7 @@ def test_roll_by_age_of_the_records(tmp_path, folders, make_batch):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig(segment_ms=1000))
     for age in (0, 500, 1000, 1001, 1002, 2002):
         log.append(make_batch(1, timestamp=NOW_MS + age))
-    assert log.bases == [0, 3, 5]
+    assert log.segments.bases == [0, 3, 5]
 
 
 def test_roll_when_an_index_is_full(tmp_path, folders, make_batch):
@@ -223,4 +223,4 @@ def test_roll_when_an_index_is_full(tmp_path, folders, make_batch):
     for n in range(7):
         log.append(make_batch(1, timestamp=NOW_MS + n))
     # Two time index entries fit into 24 bytes, and the last slot is kept: full after one.
-    assert log.bases == [0, 2, 4, 6]
+    assert log.segments.bases == [0, 2, 4, 6]

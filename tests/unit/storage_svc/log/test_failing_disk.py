@@ -13,6 +13,7 @@ import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.files import Files
+from storage_svc.log.partition_log import Origin
 
 STORAGE_ERROR = 56
 
@@ -43,11 +44,11 @@ def test_full_disk_leaves_no_trace_and_writing_goes_on_later(tmp_path, folders, 
     directory = folders.open(tmp_path, files=files)
     log = directory.create("t", 0, bytes(16), LogConfig())
     stored = fill(log, [2, 3])
-    size = log.active.size
+    size = log.segments.active.size
     files.write_errno, files.partial = errno.ENOSPC, 30
     failed = log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=0))
     assert (failed.error_code, failed.base_offset) == (STORAGE_ERROR, -1)
-    assert (log.log_end_offset, log.high_watermark, os.stat(log.active.path).st_size) == (5, 5, size)
+    assert (log.log_end_offset, log.high_watermark, os.stat(log.segments.active.path).st_size) == (5, 5, size)
     assert read_all(log) == b"".join(batch for _, batch in stored)
     directory.check_invariants()
     files.write_errno = 0
@@ -60,8 +61,6 @@ def test_several_staged_batches_fail_together(tmp_path, folders, make_batch):
     directory = folders.open(tmp_path, files=files)
     log = directory.create("t", 0, bytes(16), LogConfig())
     files.write_errno = errno.ENOSPC
-    from storage_svc.log.partition_log import Origin
-
     staged = [log.stage(memoryview(make_batch(2)), Origin.CLIENT, 1_700_000_000_000) for _ in range(3)]
     assert [each.base_offset for each in staged] == [0, 2, 4]
     log.write_staged()
@@ -69,12 +68,47 @@ def test_several_staged_batches_fail_together(tmp_path, folders, make_batch):
     assert log.log_end_offset == 0
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_write_that_fails_on_the_way_to_a_roll_starts_no_segment(tmp_path, folders, make_batch, number):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=200))
+    files.write_errno = number
+    staged = [log.stage(memoryview(make_batch(size=60)), Origin.CLIENT, 1_700_000_000_000) for _ in range(2)]
+    log.write_staged()
+    assert [each.error_code for each in staged] == [STORAGE_ERROR] * 2
+    assert log.segments.bases == [0]
+    files.write_errno = 0
+    expected = (0, 0) if number == errno.ENOSPC else (STORAGE_ERROR, -1)
+    appended = log.append(make_batch(size=60))
+    assert (appended.error_code, appended.base_offset) == expected
+    directory.check_invariants()
+
+
+def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, folders, fill, small, monkeypatch):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), small)
+    fill(log, [20] * 8)
+    bases = list(log.segments.bases)
+
+    def refuse(old, new):
+        raise StorageFailure("read-only")
+
+    monkeypatch.setattr(files, "rename", refuse)
+    with pytest.raises(StorageFailure, match="read-only"):
+        log.drop_oldest(2)
+    monkeypatch.undo()
+    assert (log.segments.bases, log.log_start_offset) == (bases[2:], bases[2])
+    directory.check_invariants()
+
+
 def test_failing_roll(tmp_path, folders, fill, small, make_batch, monkeypatch):
     files = FailingFiles()
     directory = folders.open(tmp_path, files=files)
     log = directory.create("t", 0, bytes(16), small)
     fill(log, [20, 20])
-    base = log.active.base_offset
+    base = log.segments.active.base_offset
 
     def refuse(path, *, create):
         raise DiskFull("no space")
@@ -83,7 +117,7 @@ def test_failing_roll(tmp_path, folders, fill, small, make_batch, monkeypatch):
     assert log.append(make_batch(40)).error_code == STORAGE_ERROR
     monkeypatch.undo()
     appended = log.append(make_batch(40))
-    assert (appended.error_code, appended.base_offset, log.active.base_offset > base) == (0, 40, True)
+    assert (appended.error_code, appended.base_offset, log.segments.active.base_offset > base) == (0, 40, True)
 
 
 def test_write_error_takes_the_log_offline(tmp_path, folders, fill, make_batch, read_all):
@@ -152,10 +186,10 @@ def test_file_size_limit(tmp_path, folders):
     log = folders.open(tmp_path).logs["t", 0]
     assert log.log_end_offset == fitting
     assert (
-        fitting * (log.active.size // fitting)
-        == log.active.size
+        fitting * (log.segments.active.size // fitting)
+        == log.segments.active.size
         <= 40_000
-        < (fitting + 1) * (log.active.size // fitting)
+        < (fitting + 1) * (log.segments.active.size // fitting)
     )
 
 

@@ -92,9 +92,9 @@ def test_segment_names_follow_the_offsets(tmp_path, folders, fill, small):
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, TOPIC_ID, small)
     stored = fill(log, [4] * 40)
-    assert len(log.bases) > 2
+    assert len(log.segments.bases) > 2
     folders.stop(directory)
-    for base, following in zip(log.bases, [*log.bases[1:], 160], strict=True):
+    for base, following in zip(log.segments.bases, [*log.segments.bases[1:], 160], strict=True):
         content = b"".join(batch for offset, batch in stored if base <= offset < following)
         assert (tmp_path / "t-0" / f"{base:020d}.log").read_bytes() == content
         assert len(content) <= small.segment_bytes

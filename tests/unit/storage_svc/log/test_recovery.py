@@ -116,14 +116,14 @@ def test_flip_between_durable_batches_takes_the_log_offline(crashed, folders, ma
 def test_torn_first_segment_drops_later_ones(tmp_path, folders, fill, small, read_all):
     directory = folders.open(tmp_path)
     stored = fill(directory.create("t", 0, bytes(16), small), [5] * 30)
-    bases = directory.logs["t", 0].bases
+    bases = directory.logs["t", 0].segments.bases
     assert len(bases) > 3
     folders.crash(directory)
     second = partition(tmp_path) / f"{bases[1]:020d}.log"
     size = second.stat().st_size
     second.write_bytes(second.read_bytes()[: size - 1])
     directory, log = reopened(folders, tmp_path)
-    assert log.bases == bases[:2]
+    assert log.segments.bases == bases[:2]
     left = [batch for base, batch in stored if base < bases[2]][:-1]
     assert read_all(log) == b"".join(left)
     names = {each.name for each in partition(tmp_path).iterdir()}
@@ -135,7 +135,7 @@ def test_indexes_are_rebuilt_byte_for_byte(tmp_path, folders, fill, read_all):
     directory = folders.open(tmp_path / "good")
     log = directory.create("t", 0, bytes(16), config)
     stored = b"".join(batch for _, batch in fill(log, [3, 1, 4, 1, 5, 9, 2, 6] * 6, size=1000))
-    bases = list(log.bases)
+    bases = list(log.segments.bases)
     folders.stop(directory)
     good = {each.name: each.read_bytes() for each in partition(tmp_path / "good").glob("*.*index")}
     assert len(good) == 2 * len(bases)
@@ -210,18 +210,29 @@ def test_leftovers(crashed, folders, read_all):
     assert not (path / "gone-0.0123-delete").exists()
 
 
+def test_leftovers_with_names_that_are_no_offsets(crashed, folders, read_all):
+    path, _ = crashed
+    whole = log_file(path).read_bytes()
+    names = ["0x.cleaned", "1.log.swap", "1.log", "\u00b2" * 20 + ".log", "\u00b2" * 20 + ".snapshot"]
+    for name in names:
+        (partition(path) / name).write_bytes(b"?")
+    _, log = reopened(folders, path)
+    assert (read_all(log), log.segments.bases) == (whole, [0])
+    assert sorted({each.name for each in partition(path).iterdir()} & set(names)) == sorted(names[1:])
+
+
 def test_finished_swap_replaces_the_segments_it_covers(tmp_path, folders, fill, small, read_all):
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), small)
     stored = fill(log, [5] * 30)
-    bases = list(log.bases)
+    bases = list(log.segments.bases)
     folders.crash(directory)
     folder = partition(tmp_path)
     merged = b"".join((folder / f"{base:020d}.log").read_bytes() for base in bases[:2])
     (folder / f"{0:020d}.log.swap").write_bytes(merged)
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), small)
-    assert log.bases == [0, *bases[2:]]
+    assert log.segments.bases == [0, *bases[2:]]
     assert read_all(log) == b"".join(batch for _, batch in stored)
 
 
@@ -249,14 +260,15 @@ def test_lost_readable_records_raise_the_leader_epoch(crashed, folders, make_bat
     folders.crash(directory)
     (partition(path) / "leader-epoch-checkpoint").unlink()
     directory, log = reopened(folders, path)
-    assert log.epochs.entries == [(0, 0), (1, 3)]
+    # Epoch 1 is found in the batches; the checkpoint still says that offset 6 was readable.
+    assert log.epochs.entries == [(0, 0), (1, 3), (2, 4)]
 
 
 def test_log_start_behind_the_end_begins_anew(crashed, folders, make_batch):
     path, _ = crashed
     (path / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 50\n")
     _, log = reopened(folders, path)
-    assert (log.log_start_offset, log.log_end_offset, log.bases) == (50, 50, [50])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (50, 50, [50])
     assert log.append(make_batch(2)).base_offset == 50
 
 

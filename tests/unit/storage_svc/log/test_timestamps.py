@@ -27,7 +27,7 @@ def test_agrees_with_a_full_walk(tmp_path, folders):
         codec = chance.choice([Codec.NONE, Codec.LZ4, Codec.GZIP])
         base = log.append(build_batch([Record(i, t, b"k", b"v") for i, t in enumerate(times)], codec=codec)).base_offset
         records += [(t, base + i) for i, t in enumerate(times)]
-    assert len(log.bases) > 3
+    assert len(log.segments.bases) > 3
 
     def expected(timestamp: int) -> tuple[int, int] | None:
         return next(((t, offset) for t, offset in records if t >= timestamp), None)

@@ -13,7 +13,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.errors import DiskFull
+from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.rpc.data import DataService
@@ -27,10 +27,14 @@ class CountingFiles(Files):
         self.gate = threading.Event()
         self.gate.set()
         self.full = False
+        #: This many writes succeed, all later ones fail.
+        self.breaks_after: int | None = None
 
     def append(self, descriptor, parts, position, size):
         if self.full:
             raise DiskFull(os.strerror(errno.ENOSPC))
+        if self.breaks_after is not None and len(self.writes) >= self.breaks_after:
+            raise StorageFailure(os.strerror(errno.EIO))
         self.writes.append(size)
         super().append(descriptor, parts, position, size)
 
@@ -179,6 +183,34 @@ async def test_full_disk(os_bench):
     assert [codes(each) for each in failed] == [[(56, -1)], [(56, -1)]]
     os_bench.files.full = False
     assert codes(await os_bench.send(to(0))) == [(0, 1)]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_repetition_of_a_batch_fails_with_it(os_bench, acks):
+    produced = AppendPartition("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
+    os_bench.files.full = True
+    answers = await asyncio.gather(os_bench.send(produced, acks=acks), os_bench.send(produced, acks=acks))
+    assert [codes(each) for each in answers] == [[(56, -1)], [(56, -1)]]
+    os_bench.files.full = False
+    assert codes(await os_bench.send(produced, acks=acks)) == [(0, 0)]
+    assert codes(await os_bench.send(produced, acks=acks)) == [(0, 0)]
+    assert os_bench.logs[0].log_end_offset == 2
+
+
+async def test_one_partition_that_fails_does_not_acknowledge_the_others(bench):
+    """Partition 0 rolls after its first batch, which is written; the write of the second takes the log offline."""
+    bench.files.gate.clear()
+    bench.logs[0].configure(LogConfig(segment_bytes=100))
+    bench.files.breaks_after = 3  # partition 0, its time index, partition 1
+    first = bench.send(to(1), acks=0)
+    both = bench.send(to(0), to(1), acks=-1)
+    later = bench.send(to(0), acks=1)
+    assert codes(await asyncio.wait_for(first, 1)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(later, 1)) == [(56, -1)]
+    await asyncio.sleep(0.05)
+    assert (both.done(), bench.logs[1].high_watermark) == (False, 0)
+    bench.files.gate.set()
+    assert codes(await asyncio.wait_for(both, 5)) == [(56, -1), (0, 1)]
 
 
 async def test_partition_deleted_while_an_append_waits(bench):

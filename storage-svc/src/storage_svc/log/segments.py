@@ -1,0 +1,116 @@
+"""The segments of one log: in order of their base offsets, never none, without gaps; the last one is active.
+
+Batches are appended to the active segment only. It is open always; of those behind it the few that were read last stay
+open (warm), all others give their descriptors and indexes back until they are read again.
+
+    bases [0, 300, 700]   index_of(299) = 0   index_of(300) = 1   index_of(5000) = 2, the active one
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from storage_svc.log.config import LogConfig
+from storage_svc.log.files import Files
+from storage_svc.log.producer_state import SNAPSHOT_SUFFIX
+from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
+
+_WARM_MAX: Final = 2
+
+
+class Segments:
+    """Owned by its PartitionLog."""
+
+    __slots__ = ("_ordered", "_warm", "active", "bases")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._ordered = segments
+        self._warm: list[Segment] = []
+        #: The base offset of each, for searching.
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._ordered)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._ordered[index]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._ordered)
+
+    def index_of(self, offset: int) -> int:
+        """The index of the segment that holds an offset, or would."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
+    def starting_with(self, offset: int) -> list[Segment]:
+        """The segment that holds an offset, or would, and all behind it."""
+        return self._ordered[self.index_of(offset) :]
+
+    def behind_active(self) -> list[Segment]:
+        """All but the active one: nothing is appended to them any more."""
+        return self._ordered[:-1]
+
+    def end_of(self, index: int, log_end_offset: int) -> int:
+        """The offset at which the segment of this index ends."""
+        return self.bases[index + 1] if index + 1 < len(self.bases) else log_end_offset
+
+    def add(self, segment: Segment) -> None:
+        """It becomes the active one."""
+        behind = self.active
+        self._ordered.append(segment)
+        self.bases.append(segment.base_offset)
+        self.active = segment
+        self.keep_warm(behind)
+
+    def keep_warm(self, segment: Segment) -> None:
+        """The segment was just used: keep it open, and close the one that was used longest ago."""
+        warm = self._warm
+        if segment is self.active or (warm and warm[-1] is segment):
+            return
+        if segment in warm:
+            warm.remove(segment)
+        warm.append(segment)
+        if len(warm) > _WARM_MAX:
+            warm.pop(0).release()
+
+    def take_oldest(self, count: int) -> list[Segment]:
+        """The oldest, never all of them; they belong to the log no more."""
+        taken = self._ordered[:count]
+        self._ordered, self.bases = self._ordered[count:], self.bases[count:]
+        self._warm = [segment for segment in self._warm if segment not in taken]
+        return taken
+
+    def configure(self, config: LogConfig) -> None:
+        for segment in self._ordered:
+            segment.configure(config)
+
+    def close(self) -> None:
+        for segment in self._ordered:
+            segment.close()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless the state is consistent."""
+        assert self.bases == [segment.base_offset for segment in self._ordered], self.bases
+        assert self.bases == sorted(set(self.bases)), self.bases
+        assert self.active is self._ordered[-1], self.bases
+        assert self.active not in self._warm, self.bases
+
+
+def set_aside(files: Files, segment: Segment) -> list[str]:
+    """Rename the files of a segment that is no part of its log any more, so that a start removes what is left of them;
+    their new paths."""
+    segment.release()
+    snapshot = f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}"
+    renamed = []
+    for path in (*segment.paths(), snapshot):
+        if files.exists(path):
+            files.rename(path, path + DELETED_SUFFIX)
+            renamed.append(path + DELETED_SUFFIX)
+    return renamed
