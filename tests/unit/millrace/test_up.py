@@ -169,6 +169,16 @@ def test_interrupt_reaches_the_services_in_order_too():
         assert up.stop() == 0
 
 
+def test_asked_again_at_its_end_it_still_ends_well():
+    """A terminal's Ctrl-C is often pressed twice; the interpreter's own end must not let the second one kill it."""
+    with RunningUp(*ANY_PORTS) as up:
+        os.kill(up.pid, signal.SIGTERM)
+        _until(lambda: up.services() == {})
+        while Path(f"/proc/{up.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            os.kill(up.pid, signal.SIGTERM)
+        assert up.stop() == 0
+
+
 def test_wrong_setting_is_told_by_name():
     with pytest.raises(UpFailedError, match="MILLRACE_FLUSH_POLICY: "):
         RunningUp(*ANY_PORTS, environment={"MILLRACE_FLUSH_POLICY": "never"}).start()

@@ -11,8 +11,10 @@ import contextlib
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from service_chassis.address import Address
 
@@ -42,6 +44,7 @@ class UpOptions:
 
 def run(options: UpOptions) -> int:
     """Runs until SIGTERM, SIGINT or SIGHUP; returns the exit status."""
+    _on_stop_signals(lambda _number, _frame: sys.exit(0))  # what is held by then is let go
     with contextlib.ExitStack() as held:
         try:
             kafka = held.enter_context(Reservation(options.host, options.kafka_port)).address
@@ -64,14 +67,20 @@ def run(options: UpOptions) -> int:
             topics=options.topics,
         )
         supervisor = Supervisor(layout.processes(lambda: held.enter_context(Reservation("127.0.0.1", 0)).address))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda _number, _frame: supervisor.stop())
+        _on_stop_signals(lambda _number, _frame: supervisor.stop())
         shown = Address(layout.advertised.host, http.port)
         try:
             supervisor.run(lambda: print(f"ready kafka={layout.advertised} http={shown}", flush=True))
         except ServiceFailedError as error:
             return _failed(str(error))
+        finally:
+            _on_stop_signals(signal.SIG_IGN)  # it is stopping already: asked again, the exit status stays
     return 0
+
+
+def _on_stop_signals(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def _advertised_host(options: UpOptions) -> str:

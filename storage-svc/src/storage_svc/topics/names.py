@@ -8,6 +8,8 @@ from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+#: Where Apache Kafka keeps its own cluster's state: in a folder that came from it, not a topic.
+METADATA_LOG: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 #: Kafka's bound: with "-<partition>" and a deletion suffix the directory name still fits 255 bytes.
@@ -19,7 +21,7 @@ def name_fault(name: str) -> str | None:
     """Why this cannot be a topic's name; None when it can."""
     if not name:
         return "the empty string is not a topic name"
-    if name in (".", ".."):
+    if name in (".", "..", METADATA_LOG):
         return f"'{name}' is not a topic name"
     if len(name) > NAME_LENGTH_MAX:
         return f"the topic name is {len(name)} characters long, more than {NAME_LENGTH_MAX}"

@@ -16,14 +16,19 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from service_chassis import logs as service_logs
 
 from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
 from storage_svc.topics.names import INTERNAL_TOPICS
 
 log = service_logs.get(__name__)
+
+#: What a topic of unknown settings may have been made for: nothing of it is deleted until somebody says so.
+_ADOPTED: Final[Mapping[str, str]] = {"retention.ms": "-1"}
+_ADOPTED_INTERNAL: Final = OFFSETS_TOPIC_CONFIGS
 
 ConfigT = TypeVar("ConfigT")
 ConfigT_contra = TypeVar("ConfigT_contra", contravariant=True)
@@ -145,10 +150,16 @@ class TopicRegistry(Generic[ConfigT]):
             ids = {self._logs.logs[name, index].topic_id for index in partitions} - {NO_ID}
             if len(ids) > 1:
                 raise CatalogError(f"the directories of topic {name} belong to {len(ids)} topic ids: move one set away")
-            topic = Topic(name, ids.pop() if ids else new_topic_id(), max(partitions) + 1, {})
-            self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count))
+            configs = _ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED
+            topic = Topic(name, ids.pop() if ids else new_topic_id(), max(partitions) + 1, dict(configs))
+            self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
             self._admit(topic)
-            log.warning("adopted a topic the catalog did not know", topic=name, partitions=topic.partition_count)
+            log.warning(
+                "adopted a topic the catalog did not know",
+                topic=name,
+                partitions=topic.partition_count,
+                configs=dict(configs),
+            )
 
     def _make_missing(self, topic: Topic) -> None:
         existing = self._logs.logs

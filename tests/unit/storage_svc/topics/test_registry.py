@@ -121,10 +121,19 @@ async def test_a_deleted_and_recreated_topic_does_not_get_the_old_directories(fo
 async def test_directories_the_catalog_does_not_know_are_adopted_not_deleted(folder: Folder) -> None:
     folder.logs.create_many("lost", [0, 2], b"l" * 16, LogConfig())
     registry = await folder.restart()
-    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {})
+    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {"retention.ms": "-1"})
     assert folder.directories() == ["lost-0", "lost-1", "lost-2"]
     registry = await folder.restart()
-    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {})
+    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {"retention.ms": "-1"})
+    assert folder.logs.logs["lost", 0].config.retention_ms == -1
+
+
+async def test_an_adopted_offsets_topic_is_compacted(folder: Folder) -> None:
+    folder.logs.create_many("__consumer_offsets", [0], b"o" * 16, LogConfig())
+    registry = await folder.restart()
+    found = registry.get("__consumer_offsets")
+    assert found is not None
+    assert found.configs == {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
 async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) -> None:
@@ -133,7 +142,7 @@ async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) ->
     (folder.path / "catalog.sqlite").unlink()
     folder.open()
     folder.registry.reconcile()
-    assert folder.registry.get("orders") == made
+    assert folder.registry.get("orders") == Topic("orders", made.id, 2, {"retention.ms": "-1"})
 
 
 async def test_directories_that_contradict_the_catalog_stop_the_start(folder: Folder) -> None:
