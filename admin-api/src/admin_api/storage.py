@@ -33,6 +33,9 @@ EARLIEST = -2
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
+#: No answer at all. Only the first of a row is worth a warning: probes ask many times a second while storage starts.
+_SILENCE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
 log = logs.get(__name__)
 Response = TypeVar("Response")
 
@@ -42,6 +45,8 @@ class Storage:
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        #: Whether the last call was answered.
+        self.answers = True
         self._channel = rpc.channel(address)
         self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
         self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
@@ -166,15 +171,20 @@ class StorageCalls:
 
     async def _answer(self, call: Awaitable[Response]) -> Response:
         try:
-            return await call
+            answer = await call
         except grpc.aio.AioRpcError as error:
-            log.warning(
+            told, self._storage.answers = not self._storage.answers, error.code() not in _SILENCE
+            (log.debug if told and not self._storage.answers else log.warning)(
                 "storage call failed",
                 correlation_id=self.correlation_id,
                 code=error.code().name,
                 details=error.details(),
             )
             raise errors.from_rpc(error) from error
+        if not self._storage.answers:
+            self._storage.answers = True
+            log.info("storage answers", correlation_id=self.correlation_id)
+        return answer
 
 
 def _only(answers: Sequence[Response]) -> Response:
