@@ -173,8 +173,9 @@ class StorageCalls:
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            told, self._storage.answers = not self._storage.answers, error.code() not in _SILENCE
-            (log.debug if told and not self._storage.answers else log.warning)(
+            silent, known = error.code() in _SILENCE, not self._storage.answers
+            self._storage.answers = not silent
+            (log.debug if silent and known else log.warning)(
                 "storage call failed",
                 correlation_id=self.correlation_id,
                 code=error.code().name,
