@@ -78,7 +78,7 @@ class DirectBroker:
                 own = settings.model_copy(update={"gateway_http": ""})
                 gateway = await Gateway.start(own, direct_storage(core))
             except OSError as error:
-                raise StartError(f"cannot listen at {settings.listeners}: {error.strerror or error}") from error
+                raise StartError(error.strerror or str(error)) from error
             undo.pop_all()
         return cls(core, gateway, server)
 

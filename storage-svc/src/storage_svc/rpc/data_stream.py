@@ -159,6 +159,8 @@ def add_data_service(service: DataService, leases: Leases, server: grpc.aio.Serv
             leases.stream_ended(name)
 
     async def list_offsets(request: data_pb2.ListOffsetsRequest, _context: _Context) -> data_pb2.ListOffsetsResponse:
+        if service_logs.debug_enabled():
+            _log.debug("call", method="ListOffsets", correlation_id=request.correlation_id)
         return await service.list_offsets(request)
 
     descriptor = data_pb2.DESCRIPTOR.services_by_name["Data"]
