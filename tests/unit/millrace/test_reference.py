@@ -1,12 +1,12 @@
 from pathlib import Path
 
-from millrace.reference import readme, settings_reference
+from millrace.reference import readme, settings_page, settings_reference
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_settings_page_is_what_make_generate_writes():
-    assert (DOCS / "settings.md").read_text(encoding="utf-8") == settings_reference()
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == settings_page()
 
 
 def test_every_service_has_its_settings():

@@ -67,7 +67,7 @@ def variable(field_name: str) -> str:
     return upper if upper.startswith(ENVIRONMENT_PREFIX) else ENVIRONMENT_PREFIX + upper
 
 
-def reference(classes: Iterable[type[ServiceSettings]], leave_out: Collection[str] = ()) -> str:
+def reference(classes: Iterable[type[BaseSettings]], leave_out: Collection[str] = ()) -> str:
     """A markdown table of these classes' fields: variable, default, meaning; a shared field appears once."""
     rows: dict[str, str] = {}
     for settings_class in classes:
@@ -83,6 +83,8 @@ def reference(classes: Iterable[type[ServiceSettings]], leave_out: Collection[st
 
 
 def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "(the machine's)"
     value = field.get_default()
     if isinstance(value, Enum):
         value = value.value
