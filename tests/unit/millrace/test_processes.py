@@ -176,6 +176,7 @@ def test_what_does_not_stop_is_killed_at_the_deadline(ensemble, capfd):
     made.supervisor.stop()
     made.join()
     assert made.supervisor.pids() == {}
+    assert made.supervisor.killed == ["gateway"]
     (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert (line["event"], line["process"]) == ("service did not stop in time, killed", "gateway")
     assert made.trace()[2:] == ["storage stop"]

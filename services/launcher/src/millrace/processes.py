@@ -92,6 +92,8 @@ class Supervisor:
 
     processes: Sequence[ServiceProcess]
     stop_deadline_s: float = 30.0
+    #: Labels of the services that did not stop by themselves.
+    killed: list[str] = field(default_factory=list, init=False)
     _events: queue.SimpleQueue[_Ended | _StopAsked] = field(default_factory=queue.SimpleQueue, init=False)
     _children: list[_Child] = field(default_factory=list, init=False)
     #: The stop was asked for a second time.
@@ -202,6 +204,7 @@ class Supervisor:
                 if child.popen is not None:
                     _log("error", "service did not stop in time, killed", process=child.label)
                     child.popen.kill()
+                    self.killed.append(child.label)
             self._await_end(running, None)
 
     def _await_end(self, running: list[_Child], deadline: float | None) -> None:

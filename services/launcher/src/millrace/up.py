@@ -43,7 +43,7 @@ class UpOptions:
 
 
 def run(options: UpOptions) -> int:
-    """Runs until SIGTERM, SIGINT or SIGHUP; returns the exit status."""
+    """Runs until SIGTERM, SIGINT or SIGHUP; returns the exit status: 1 when a service had to be killed."""
     _on_stop_signals(lambda _number, _frame: sys.exit(0))  # what is held by then is let go
     with contextlib.ExitStack() as held:
         try:
@@ -75,7 +75,7 @@ def run(options: UpOptions) -> int:
             return _failed(str(error))
         finally:
             _on_stop_signals(signal.SIG_IGN)  # it is stopping already: asked again, the exit status stays
-    return 0
+    return 1 if supervisor.killed else 0
 
 
 def _on_stop_signals(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
