@@ -89,13 +89,17 @@ class GroupCoordinator:
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
         for each in logs:
             try:
-                loaded = await load(each)
-            except LogError as error:
+                self._hosted.install(each.partition, await load(each))
+            except Exception as error:
                 # Its groups stay in COORDINATOR_LOAD_IN_PROGRESS: better than to serve them without their offsets.
                 self.fault = f"cannot load partition {each.partition} of {OFFSETS_TOPIC}: {error}"
-                log.error("cannot load groups", partition=each.partition, reason=str(error))
+                log.error(
+                    "cannot load groups",
+                    partition=each.partition,
+                    reason=str(error),
+                    exc_info=not isinstance(error, LogError),
+                )
                 continue
-            self._hosted.install(each.partition, loaded)
             self._loading.discard(each.partition)
         if logs:
             log.info("groups loaded", groups=len(self.groups), partitions=len(logs))

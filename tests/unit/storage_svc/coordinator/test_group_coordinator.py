@@ -39,11 +39,11 @@ SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
 
 
 class DiskThatBreaks(Files):
-    is_broken = False
+    fault: Exception | None = None
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
-        if self.is_broken:
-            raise StorageFailure("broken")
+        if self.fault is not None:
+            raise self.fault
         return super().read(descriptor, length, position)
 
 
@@ -408,17 +408,18 @@ async def test_calls_are_told_to_wait_while_their_partition_loads(node: Node) ->
     assert node.fetched("g") == {("orders", 0): 1}
 
 
-async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets(node: Node) -> None:
+@pytest.mark.parametrize("fault", [StorageFailure("broken"), RuntimeError("broken")], ids=["disk", "bug"])
+async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets(node: Node, fault: Exception) -> None:
     await node.commit("g", ("orders", 0, 1))
     await node.close()
     node.files = DiskThatBreaks()
     await node.open(wait=False)
-    node.files.is_broken = True
+    node.files.fault = fault
     await node.loading
     assert node.coordinator.fault == f"cannot load partition {partition_of('g', 4)} of __consumer_offsets: broken"
     assert node.coordinator.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert await node.commit("g", ("orders", 0, 1)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
-    node.files.is_broken = False
+    node.files.fault = None
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
 
