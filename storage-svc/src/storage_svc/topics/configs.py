@@ -78,7 +78,8 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "delete",
         _cleanup_policy,
         "log.cleanup.policy",
-        "What happens to old segments: delete (retention), compact (the last record of each key is kept), or both.",
+        "What happens to old segments: delete (retention), compact (every record needs a key and none is deleted; "
+        "superseded records are not removed yet), or both.",
     ),
     TopicConfig(
         "compression.type",
