@@ -36,7 +36,6 @@ append_requests = st.builds(
     int16,
     int32,
     st.lists(st.builds(AppendPartition, names, int32, st.binary(max_size=300), topic_ids), max_size=4),
-    st.none() | names,
 )
 append_responses = st.builds(
     AppendResponse,
@@ -63,7 +62,7 @@ read_requests = st.builds(
     int32,
     st.integers(0, 1),
     st.booleans(),
-    st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, int64, topic_ids), max_size=4),
+    st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, topic_ids), max_size=4),
 )
 slices = st.builds(Slice, names, st.integers(0, 2**64 - 1), st.integers(0, 2**63), st.integers(0, 2**32 - 1))
 read_responses = st.builds(
@@ -123,8 +122,8 @@ def test_a_changed_byte_is_another_item_or_a_frame_error(call: tuple[int, Item],
 def test_append_request_bytes_are_as_documented() -> None:
     item = AppendRequest(7, "c", 9, -1, 1000, [AppendPartition("t", 3, b"xyz")])
     assert encode([(5, item)]).hex(" ") == (
-        "01 00 00 00 00 00 00 00 05 00 00 00 33 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 ff ff 00 00 00 01 "
+        "01 00 00 00 00 00 00 00 05 00 00 00 31 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 00 00 01 "
         "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03 78 79 7a"
     )
 

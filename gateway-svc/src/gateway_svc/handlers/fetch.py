@@ -83,7 +83,6 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
         asked.fetch_offset,
         max(asked.partition_max_bytes, 0),
         asked.current_leader_epoch,
-        asked.log_start_offset,
         partition.topic_id,
     )
 

@@ -36,7 +36,6 @@ class AppendRequest:
     acks: int
     timeout_ms: int
     partitions: list[AppendPartition]
-    transactional_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -63,7 +62,6 @@ class ReadPartition:
     fetch_offset: int
     max_bytes: int
     leader_epoch: int = -1
-    log_start_offset: int = -1
     topic_id: bytes = NO_TOPIC_ID
 
 

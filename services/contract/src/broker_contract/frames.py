@@ -5,7 +5,7 @@ length 0xFFFF for null.
 
     item     = kind u8, call_id u64, payload_length u32, payload
     kind 1   append request    correlation_id i32, version i16, acks i16, timeout_ms i32, client_id nstring,
-                               transactional_id nstring, count u32,
+                               count u32,
                                count x (topic string, topic_id 16 bytes, partition i32, length u32, record batches)
     kind 2   append response   count u32, count x (error_code i16, base_offset i64, log_append_time_ms i64,
                                log_start_offset i64, error_message nstring,
@@ -13,7 +13,7 @@ length 0xFFFF for null.
     kind 3   read request      correlation_id i32, version i16, max_wait_ms i32, min_bytes i32, max_bytes i32,
                                isolation_level u8, by_reference u8, client_id nstring, count u32,
                                count x (topic string, topic_id 16 bytes, partition i32, leader_epoch i32,
-                               fetch_offset i64, log_start_offset i64, max_bytes i32)
+                               fetch_offset i64, max_bytes i32)
     kind 4   read response     count u32, count x (error_code i16, high_watermark i64, last_stable_offset i64,
                                log_start_offset i64, aborted_count i32 (-1 null), aborted_count x (producer_id i64,
                                first_offset i64), slice_count u32, slice_count x (path string, file_id u64,
@@ -53,9 +53,7 @@ _APPEND_HEAD: Final = Struct(">ihhi")
 _PARTITION_LENGTH: Final = Struct(">16siI")
 _APPENDED: Final = Struct(">hqqq")
 _READ_HEAD: Final = Struct(">ihiiiBB")
-_READ_PARTITION: Final = Struct(">16siiqqi")
-_EPOCHS: Final = Struct(">ii")
-_OFFSETS: Final = Struct(">qqi")
+_READ_PARTITION: Final = Struct(">iiqi")
 _READ_RESULT: Final = Struct(">hqqqi")
 _SLICE: Final = Struct(">QQI")
 _ABORTED: Final = Struct(">qq")
@@ -78,7 +76,7 @@ def _put_nstring(parts: list[Buffer], value: str | None) -> int:
 
 def _put_append_request(parts: list[Buffer], item: AppendRequest) -> int:
     parts.append(_APPEND_HEAD.pack(item.correlation_id, item.version, item.acks, item.timeout_ms))
-    size = _APPEND_HEAD.size + _put_nstring(parts, item.client_id) + _put_nstring(parts, item.transactional_id) + 4
+    size = _APPEND_HEAD.size + _put_nstring(parts, item.client_id) + 4
     parts.append(_U32.pack(len(item.partitions)))
     for partition in item.partitions:
         records = partition.records
@@ -117,17 +115,9 @@ def _put_read_request(parts: list[Buffer], item: ReadRequest) -> int:
     size = _READ_HEAD.size + _put_nstring(parts, item.client_id) + 4
     parts.append(_U32.pack(len(item.partitions)))
     for wanted in item.partitions:
-        size += _put_nstring(parts, wanted.topic) + _READ_PARTITION.size
-        parts.append(
-            _READ_PARTITION.pack(
-                wanted.topic_id,
-                wanted.partition,
-                wanted.leader_epoch,
-                wanted.fetch_offset,
-                wanted.log_start_offset,
-                wanted.max_bytes,
-            )
-        )
+        size += _put_nstring(parts, wanted.topic) + len(wanted.topic_id) + _READ_PARTITION.size
+        parts.append(wanted.topic_id)
+        parts.append(_READ_PARTITION.pack(wanted.partition, wanted.leader_epoch, wanted.fetch_offset, wanted.max_bytes))
     return size
 
 
@@ -229,7 +219,7 @@ class _Reader:
 
 def _get_append_request(reader: _Reader) -> AppendRequest:
     correlation_id, version, acks, timeout_ms = reader.unpack(_APPEND_HEAD)
-    client_id, transactional_id = reader.nstring(), reader.nstring()
+    client_id = reader.nstring()
     partitions = []
     for _ in range(reader.count()):
         topic = reader.string()
@@ -237,7 +227,7 @@ def _get_append_request(reader: _Reader) -> AppendRequest:
         (partition,) = reader.unpack(_I32)
         (length,) = reader.unpack(_U32)
         partitions.append(AppendPartition(topic, partition, reader.take(length), topic_id))
-    return AppendRequest(correlation_id, client_id, version, acks, timeout_ms, partitions, transactional_id)
+    return AppendRequest(correlation_id, client_id, version, acks, timeout_ms, partitions)
 
 
 def _get_append_response(reader: _Reader) -> AppendResponse:
@@ -257,9 +247,8 @@ def _get_read_request(reader: _Reader) -> ReadRequest:
     for _ in range(reader.count()):
         topic = reader.string()
         topic_id = bytes(reader.take(16))
-        partition, epoch = reader.unpack(_EPOCHS)
-        offset, log_start, limit = reader.unpack(_OFFSETS)
-        partitions.append(ReadPartition(topic, partition, offset, limit, epoch, log_start, topic_id))
+        partition, epoch, offset, limit = reader.unpack(_READ_PARTITION)
+        partitions.append(ReadPartition(topic, partition, offset, limit, epoch, topic_id))
     return ReadRequest(
         correlation_id, client_id, version, wait, min_bytes, max_bytes, isolation, bool(by_reference), partitions
     )
