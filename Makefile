@@ -1,6 +1,7 @@
 # make setup        .venv with every package of ours
 # make demo         set-up + the main job on real data
 # make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
+# make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
 # make conformance  stock clients in other languages, where their toolchains exist
 # make bench        raw produce, fetch and latency figures of both layouts
 # make compose-test the main job in containers (needs a Docker engine)
@@ -9,7 +10,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint conformance bench compose-test generate clean
+.PHONY: setup demo test lint faults conformance bench compose-test generate clean
 
 setup: .venv/ready
 
@@ -30,7 +31,14 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -q -m "not compose and not conformance" tests
+	$(BIN)/pytest -q -m "not compose and not conformance and not slow" tests
+
+# How much of the full suites `make faults` runs: 1 is what docs/faults.md says of them.
+FAULTS_SCALE ?= 1
+export FAULTS_SCALE
+
+faults: setup
+	$(BIN)/pytest -q -m slow tests/faults
 
 conformance: setup
 	$(BIN)/pytest -q -m conformance tests/conformance

@@ -1,6 +1,7 @@
 """What the fault tests share: a load that remembers what was acknowledged, and the check that it is all there once."""
 
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -180,3 +181,29 @@ def check_once():
         return found
 
     return check
+
+
+_FIGURES = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config):
+    config.stash[_FIGURES] = []
+
+
+@pytest.fixture
+def figures(request):
+    """Says one line that is printed when all tests are over."""
+    return lambda line: request.config.stash[_FIGURES].append(f"{request.node.name}: {line}")
+
+
+@pytest.fixture
+def scaled():
+    """How often a slow suite does something: the full number times FAULTS_SCALE, at least once."""
+    return lambda full: max(1, round(full * float(os.environ.get("FAULTS_SCALE", "1"))))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.stash[_FIGURES]:
+        terminalreporter.section("figures of the fault suites")
+        for line in config.stash[_FIGURES]:
+            terminalreporter.write_line(line)

@@ -2,7 +2,8 @@
 
 Writes are positioned (`pwritev`), so a write that fails half-way leaves nothing behind once the file is cut back to the
 position it started from. Small state files are replaced as a whole: write `<name>.tmp`, sync it, rename it over the old
-one, sync the folder. Tests pass a subclass that counts calls or makes them fail.
+one, sync the folder. Tests pass a subclass that counts calls or makes them fail, or a disk that exists in memory only
+and forgets what was not synced.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Files:
                         self._append_rest(descriptor, some, position, written)
                     position += length
         except OSError as error:
-            raise _translated(error, "append to a segment") from error
+            raise _translated(error, "write to a file") from error
 
     def _append_rest(self, descriptor: int, parts: list[Buffer], position: int, written: int) -> None:
         """After a short write: the bytes from `written` on, until all are there or the system says why not."""
@@ -95,7 +96,7 @@ class Files:
                 got += len(data)
             return b"".join(parts)
         except OSError as error:
-            raise _translated(error, "read a segment") from error
+            raise _translated(error, "read a file") from error
 
     def truncate(self, descriptor: int, size: int) -> None:
         with _border("truncate a file"):
@@ -166,21 +167,19 @@ class Files:
             except FileNotFoundError:
                 return None
 
-    def write_file(self, path: str, data: bytes) -> None:
-        """Replace the file in place, without a sync: for what can be rebuilt and is checked when read."""
+    def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace the file in place, by default without a sync: for what can be rebuilt and is checked when read."""
         with _border(f"write {path}"), open(path, "wb") as file:
             file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """The old content or the new one, whole, whatever happens; with `sync` the new one once this returns."""
-        with _border(f"write {path}"):
-            temporary = path + ".tmp"
-            with open(temporary, "wb") as file:
-                file.write(data)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
+        temporary = path + ".tmp"
+        self.write_file(temporary, data, sync=sync)
+        self.rename(temporary, path)
         if sync:
             self.sync_path(os.path.dirname(path))
 
