@@ -1,6 +1,6 @@
 """Millrace's files are Apache Kafka's: each reads, checks and continues what the other wrote.
 
-Apache Kafka itself (kafka/pom.xml) does the reading: its DumpLogSegments tool on every file of a Millrace data folder;
+Apache Kafka itself (kafka_broker) does the reading: its DumpLogSegments tool on every file of a Millrace data folder;
 its server on a partition of ours, from which it also makes every index and producer snapshot anew, for comparison; and
 the other way round Millrace on partitions and committed offsets that Kafka's server wrote.
 
@@ -9,30 +9,21 @@ roll, their timestamps out of order; and a small partition 1 with headers, null 
 """
 
 import base64
-import functools
 import json
 import random
 import re
 import shutil
-import signal
-import socket
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_broker import ApacheKafka, java, need_java
 from millrace.running import RunningUp
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
-
-HERE = Path(__file__).parent
-BUILD = HERE.parent.parent / "build" / "conformance" / "kafka"
-JVM = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-KAFKA_WAIT_S = 90
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 200
@@ -88,26 +79,6 @@ EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000
 
 
 # -- Apache Kafka -----------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _libraries() -> str:
-    """The class path of Apache Kafka."""
-    shutil.rmtree(BUILD, ignore_errors=True)
-    shutil.copytree(HERE / "kafka", BUILD)
-    command = ("mvn", "--quiet", "--batch-mode", "package")
-    done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return f"{BUILD}/target/lib/*"
-
-
-def java(main: str, *arguments: str) -> str:
-    """What a Kafka tool writes, the logging library's greeting left out."""
-    command = [*JVM, "-cp", _libraries(), main, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    output = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if not line.startswith("SLF4J"))
-    assert done.returncode == 0, output[-3000:]
-    return output
 
 
 def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
@@ -185,69 +156,6 @@ def flip_byte(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0x55
     path.write_bytes(data)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-class ApacheKafka:
-    """A KRaft node of its own; `with` starts it and stops it in order."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.killed = folder / KILLED
-        self._properties = folder / "server.properties"
-        self._port, controller = free_port(), free_port()
-        self.bootstrap = f"127.0.0.1:{self._port}"
-        self._properties.write_text(
-            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}\n"
-            f"advertised.listeners=PLAINTEXT://{self.bootstrap}\nlog.dirs={self.data}\n"
-            f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}\n"
-            "offsets.topic.replication.factor=1\n"
-            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
-            "group.initial.rebalance.delay.ms=0\nlog.cleaner.enable=false\n"
-        )
-        java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties))
-
-    def __enter__(self) -> "ApacheKafka":
-        self._log = (self.folder / "kafka.log").open("ab")
-        command = [*JVM, "-cp", _libraries(), "kafka.Kafka", str(self._properties)]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-        deadline = time.monotonic() + KAFKA_WAIT_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-                break
-            except OSError:
-                ended = self._process.poll()
-                if ended is not None or time.monotonic() > deadline:
-                    self._end()
-                    pytest.fail(f"Kafka is not up (status {ended}): {self.said()}")
-                time.sleep(0.2)
-        AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=KAFKA_WAIT_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(60)
-        finally:
-            self._end()
-        assert (self.data / ".kafka_cleanshutdown").exists(), self.said()
-
-    def _end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
-
-    def said(self) -> str:
-        return (self.folder / "kafka.log").read_text()[-3000:]
 
 
 # -- writing and reading ----------------------------------------------------------------------------------------------
@@ -388,9 +296,9 @@ def millrace(data: Path) -> RunningUp:
 
 
 @pytest.fixture(scope="module")
-def ours(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that Millrace wrote and closed in order: the topics `ours` and `stamped`, and a group's offsets."""
-    need("java", "mvn")
+    need_java()
     data = tmp_path_factory.mktemp("millrace") / "data"
     with millrace(data) as up:
         create(up.kafka, "ours", segment_bytes=str(SEGMENT_BYTES))
@@ -405,16 +313,16 @@ def ours(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def theirs(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
     """A node, stopped in order, that wrote the topic `theirs` and a group's offsets, and has an empty topic `ours`."""
-    need("java", "mvn")
-    node = ApacheKafka(tmp_path_factory.mktemp("kafka"))
+    need_java()
+    node = ApacheKafka(tmp_path_factory.mktemp("kafka"), {"log.cleaner.enable": "false"})
     with node:
         create(node.bootstrap, "theirs", segment_bytes=str(SEGMENT_BYTES))
         create(node.bootstrap, "ours", segment_bytes=str(SEGMENT_BYTES))
         write_topic(node.bootstrap, "theirs", rows_of("theirs"))
         commit(node.bootstrap, "theirs")
-        shutil.copytree(node.data, node.killed)
+        shutil.copytree(node.data, node.data.with_name(KILLED))
     return node
 
 
@@ -563,7 +471,7 @@ def test_millrace_serves_and_continues_partitions_that_a_kafka_server_wrote(
     """Of the whole folder of a node that was stopped in order, the indexes are used as they are; from the partitions'
     folders alone, or the folder of a killed node, everything is recovered, and the indexes made anew are the same."""
     data = tmp_path / "data"
-    source = theirs.killed if handed_over == "killed" else theirs.data
+    source = theirs.data.with_name(KILLED) if handed_over == "killed" else theirs.data
     folders = [*source.glob("theirs-*"), *source.glob(f"{OFFSETS}-*")] if handed_over == "partitions" else []
     for folder in folders:
         shutil.copytree(folder, data / folder.name)

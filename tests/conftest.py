@@ -1,0 +1,5 @@
+"""Fixtures of the whole suite."""
+
+from kafka_broker import apache_kafka
+
+__all__ = ["apache_kafka"]

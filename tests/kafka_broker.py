@@ -1,0 +1,233 @@
+"""Apache Kafka 4.3.0 for tests: one KRaft node (broker and controller in one process) on loopback.
+
+    def test_something(apache_kafka):                 # one node serves the whole session
+        client = connect(apache_kafka.bootstrap)
+
+    with ApacheKafka(folder) as node: ...             # a node of one's own, to stop, kill and start again
+
+It listens in four ways; `addresses` has each as host:port. PLAINTEXT; SASL_PLAINTEXT and SASL_SSL with PLAIN,
+SCRAM-SHA-256 and SCRAM-SHA-512 for the user `USER`; SSL. The certificate is made for the node, valid for localhost and
+127.0.0.1, and trusted through `certificate` (PEM).
+
+Java 17 is all it needs: the jars that kafka_broker.xml names are fetched from Maven once for a checkout, by the Ivy
+that pyspark brings, into build/apache-kafka.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from millrace.ports import Reservation
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent / "build" / "apache-kafka"
+MODULE = HERE / "kafka_broker.xml"
+#: Starts fast and stays small; what it runs does not live long enough for the optimising compiler.
+JVM = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+HEAP = "-Xmx512m"
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+
+LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+USER, PASSWORD = "alice", "alice-secret"
+_KEYSTORE_PASSWORD = "keystore-secret"
+_CLEAN = ".kafka_cleanshutdown"
+
+_PROPERTIES = f"""\
+process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{",".join(f"{name}:{name}" for name in LISTENERS)}
+inter.broker.listener.name=PLAINTEXT
+offsets.topic.num.partitions=3
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=3
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=3
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+"""
+_LOGIN = "org.apache.kafka.common.security.{} required"
+
+
+@functools.cache
+def libraries() -> str:
+    """The class path of Apache Kafka's server and tools."""
+    target = BUILD / "lib"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = MODULE.read_text()
+        made_for = BUILD / MODULE.name
+        if not made_for.exists() or made_for.read_text() != wanted:
+            shutil.rmtree(target, ignore_errors=True)
+            _fetch(target)
+            made_for.write_text(wanted)
+    return f"{target}/*"
+
+
+def _fetch(target: Path) -> None:
+    pyspark = importlib.util.find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    (ivy,) = (Path(pyspark.origin).parent / "jars").glob("ivy-*.jar")
+    pattern = f"{target}/[artifact]-[revision](-[classifier]).[ext]"
+    command = ["java", "-jar", str(ivy), "-ivy", str(MODULE), "-retrieve", pattern]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, f"the jars of Apache Kafka were not fetched:\n{(done.stdout + done.stderr)[-3000:]}"
+
+
+def java(main: str, *arguments: str) -> str:
+    """What a Kafka tool writes, the logging library's greeting left out."""
+    command = [*JVM, HEAP, "-cp", libraries(), main, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    output = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if not line.startswith("SLF4J"))
+    assert done.returncode == 0, output[-3000:]
+    return output
+
+
+class ApacheKafka:
+    """A KRaft node; `with` starts it and stops it in order. Its addresses stay the same over restarts.
+
+    `data` is its data folder, `settings` are lines of server.properties that it has besides its own.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data = folder / "data"
+        self.certificate = folder / "certificate.pem"
+        self._log_path = folder / "kafka.log"
+        self._properties = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports = {name: Reservation("127.0.0.1", 0) for name in (*LISTENERS, "CONTROLLER")}
+        every = {name: str(reservation.address) for name, reservation in self._ports.items()}
+        self.addresses = {name: every[name] for name in LISTENERS}
+        self.bootstrap = self.addresses["PLAINTEXT"]
+        own = {
+            "log.dirs": str(self.data),
+            "controller.quorum.voters": f"1@{every['CONTROLLER']}",
+            "listeners": ",".join(f"{name}://{address}" for name, address in every.items()),
+            **self._certify(folder / "keystore.p12"),
+            **_logins(),
+            **(settings or {}),
+        }
+        self._properties.write_text(_PROPERTIES + "".join(f"{name}={value}\n" for name, value in own.items()))
+        scram = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
+        add = [word for each in scram for word in ("--add-scram", each)]
+        java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties), *add)
+
+    def _certify(self, keystore: Path) -> dict[str, str]:
+        """A key and a certificate that vouches for itself."""
+        store = ["-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", _KEYSTORE_PASSWORD, "-alias", "node"]
+        names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1", "-validity", "365"]
+        for command in (
+            ["-genkeypair", *store, *names, "-keyalg", "EC", "-groupname", "secp256r1"],
+            ["-exportcert", "-rfc", *store, "-file", str(self.certificate)],
+        ):
+            subprocess.run(["keytool", *command], check=True, capture_output=True, timeout=60)
+        return {
+            "ssl.keystore.location": str(keystore),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.password": _KEYSTORE_PASSWORD,
+            "ssl.key.password": _KEYSTORE_PASSWORD,
+        }
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it serves every listener."""
+        with self._log_path.open("ab") as log:
+            command = [*JVM, HEAP, "-cp", libraries(), "kafka.Kafka", str(self._properties)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for address in self.addresses.values():
+            host, _, port = address.rpartition(":")
+            while True:
+                with contextlib.suppress(OSError):
+                    socket.create_connection((host, int(port)), 1).close()
+                    break
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    pytest.fail(f"Apache Kafka is not up (status {self._process.returncode}):\n{self.said()}")
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """In order: it marks its data folder as closed cleanly."""
+        if self._end(signal.SIGTERM):
+            assert (self.data / _CLEAN).exists(), self.said()
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> bool:
+        """Whether there was a running process to end."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        self._process.send_signal(how)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+        return True
+
+    def said(self) -> str:
+        """The end of what it wrote."""
+        return self._log_path.read_text()[-3000:] if self._log_path.exists() else ""
+
+    def __enter__(self) -> ApacheKafka:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _logins() -> dict[str, str]:
+    """Who may log in at the listeners that ask."""
+    plain = f'{_LOGIN.format("plain.PlainLoginModule")} user_{USER}="{PASSWORD}";'
+    scram = f"{_LOGIN.format('scram.ScramLoginModule')};"
+    return {
+        f"listener.name.{listener}.{mechanism}.sasl.jaas.config": login
+        for listener in ("sasl_plaintext", "sasl_ssl")
+        for mechanism, login in (("plain", plain), ("scram-sha-256", scram), ("scram-sha-512", scram))
+    }
+
+
+def need_java() -> None:
+    """Skips where there is no Java; fails in CI."""
+    if shutil.which("java") is None or shutil.which("keytool") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("Java is not installed")
+        pytest.skip("Java is not installed")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """A node that serves the whole session: use topics and groups of your own names."""
+    need_java()
+    node = ApacheKafka(tmp_path_factory.mktemp("apache-kafka"))
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(node.kill)  # nobody reads its folder again
+        node.start()
+        yield node
