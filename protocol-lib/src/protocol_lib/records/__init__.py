@@ -1,1 +1,1 @@
-"""Record batches (format version 2): their headers, the records inside, compression, control records."""
+"""Records in all three formats: batches (2) and message sets (0, 1), compression, conversion, control records."""

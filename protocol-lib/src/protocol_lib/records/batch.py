@@ -16,6 +16,7 @@ from protocol_lib.records.header import (
     CRC_POSITION,
     HEADER,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     MAGIC,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -69,9 +70,13 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
     control: bool = False,
+    log_append_time: bool = False,
     leader_epoch: int = 0,
 ) -> bytes:
-    """One batch of records, whose offsets are from `base_offset` on, in ascending order."""
+    """One batch of records, whose offsets are from `base_offset` on, in ascending order.
+
+    With `log_append_time` readers give every record the largest timestamp among them.
+    """
     listed = list(records)
     if not listed:
         raise EncodeError("a record batch without records")
@@ -93,7 +98,10 @@ def build_batch(
         leader_epoch,
         MAGIC,
         0,
-        codec | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+        codec
+        | (LOG_APPEND_TIME if log_append_time else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0),
         last_offset_delta,
         base_timestamp,
         max(record.timestamp for record in listed),
