@@ -182,6 +182,19 @@ async def test_acks_that_do_not_exist(broker: Running, log_lines: LogLines) -> N
     assert [line["reason"] for line in log_lines()] == ["INVALID_REQUIRED_ACKS"]
 
 
+async def test_transactional_records_without_a_transactional_id(broker: Running, log_lines: LogLines) -> None:
+    wire = await broker.connect()
+    records = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    request = produce_request("single", records)
+    request.topic_data += produce_request("orders", batch(b"a")).topic_data
+    response = await wire.call(0, 7, request)
+    assert [each.partition_responses[0].error_code for each in response.responses] == [53, 53]
+    assert [line["reason"] for line in log_lines()] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
+    request.transactional_id = "t"
+    response = await wire.call(0, 7, request)
+    assert [each.partition_responses[0].error_code for each in response.responses] == [48, 0]
+
+
 async def test_an_error_with_acks_0_closes_the_connection(broker: Running, log_lines: LogLines) -> None:
     wire = await broker.connect()
     wire.send(0, 7, produce_request("nowhere", batch(b"a"), acks=0))

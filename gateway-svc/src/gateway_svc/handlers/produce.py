@@ -1,14 +1,16 @@
 """Produce: append record batches to partitions.
 
-Decided here: the request version, transactions, and acks; everything about the records is storage's. The answer
-leaves when storage has answered for all partitions: after the sync with acks -1, after the write with acks 1. With
-acks 0 there is no answer; an error then closes the connection, the only sign such a client can be given.
+Decided here: the request version, and that transactional records name their transactional id (53 for the whole request
+otherwise); everything else about the records is storage's. The answer leaves when storage has answered for all
+partitions: after the sync with acks -1, after the write with acks 1. With acks 0 there is no answer; an error then
+closes the connection, the only sign such a client can be given.
 
 Versions 0-2 carry message sets of formats 0 and 1, which are not converted yet: every partition is answered
 UNSUPPORTED_VERSION. They are announced all the same, because librdkafka before 2.11.1 stops compressing when the
-lowest version announced is not 0 (KAFKA-18659). A transactional id is answered INVALID_TXN_STATE: transactions are
-not served. Version 13 names topics by id. `current_leader` and `node_endpoints` (KIP-951) are never sent: every
-gateway serves every partition.
+lowest version announced is not 0 (KAFKA-18659). Before version 4 clients do not know KAFKA_STORAGE_ERROR and are told
+NOT_LEADER_OR_FOLLOWER. Version 13 names topics by id. Storage answers transactional records INVALID_TXN_STATE:
+transactions are not served. `current_leader` and `node_endpoints` (KIP-951) are never sent: every gateway serves every
+partition.
 
 Records that are not taken are a refusal: one log line with the first error's name as its reason, and one count.
 """
@@ -28,6 +30,7 @@ from protocol_lib.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from protocol_lib.records.header import MAGIC, TRANSACTIONAL
 
 from gateway_svc.context import Call, Services, error_name
 from gateway_svc.handler import InlineHandler
@@ -38,23 +41,20 @@ _RECORD_BATCH_VERSION = 3
 _NOT_REFUSALS = frozenset(
     {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
 )
-#: Position of the record count in a record batch, and the length of its header.
-_RECORD_COUNT_AT, _BATCH_HEADER_BYTES = 57, 61
+_STORAGE_ERROR_VERSION = 4
+#: Positions in a record batch (format v2): the format, the low byte of the attributes, the record count, the records.
+_MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT, _BATCH_HEADER_BYTES = 16, 22, 57, 61
 
 
 def serve(call: Call, request: ProduceRequest, services: Services) -> None:
-    refused = ErrorCode.NONE
-    if call.version < _RECORD_BATCH_VERSION:
-        refused = ErrorCode.UNSUPPORTED_VERSION
-    elif request.transactional_id is not None:
-        refused = ErrorCode.INVALID_TXN_STATE
-    elif request.acks not in (-1, 0, 1):
-        refused = ErrorCode.INVALID_REQUIRED_ACKS
+    refused = ErrorCode.UNSUPPORTED_VERSION if call.version < _RECORD_BATCH_VERSION else ErrorCode.NONE
     partitions = [
         AppendPartition(topic.name, data.index, data.records or b"", topic.topic_id)
         for topic in request.topic_data
         for data in topic.partition_data
     ]
+    if request.transactional_id is None and any(_is_transactional(each.records) for each in partitions):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if refused:
         _finish(call, request, services, partitions, [AppendedPartition(refused) for _ in partitions])
         return
@@ -94,14 +94,15 @@ def _finish(
         _refused(call, services, partitions, appended)
     if request.acks:
         results = iter(appended)
-        call.answer(ProduceResponse(responses=tuple([_topic(topic, results) for topic in request.topic_data])), error)
+        topics = tuple([_topic(topic, results, call.version) for topic in request.topic_data])
+        call.answer(ProduceResponse(responses=topics), error)
     elif error:
         call.client.abort()
     else:
         call.answer_nothing()
 
 
-def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition]) -> TopicProduceResponse:
+def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition], version: int) -> TopicProduceResponse:
     responses = []
     for data in topic.partition_data:
         result = next(results)
@@ -118,6 +119,8 @@ def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition]) -> Top
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
                 for index, message in result.record_errors
             )
+            if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_VERSION:
+                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         responses.append(response)
     return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(responses))
 
@@ -136,6 +139,12 @@ def _refused(
         topic=partition.topic or partition.topic_id.hex(),
         partition=partition.partition,
         detail=result.error_message or "",
+    )
+
+
+def _is_transactional(records: bytes | memoryview) -> bool:
+    return (
+        len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
     )
 
 

@@ -65,6 +65,7 @@ def build_batch(
     base_offset: int = 0,
     base_timestamp: int | None = None,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
@@ -88,7 +89,7 @@ def build_batch(
     pieces: list[bytes] = []
     for record in listed:
         write_record(record, base_offset, base_timestamp, pieces)
-    body = compress(codec, b"".join(pieces))
+    body = compress(codec, b"".join(pieces), level)
     batch = bytearray(HEADER_SIZE + len(body))
     HEADER.pack_into(
         batch,

@@ -44,8 +44,13 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
-    return _COMPRESS[codec](data)
+#: (lowest, highest) level of the codecs that have levels, as Kafka's compression.*.level configs take them.
+LEVELS: Final[dict[Codec, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131_072, 22)}
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """The compressed bytes; a level is heeded by the codecs in LEVELS, None is our own choice."""
+    return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
@@ -57,8 +62,12 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
     return function(data, limit)
 
 
+class DecompressedTooLarge(DecodeError):  # noqa: N818 (it is a refusal, not a fault of the bytes)
+    """The bytes are sound, as far as they were read, but would become more than the limit."""
+
+
 def _too_large(limit: int) -> DecodeError:
-    return DecodeError(f"records decompress to more than {limit} bytes")
+    return DecompressedTooLarge(f"records decompress to more than {limit} bytes")
 
 
 def _same(data: Buffer, limit: int) -> Buffer:
@@ -67,8 +76,12 @@ def _same(data: Buffer, limit: int) -> Buffer:
     return data
 
 
-def _gzip(data: bytes) -> bytes:
-    writer = zlib.compressobj(wbits=_GZIP_WINDOW)
+def _plain(data: Buffer, _level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    writer = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WINDOW)
     return writer.compress(data) + writer.flush()
 
 
@@ -93,7 +106,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         raise DecodeError(f"gzip: {fault}") from fault
 
 
-def _snap(data: bytes) -> bytes:
+def _snap(data: Buffer, _level: int | None) -> bytes:
     from cramjam import snappy
 
     pieces = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
@@ -134,10 +147,10 @@ def _unsnap_block(block: Buffer, room: int, limit: int) -> bytes:
         raise DecodeError(f"snappy: {fault}") from fault
 
 
-def _lz4(data: bytes) -> bytes:
+def _lz4(data: Buffer, level: int | None) -> bytes:
     from cramjam import lz4
 
-    writer = lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    writer = lz4.Compressor(level=1 if level is None else level, content_checksum=False, block_linked=False)
     writer.compress(data)
     return bytes(writer.finish())
 
@@ -148,10 +161,10 @@ def _unlz4(data: Buffer, limit: int) -> memoryview:
     return _into_growing_buffer("lz4", lz4.decompress_into, data, limit)
 
 
-def _zstd(data: bytes) -> bytes:
+def _zstd(data: Buffer, level: int | None) -> bytes:
     from cramjam import zstd
 
-    return bytes(zstd.compress(data, level=3))
+    return bytes(zstd.compress(data, level=3 if level is None else level))
 
 
 def _unzstd(data: Buffer, limit: int) -> memoryview:
@@ -176,8 +189,8 @@ def _into_growing_buffer(name: str, decompress_into: Callable[[Any, Any], int], 
         size = min(limit, 8 * size)
 
 
-_COMPRESS: Final[dict[Codec, Callable[[bytes], bytes]]] = {
-    Codec.NONE: bytes,
+_COMPRESS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
+    Codec.NONE: _plain,
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snap,
     Codec.LZ4: _lz4,

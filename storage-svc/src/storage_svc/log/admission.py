@@ -1,7 +1,16 @@
 """May this batch be appended? The checks of kafka-semantics.md §1.3, steps 4 to 18, in Kafka's order.
 
-Only the 61-byte header and the CRC are looked at, except where a topic's settings need the records: compacted topics
-refuse records without a key, and a topic's own compression type means rebuilding the batch.
+`shape_refusal` is what Kafka's request layer checks before anything else, `admit` what its log does with a header. Only
+the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to opening.py.
+
+Where we part from Apache Kafka 4.3.0, on purpose:
+
+    bytes behind the batch that are no batch   87; Kafka drops them unsaid and acknowledges the request
+    codec 5 to 7                               76; Kafka -1
+    broken compressed stream                   2; Kafka -1
+    shorter than a header                      2; Kafka -1 (below 27 bytes)
+    LogAppendTime set on a CreateTime topic    32; Kafka takes it where the timestamp is in bounds
+    records of a batch that nothing asks to open, its header being sound: not walked; Kafka walks them all
 """
 
 from __future__ import annotations
@@ -9,8 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from crc32c import crc32c
-from protocol_lib.errors import DecodeError, ErrorCode, ProtocolError
-from protocol_lib.records.batch import build_batch
+from protocol_lib.errors import ErrorCode
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.header import (
     CODEC_MASK,
@@ -20,43 +28,26 @@ from protocol_lib.records.header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
-    TRANSACTIONAL,
 )
-from protocol_lib.records.record import read_records
 
-from storage_svc.log.batches import CRC_START, unpack_header
+from storage_svc.log.batches import CRC_START, RawHeader, unpack_header
 from storage_svc.log.config import FOREVER, LogConfig
+from storage_svc.log.opening import RECORD_ERRORS_MAX, Refusal
 
 _CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
-_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
 _MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 # The smallest batch length field of any format, and where the magic byte of every format is.
 _LENGTH_MIN: Final = 14
 _MAGIC_AT: Final = 16
+_ATTRIBUTES_LOW_BYTE: Final = 22
 _CODEC_MAX: Final = 4
-_SPECIAL: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-# A batch's record errors are for people: the first few say what is wrong.
-_RECORD_ERRORS_MAX: Final = 20
-
-RawHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-
-
-class Refusal:
-    """Why a batch is not appended."""
-
-    __slots__ = ("error_code", "message", "record_errors")
-
-    def __init__(
-        self, error_code: int, message: str, record_errors: list[tuple[int, str | None]] | None = None
-    ) -> None:
-        self.error_code = error_code
-        self.message = message
-        self.record_errors = record_errors or []
+_SPECIAL: Final = LOG_APPEND_TIME | CONTROL
+#: The first Produce version that may carry zstd (KIP-110).
+ZSTD_SINCE_VERSION: Final = 7
 
 
 class Rules:
@@ -66,7 +57,9 @@ class Rules:
         "bytes_max",
         "codec",
         "keys_required",
+        "level",
         "log_append_time",
+        "opens",
         "segment_bytes",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
@@ -80,11 +73,24 @@ class Rules:
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
+        self.level = config.compression_level
+        #: Whether every batch's records must be looked at.
+        self.opens = self.keys_required or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
+
+    def must_open(self, header: RawHeader, now_ms: int) -> bool:
+        """Whether this batch's records must be looked at: the topic wants it, or the header cannot be right."""
+        if self.opens or (self.codec is not None and header[5] & CODEC_MASK != self.codec):
+            return True
+        if self.log_append_time:
+            return False
+        first, largest = header[7], header[8]
+        return (
+            largest < first or largest > now_ms + self.timestamp_after_max_ms or (header[12] == 1 and largest > first)
+        )
 
 
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
-    "none": Codec.NONE,
     "gzip": Codec.GZIP,
     "snappy": Codec.SNAPPY,
     "lz4": Codec.LZ4,
@@ -92,15 +98,52 @@ _CODECS: Final = {
 }
 
 
-def admit(view: memoryview, rules: Rules, now_ms: int) -> RawHeader | Refusal:
-    """The header of a client's batch that may be appended, or why it may not."""
+def shape_refusal(view: memoryview, version: int) -> Refusal | None:
+    """What makes these bytes, from a Produce request of this version, other than exactly one batch of format v2."""
+    size = len(view)
+    if size < _MAGIC_AT + 1:
+        if size >= LOG_OVERHEAD and (fault := _frame_fault(view)) is not None:
+            return fault
+        return Refusal(_INVALID_RECORD, f"{size} bytes are not a record batch")
+    if (fault := _frame_fault(view)) is not None:
+        return fault
+    batch_size = LOG_OVERHEAD + int.from_bytes(view[8:12], "big", signed=True)
+    if batch_size > size:
+        return Refusal(_INVALID_RECORD, f"a batch of {batch_size} bytes is cut off at {size}")
+    magic = view[_MAGIC_AT]
+    if magic != MAGIC:
+        return Refusal(_INVALID_RECORD, f"record format v{magic} where v2 must be")
+    if version < ZSTD_SINCE_VERSION and view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+        return Refusal(_UNSUPPORTED_COMPRESSION, f"zstd needs Produce version {ZSTD_SINCE_VERSION} or later")
+    if size > batch_size:
+        rest = view[batch_size:]
+        if len(rest) >= LOG_OVERHEAD and (fault := _frame_fault(rest)) is not None:
+            return fault
+        return Refusal(_INVALID_RECORD, f"{len(rest)} bytes behind the one batch that a partition may be given")
+    return None
+
+
+def _frame_fault(view: memoryview) -> Refusal | None:
+    """What no record format allows in the bytes before and of the magic."""
+    length = int.from_bytes(view[8:12], "big", signed=True)
+    if length < _LENGTH_MIN:
+        return Refusal(_CORRUPT_MESSAGE, f"batch length {length}")
+    if len(view) > _MAGIC_AT and view[_MAGIC_AT] > MAGIC:
+        return Refusal(_CORRUPT_MESSAGE, f"unknown record format {view[_MAGIC_AT]}")
+    return None
+
+
+def admit(view: memoryview, rules: Rules) -> RawHeader | Refusal:
+    """The header of a client's batch that may be appended as far as the header tells, or why it may not."""
     size = len(view)
     if size < HEADER_SIZE:
-        return _misshapen(view)
+        return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
     header: RawHeader = unpack_header(view)
-    base, length, _, magic, crc, attributes, last_delta, first_ts, max_ts, producer_id, _, sequence, count = header
+    base, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if length + LOG_OVERHEAD != size or magic != MAGIC:
-        return _misshapen(view)
+        refusal = shape_refusal(view, ZSTD_SINCE_VERSION)
+        assert refusal is not None
+        return refusal
     if base:
         return Refusal(_INVALID_RECORD, f"the base offset of a produced batch is 0, not {base}")
     if size > rules.bytes_max:
@@ -113,77 +156,26 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> RawHeader | Refusal:
         return Refusal(_INVALID_RECORD, f"{count} records announced, last offset delta {last_delta}")
     if producer_id >= 0 and sequence < 0:
         return Refusal(_INVALID_RECORD, f"producer id {producer_id} without a sequence")
-    if attributes & _SPECIAL and (refusal := _special(attributes, rules)):
-        return refusal
-    if not rules.log_append_time and (
-        max_ts > now_ms + rules.timestamp_after_max_ms
-        or (rules.timestamp_before_max_ms != FOREVER and 0 <= first_ts < now_ms - rules.timestamp_before_max_ms)
-    ):
-        return Refusal(_INVALID_TIMESTAMP, f"timestamps {first_ts} to {max_ts} are out of the accepted range")
-    if rules.keys_required and (refusal := _keyless(view)):
-        return refusal
-    if size > rules.segment_bytes:
-        return Refusal(_RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}")
+    if attributes & _SPECIAL:
+        return _special(attributes, count)
     return header
 
 
-def _special(attributes: int, rules: Rules) -> Refusal | None:
+def _short(view: memoryview, rules: Rules) -> Refusal:
+    """A batch of format v2 by its shape that is shorter than the header."""
+    if any(view[:8]):
+        return Refusal(_INVALID_RECORD, "the base offset of a produced batch is not 0")
+    if len(view) > rules.bytes_max:
+        return Refusal(_MESSAGE_TOO_LARGE, f"batch of {len(view)} bytes, max.message.bytes is {rules.bytes_max}")
+    return Refusal(_CORRUPT_MESSAGE, f"a batch of {len(view)} bytes is shorter than its header")
+
+
+def _special(attributes: int, count: int) -> Refusal:
     if attributes & CONTROL:
         return Refusal(_INVALID_RECORD, "clients may not write control batches")
-    if attributes & LOG_APPEND_TIME and not rules.log_append_time:
-        return Refusal(_INVALID_TIMESTAMP, "the producer may not set the timestamp type LogAppendTime")
-    if attributes & TRANSACTIONAL:
-        return Refusal(_INVALID_TXN_STATE, "transactions are not served")
-    return None
-
-
-def _misshapen(view: memoryview) -> Refusal:
-    """What is wrong with bytes that are not exactly one batch of format v2."""
-    size = len(view)
-    if size < _MAGIC_AT + 1:
-        return Refusal(_INVALID_RECORD, f"{size} bytes are not a record batch")
-    length = int.from_bytes(view[8:12], "big", signed=True)
-    magic = view[_MAGIC_AT]
-    if length < _LENGTH_MIN or magic > MAGIC:
-        return Refusal(_CORRUPT_MESSAGE, f"batch length {length}, magic {magic}")
-    if LOG_OVERHEAD + length > size:
-        return Refusal(_INVALID_RECORD, f"a batch of {LOG_OVERHEAD + length} bytes is cut off at {size}")
-    if magic != MAGIC:
-        return Refusal(_INVALID_RECORD, f"record format v{magic} where v2 must be")
-    if LOG_OVERHEAD + length < HEADER_SIZE:
-        return Refusal(_CORRUPT_MESSAGE, f"a batch of {LOG_OVERHEAD + length} bytes is shorter than its header")
-    return Refusal(_INVALID_RECORD, "more than one batch for a partition")
-
-
-def _keyless(view: memoryview) -> Refusal | None:
-    """A refusal if a record has no key, as compaction needs one."""
-    errors: list[tuple[int, str | None]] = []
-    try:
-        for index, record in enumerate(read_records(view)):
-            if record.key is None and len(errors) < _RECORD_ERRORS_MAX:
-                errors.append((index, "compacted topics need a key"))
-    except DecodeError as error:
-        return Refusal(_INVALID_RECORD, f"malformed records: {error}")
-    return Refusal(_INVALID_RECORD, "a record without a key for a compacted topic", errors) if errors else None
-
-
-def recompressed(view: memoryview, header: RawHeader, codec: Codec) -> bytes | Refusal:
-    """The same batch with its records in another codec."""
-    _, _, _, _, _, attributes, _, first_ts, _, producer_id, producer_epoch, sequence, _ = header
-    try:
-        batch = build_batch(
-            list(read_records(view)),
-            base_offset=0,
-            base_timestamp=first_ts,
-            codec=codec,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=sequence,
-            transactional=bool(attributes & TRANSACTIONAL),
-        )
-    except ProtocolError as error:
-        return Refusal(_CORRUPT_MESSAGE, f"cannot decompress the batch: {error}")
-    return batch
+    message = "the producer may not set the timestamp type LogAppendTime"
+    errors: list[tuple[int, str | None]] = [(index, message) for index in range(min(count, RECORD_ERRORS_MAX))]
+    return Refusal(_INVALID_TIMESTAMP, message, errors)
 
 
 def stamped(view: memoryview, header: RawHeader, now_ms: int) -> tuple[bytes, memoryview]:

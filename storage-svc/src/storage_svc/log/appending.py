@@ -1,7 +1,7 @@
 """What an append comes to: who asked, the outcome of a batch, and a batch ready to be written.
 
 `Appended` is handed out when a batch is staged and becomes true when the write that carries it has returned: a failed
-write turns it into error 56. `prepare` is everything before offsets: checks, recompression, sequences.
+write turns it into error 56. `prepare` is everything before offsets: checks, what has to be rewritten, sequences.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from enum import Enum
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.records.header import CODEC_MASK
+from protocol_lib.records.header import TRANSACTIONAL
 
-from storage_svc.log.admission import RawHeader, Refusal, Rules, admit, recompressed
-from storage_svc.log.batches import unpack_header
+from storage_svc.log.admission import Rules, admit
+from storage_svc.log.batches import RawHeader, unpack_header
+from storage_svc.log.opening import Refusal, opened
 from storage_svc.log.producer_state import ProducedBatch, ProducerState
 
 _NONE: Final = int(ErrorCode.NONE)
-_MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
+_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _REASONS: Final = {
     int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
     int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "the batch does not follow the producer's last one",
@@ -57,21 +59,23 @@ def prepare(
 ) -> Prepared | ProducedBatch | Refusal:
     """The batch to write with its header, the batch it repeats, or why it is refused."""
     if origin is Origin.CLIENT:
-        header = admit(view, rules, now_ms)
+        header = admit(view, rules)
         if isinstance(header, Refusal):
             return header
-        if rules.codec is not None and header[5] & CODEC_MASK != rules.codec:
-            rebuilt = recompressed(view, header, rules.codec)
-            if isinstance(rebuilt, Refusal):
-                return rebuilt
-            if len(rebuilt) > rules.bytes_max:
-                return Refusal(_MESSAGE_TOO_LARGE, f"{len(rebuilt)} bytes after recompression")
-            view = memoryview(rebuilt)
-            header = unpack_header(view)
+        if rules.must_open(header, now_ms):
+            rewritten = opened(view, header, rules, now_ms)
+            if isinstance(rewritten, Refusal):
+                return rewritten
+            view, header = rewritten
+        if len(view) > rules.segment_bytes:
+            fault = f"batch of {len(view)} bytes, segment.bytes is {rules.segment_bytes}"
+            return Refusal(_RECORD_LIST_TOO_LARGE, fault)
     else:
         header = unpack_header(view)
     if header[9] >= 0:
         known = producers.check(header[9], header[10], header[11], header[6])
         if known:
             return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
+    if header[5] & TRANSACTIONAL and origin is Origin.CLIENT:
+        return Refusal(_INVALID_TXN_STATE, "the producer has no transaction open in this partition")
     return view, header

@@ -16,6 +16,8 @@ from protocol_lib.records.header import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from storage_svc.log.files import Files
 
 CRC_START: Final = 21
+#: A header's thirteen fields as they are unpacked, in the order of `Header`.
+RawHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 unpack_header: Final = HEADER.unpack_from
 # What the broker writes over a producer's batch: base offset, (length,) partition leader epoch. Outside the CRC.
 pack_prefix: Final = Struct(">qii").pack

@@ -32,7 +32,10 @@ class LogConfig:
     """The effective settings of one topic's logs. Times in milliseconds, sizes in bytes, -1 is unlimited."""
 
     cleanup_policy: frozenset[str] = frozenset(("delete",))
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = _DAY_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = FOREVER
@@ -51,6 +54,15 @@ class LogConfig:
     @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of `compression_type`; None for those without levels."""
+        return {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }.get(self.compression_type)
 
     @property
     def log_append_time(self) -> bool:
@@ -72,7 +84,10 @@ def _policy(value: str) -> frozenset[str]:
 
 _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "cleanup.policy": _policy,
+    "compression.gzip.level": int,
+    "compression.lz4.level": int,
     "compression.type": str,
+    "compression.zstd.level": int,
     "delete.retention.ms": int,
     "file.delete.delay.ms": int,
     "flush.messages": int,

@@ -22,7 +22,7 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
-from storage_svc.log.admission import Refusal, Rules, stamped
+from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, shape_refusal, stamped
 from storage_svc.log.appending import Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
@@ -31,6 +31,7 @@ from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.files import Buffer
 from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
+from storage_svc.log.opening import Refusal
 from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducedBatch, ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
 from storage_svc.log.segment import Segment, file_stem
@@ -122,7 +123,7 @@ class PartitionLog:
     def stage(self, view: memoryview, origin: Origin, now_ms: int) -> Appended:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to this log."""
         if self._internal and origin is Origin.CLIENT:
-            return Appended.refused(_INTERNAL)
+            return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
         if self.offline is not None or self.deleted:
             return Appended(self._unavailable(), error_message=self.offline)
         prepared = prepare(view, self._rules, self.producers, origin, now_ms)

@@ -29,10 +29,9 @@ from broker_contract.data import (
     ReadResponse,
 )
 from protocol_lib.errors import DecodeError, ErrorCode
-from protocol_lib.records.compression import Codec
-from protocol_lib.records.header import CODEC_MASK
 from service_chassis import logs as service_logs
 
+from storage_svc.log.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import Appended, Origin, PartitionLog
@@ -45,13 +44,10 @@ _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
-_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 _ALL: Final = -1
-_ATTRIBUTES_LOW_BYTE: Final = 22
-_ZSTD_SINCE_VERSION: Final = 7
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -159,23 +155,25 @@ class DataService:
     def _stage(
         self, request: AppendRequest, wanted: AppendPartition, touched: dict[PartitionLog, None], now_ms: int
     ) -> Outcome:
-        if not -1 <= request.acks <= 1:
-            return None, Appended(_INVALID_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1")
         if self._closed:
             return None, Appended(_NOT_LEADER, error_message="storage is stopping")
         topic = wanted.topic
         if wanted.topic_id != NO_TOPIC_ID:
             found = self._topic_name(wanted.topic_id)
             if found is None:
-                return None, Appended(_UNKNOWN_TOPIC_ID)
+                return None, Appended(_UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
             topic = found
         log = self._logs.get((topic, wanted.partition))
         if log is None:
-            return None, Appended(_UNKNOWN_PARTITION)
+            return None, Appended(_UNKNOWN_PARTITION, error_message="there is no such partition")
         records = wanted.records
         view = records if type(records) is memoryview else memoryview(records)
-        if request.version < _ZSTD_SINCE_VERSION and _is_zstd(view):
-            return None, Appended(_UNSUPPORTED_COMPRESSION, error_message="zstd needs Produce version 7 or later")
+        acks = request.acks
+        if not -1 <= acks <= 1 or request.version < ZSTD_SINCE_VERSION:
+            if (refusal := shape_refusal(view, request.version)) is not None:
+                return None, Appended.refused(refusal)
+            if not -1 <= acks <= 1:
+                return None, Appended(_INVALID_ACKS, error_message=f"acks is {acks}, not -1, 0 or 1")
         touched[log] = None
         return log, log.stage(view, Origin.CLIENT, now_ms)
 
@@ -277,10 +275,6 @@ def _fields(request: AppendRequest, wanted: AppendPartition, appended: Appended)
         "error_code": appended.error_code,
         "reason": appended.error_message,
     }
-
-
-def _is_zstd(batch: memoryview) -> bool:
-    return len(batch) > _ATTRIBUTES_LOW_BYTE and batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD
 
 
 def _response(outcomes: list[Outcome]) -> AppendResponse:

@@ -128,6 +128,22 @@ async def test_other_acks_are_refused(os_bench, acks):
     assert os_bench.files.writes == []
 
 
+async def test_what_is_refused_before_acks_are_looked_at(os_bench):
+    answer = await os_bench.send(
+        AppendPartition("t", 7, batch()),
+        AppendPartition("", 0, batch(), bytes(reversed(TOPIC_ID))),
+        AppendPartition("t", 0, b""),
+        AppendPartition("t", 0, bytes(8) + b"\0\0\0\x0d" + bytes(9)),
+        AppendPartition("t", 0, batch(codec=Codec.ZSTD)),
+        to(0),
+        acks=5,
+        version=6,
+    )
+    assert codes(answer) == [(3, -1), (100, -1), (87, -1), (2, -1), (76, -1), (21, -1)]
+    assert all(each.error_message for each in answer.partitions)
+    assert os_bench.files.writes == []
+
+
 async def test_zstd_needs_version_7(os_bench):
     zstd = AppendPartition("t", 0, batch(3, Codec.ZSTD))
     assert codes(await os_bench.send(zstd, version=6)) == [(76, -1)]
