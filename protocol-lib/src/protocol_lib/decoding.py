@@ -80,12 +80,24 @@ class DecoderText(Source):
             case Fixed():
                 self.run.append((place.kind.format, place.kind.size, target))
             case Nested():
-                self.flush()
-                self.emit(f"{target}, pos = {self.call(place.kind.cls)}(buf, pos, size)")
+                self.nested_struct(place, place.kind, target)
             case Text() | Opaque():
                 self.sized(place, target)
             case Array():
                 self.array(place, place.kind.element, target)
+
+    def nested_struct(self, place: Place, kind: Nested, target: str) -> None:
+        if not place.nullable:
+            self.flush()
+            self.emit(f"{target}, pos = {self.call(kind.cls)}(buf, pos, size)")
+            return
+        there = self.variable("n")
+        self.run.append(("b", 1, there))
+        self.flush()
+        self.emit(f"if {there} < 0:")
+        self.emit(f"{target} = None", 2)
+        self.emit("else:")
+        self.emit(f"{target}, pos = {self.call(kind.cls)}(buf, pos, size)", 2)
 
     def sized(self, place: Place, target: str) -> None:
         variable = self.length("h" if isinstance(place.kind, Text) else "i")

@@ -64,12 +64,23 @@ class EncoderText(Source):
                     self.emit(f"raise EncodeError('{place.name} is not 16 bytes')", 2)
                 self.run.append((place.kind.format, source))
             case Nested():
-                self.flush()
-                self.emit(self.call(place.kind.cls, source))
+                self.nested_struct(place, place.kind, source)
             case Text() | Opaque():
                 self.sized(place, place.kind, source)
             case Array():
                 self.array(place, place.kind.element, source)
+
+    def nested_struct(self, place: Place, kind: Nested, source: str) -> None:
+        if not place.nullable:
+            self.flush()
+            self.emit(self.call(kind.cls, source))
+            return
+        there = self.variable("s")
+        self.emit(f"{there} = {source}")
+        self.run.append(("b", f"-1 if {there} is None else 1"))
+        self.flush()
+        self.emit(f"if {there} is not None:")
+        self.emit(self.call(kind.cls, there), 2)
 
     def call(self, cls: type, source: str) -> str:
         inner = layout(cls, self.inside.version, self.inside.flexible)

@@ -125,16 +125,18 @@ def message_layout(cls: type, version: int) -> Layout:
     return layout(cls, version, version in info.flexible)
 
 
-def size_min(kind: Kind, version: int, flexible: bool) -> int:
+def size_min(kind: Kind, version: int, flexible: bool, nullable: bool = False) -> int:
     """The fewest bytes a value of this kind can take: what a hostile count is checked against."""
     match kind:
         case Fixed():
             return kind.size
         case Text():
             return 1 if flexible else 2
+        case Nested() if nullable:
+            return 1
         case Nested():
             places = layout(kind.cls, version, flexible).fields
-            return sum(size_min(place.kind, version, flexible) for place in places) + flexible
+            return sum(size_min(place.kind, version, flexible, place.nullable) for place in places) + flexible
         case Opaque() | Array():
             return 1 if flexible else 4
 

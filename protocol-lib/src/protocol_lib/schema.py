@@ -13,8 +13,8 @@
 Rules. Field order is wire order. `X | None` is nullable; `nullable="12+"` when only some versions allow null. A field
 without `wire(...)` is in every version its struct appears in; a field that some versions lack must name its default,
 which is what a decoder stores there. `tag=0` makes it a tagged field of flexible versions, left out when it equals its
-default; a tagged struct is declared `X | None` with default None for "not sent". Version ranges are spelled as in
-Kafka's message files: "7+", "8-10", "3".
+default; a tagged struct is declared `X | None` with default None for "not sent". A struct in place that may be null has
+an int8 in front, negative for null. Version ranges are spelled as in Kafka's message files: "7+", "8-10", "3".
 
 The classes are plain slotted dataclasses, built by keyword. Each also has `unknown_tagged_fields`, the (tag, bytes)
 pairs a newer peer sent that this declaration does not know; they are kept and written again. Messages are not frozen
@@ -83,7 +83,7 @@ class Versions:
 
 LAST_VERSION: Final = 2**15 - 1
 EVERY_VERSION: Final = Versions(0, LAST_VERSION)
-NO_VERSION: Final = Versions(0, -1)
+NO_VERSION: Final = Versions(LAST_VERSION + 1, LAST_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
     import kafka  # noqa: F401
 
-INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
+INTEGER_RANGES = {
+    "b": range(-(2**7), 2**7),
+    "h": range(-(2**15), 2**15),
+    "H": range(2**16),
+    "i": range(-(2**31), 2**31),
+    "q": range(-(2**63), 2**63),
+}
+FLOATS = (0.0, 1.0, -1.5, 1e300, 5e-324, float("inf"))
 TEXTS = ("", "a", "orders", "größer", "日本", "x" * 126, "y" * 127, "z" * 300)
 
 Fill = Callable[..., Any]
@@ -57,6 +64,8 @@ class Filler:
                 return draw.random() < 0.5
             case Fixed(format="16s"):
                 return draw.randbytes(16) if draw.random() < 0.8 else bytes(16)
+            case Fixed(format="d"):
+                return draw.choice(FLOATS)
             case Fixed():
                 return self.integer(kind, name)
             case Text():
@@ -73,9 +82,9 @@ class Filler:
             return self.draw.randrange(-1, 115)
         if self.plain and ("_ms" in name or "timestamp" in name):
             return self.draw.randrange(2**30)
-        bits = INTEGER_BITS[kind.format]
-        edges = (0, 1, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)))
-        return self.draw.choice((*edges, self.draw.randrange(-(2 ** (bits - 1)), 2 ** (bits - 1))))
+        values = INTEGER_RANGES[kind.format]
+        edges = (0, 1, values.stop - 1, *((-1, values.start) if values.start else ()))
+        return self.draw.choice((*edges, self.draw.randrange(values.start, values.stop)))
 
 
 @pytest.fixture

@@ -41,8 +41,10 @@ def readable(value, version, flexible):
     return value
 
 
-def test_there_are_frames_of_every_api_and_client():
-    assert {frame["api"] for frame in FRAMES} == set(APIS_BY_NAME)
+def test_there_are_frames_of_every_client_and_of_what_clients_do_most():
+    assert sorted({APIS_BY_NAME[frame["api"]].key for frame in FRAMES}) == [
+        *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19, 20, 22, 32)
+    ]
     assert {frame["client"] for frame in FRAMES} == {"java", "librdkafka", "kcat", "aiokafka", "kafka-python"}
 
 

@@ -1,0 +1,42 @@
+"""DescribeAcls (29): the access control entries that match a filter.
+
+1 adds the pattern type, 2 is flexible, 3 adds the user resource. Kafka 4 dropped 0.
+"""
+
+from protocol_lib.schema import Int8, Int16, Int32, message, struct, wire
+
+
+@message(api_key=29, versions="0-3", flexible="2+")
+class DescribeAclsRequest:
+    resource_type_filter: Int8
+    #: in this and the other filters null matches anything
+    resource_name_filter: str | None
+    pattern_type_filter: Int8 = wire("1+", default=3)
+    principal_filter: str | None
+    host_filter: str | None
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class AclDescription:
+    principal: str
+    host: str
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class DescribeAclsResource:
+    resource_type: Int8
+    resource_name: str
+    pattern_type: Int8 = wire("1+", default=3)
+    acls: tuple[AclDescription, ...]
+
+
+@message(api_key=29, versions="0-3", flexible="2+")
+class DescribeAclsResponse:
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: str | None
+    resources: tuple[DescribeAclsResource, ...]

@@ -1,0 +1,20 @@
+"""RenewDelegationToken (39): put off the expiry of a delegation token.
+
+1 is the same as 0, 2 is flexible. Kafka 4 dropped 0.
+"""
+
+from protocol_lib.schema import Bytes, Int16, Int32, Int64, message
+
+
+@message(api_key=39, versions="0-2", flexible="2+")
+class RenewDelegationTokenRequest:
+    hmac: Bytes
+    #: -1 for the broker's own
+    renew_period_ms: Int64
+
+
+@message(api_key=39, versions="0-2", flexible="2+")
+class RenewDelegationTokenResponse:
+    error_code: Int16
+    expiry_timestamp_ms: Int64
+    throttle_time_ms: Int32

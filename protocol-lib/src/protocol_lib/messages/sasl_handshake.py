@@ -1,0 +1,18 @@
+"""SaslHandshake (17): choose a SASL mechanism.
+
+After version 0 the mechanism's tokens follow as bare frames, an i32 length and the token; after 1 they travel in
+SaslAuthenticate. Neither version is flexible, and no newer one can be (KAFKA-9577).
+"""
+
+from protocol_lib.schema import Int16, message
+
+
+@message(api_key=17, versions="0-1", flexible=None)
+class SaslHandshakeRequest:
+    mechanism: str
+
+
+@message(api_key=17, versions="0-1", flexible=None)
+class SaslHandshakeResponse:
+    error_code: Int16
+    mechanisms: tuple[str, ...]

@@ -1,0 +1,50 @@
+"""WriteTxnMarkers (27): the transaction coordinator, or an administrator who aborts, has markers written.
+
+1 is flexible, 2 adds the transaction version (KIP-1228). Kafka 4 dropped 0.
+"""
+
+from protocol_lib.schema import Boolean, Int8, Int16, Int32, Int64, message, struct, wire
+
+
+@struct
+class WritableTxnMarkerTopic:
+    name: str
+    partition_indexes: tuple[Int32, ...]
+
+
+@struct
+class WritableTxnMarker:
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_result: Boolean
+    topics: tuple[WritableTxnMarkerTopic, ...]
+    coordinator_epoch: Int32
+    transaction_version: Int8 = wire("2+", default=0)
+
+
+@message(api_key=27, versions="0-2", flexible="1+")
+class WriteTxnMarkersRequest:
+    markers: tuple[WritableTxnMarker, ...]
+
+
+@struct
+class WritableTxnMarkerPartitionResult:
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class WritableTxnMarkerTopicResult:
+    name: str
+    partitions: tuple[WritableTxnMarkerPartitionResult, ...]
+
+
+@struct
+class WritableTxnMarkerResult:
+    producer_id: Int64
+    topics: tuple[WritableTxnMarkerTopicResult, ...]
+
+
+@message(api_key=27, versions="0-2", flexible="1+")
+class WriteTxnMarkersResponse:
+    markers: tuple[WritableTxnMarkerResult, ...]
