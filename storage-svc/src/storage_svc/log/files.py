@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from storage_svc.log.errors import DataFolderInUse, DiskFull, StorageFailure
 Buffer = bytes | memoryview
 
 _IOV_MAX: Final = 1024
+_MAP_READ: Final = 256 << 10
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
@@ -166,6 +168,26 @@ class Files:
                     return file.read()
             except FileNotFoundError:
                 return None
+
+    def map_file(self, path: str) -> bytes | mmap.mmap | None:
+        """The whole file mapped for reading, or None if it does not exist. It must not be cut while it is mapped.
+
+        It is read once first: a page that the disk cannot read is an error here, and the end of the process later.
+        """
+        with _border(f"map {path}"):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            try:
+                size = os.fstat(descriptor).st_size
+                scratch = bytearray(min(size, _MAP_READ))
+                position = 0
+                while position < size and (read := os.preadv(descriptor, [scratch], position)):
+                    position += read
+                return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if size else b""
+            finally:
+                os.close(descriptor)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Replace the file in place, by default without a sync: for what can be rebuilt and is checked when read."""

@@ -64,8 +64,7 @@ def _load_newest(
 
 
 def _refill(producers: ProducerState, files: Files, active: Segment, offset: int) -> None:
-    near = active.offset_index.lookup(offset)[1]
-    start = active.offset_index.boundary(max(0, near - _REFILL_BYTES))
+    start = active.boundary(0, max(0, active.position_before(offset) - _REFILL_BYTES))
     recent = [header for _, header in headers(files, active.descriptor, start, active.size)]
     for header in reversed(recent):
         if header.producer_id >= 0 and header.base_offset < offset:
@@ -77,7 +76,7 @@ def _replay(producers: ProducerState, files: Files, segments: Sequence[Segment],
         if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:
             continue
         segment.open()
-        start = segment.offset_index.lookup(offset)[1] if segment is segments[-1] else 0
+        start = segment.position_before(offset) if segment is segments[-1] else 0
         for _, header in headers(files, segment.descriptor, start, segment.size):
             if header.base_offset >= offset:
                 producers.replay(header, now_ms)

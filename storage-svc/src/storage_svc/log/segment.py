@@ -4,12 +4,13 @@
 
 Batches are found through the index and by walking headers from there. The index entries of a batch are added when it
 starts more than `index.interval.bytes` behind the last indexed batch, so rebuilding the indexes from the log gives the
-same bytes. Indexes of segments that are not appended to are loaded at the first look-up and checked against the log;
-what does not agree with it is rebuilt.
+same bytes. The indexes are opened at the first look-up and their ends compared with the log; later every entry that is
+followed is compared with the batch it leads to. What does not agree is rebuilt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from service_chassis import logs
@@ -44,10 +45,12 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index",
+        "_checked",
         "_closing",
         "_files",
+        "_growing",
         "_index_interval",
-        "_indexes_loaded",
+        "_loaded",
         "_pins",
         "base_offset",
         "created_ms",
@@ -82,7 +85,8 @@ class Segment:
         self.time_index = TimeIndex(files, f"{folder}/{stem}{TIME_INDEX_SUFFIX}", base_offset, index_bytes)
         self._index_interval = config.index_interval_bytes
         self._bytes_since_index = 0
-        self._indexes_loaded = False
+        # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
+        self._growing = self._loaded = self._checked = False
         self._pins = 0
         self._closing = False
         self.file_id = 0
@@ -95,9 +99,8 @@ class Segment:
         if segment.size:
             files.truncate(segment.descriptor, 0)
             segment.size = 0
-        segment.offset_index.reset()
-        segment.time_index.reset()
-        segment._indexes_loaded = True
+        segment._growing = True
+        segment.restart_indexes()
         return segment
 
     def open(self, *, create: bool = False) -> None:
@@ -131,6 +134,8 @@ class Segment:
         used = self.size + staged
         if used == 0:
             return False
+        if not self._loaded:
+            self.load()
         if self.first_timestamp >= 0 and max_timestamp >= 0:
             age = max_timestamp - self.first_timestamp
         else:
@@ -146,21 +151,62 @@ class Segment:
     def locate(self, offset: int) -> tuple[int, Header] | None:
         """(position, header) of the first batch that ends at or behind the offset."""
         self.load()
-        _, start = self.offset_index.lookup(offset)
-        for position, header in headers(self._files, self.descriptor, start, self.size, _WALK_CHUNK):
-            if header.base_offset + header.last_offset_delta >= offset:
+        entry = self.offset_index.lookup(offset)
+        unchecked = entry is not None
+        for position, header in self._walk(entry[1] if entry else 0):
+            last_offset = header.base_offset + header.last_offset_delta
+            if unchecked and entry and last_offset != entry[0]:
+                break
+            unchecked = False
+            if last_offset >= offset:
                 return position, header
-        return None
+        if not unchecked:
+            return None
+        self._rebuild_damaged()
+        return self.locate(offset)
 
     def boundary(self, start: int, limit: int) -> int:
         """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins)."""
-        end = max(start, self.offset_index.boundary(limit))
-        for position, header in headers(self._files, self.descriptor, end, self.size, _WALK_CHUNK):
+        self.load()
+        entry = self.offset_index.lookup_position(limit)
+        unchecked = entry is not None and entry[1] > start
+        end = entry[1] if entry and unchecked else start
+        for position, header in self._walk(end):
+            if unchecked and entry and header.last_offset != entry[0]:
+                break
+            unchecked = False
             behind = position + header.size
             if behind > limit:
                 break
             end = behind
-        return end
+        if not unchecked:
+            return end
+        self._rebuild_damaged()
+        return self.boundary(start, limit)
+
+    def position_before(self, offset: int) -> int:
+        """Where a batch begins that ends at or before the offset, not far from it; 0 when none is known."""
+        self.load()
+        entry = self.offset_index.lookup(offset)
+        found = entry and self.locate(entry[0])
+        return found[0] if found else 0
+
+    def position_of_timestamp(self, timestamp: int) -> int:
+        """Where a batch begins before which every record is older than the timestamp, not far from the first that is
+        not."""
+        self.load()
+        entry = self.time_index.lookup(timestamp)
+        if entry is None:
+            return 0
+        found = self.locate(entry[1])
+        if found is not None and (found[1].max_timestamp, found[1].last_offset) == entry:
+            return found[0]
+        self._rebuild_damaged()
+        return self.position_of_timestamp(timestamp)
+
+    def _walk(self, position: int) -> Iterator[tuple[int, Header]]:
+        """Batches from there on; none from a position that a damaged index invented."""
+        return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, _WALK_CHUNK)
 
     def read(self, position: int, length: int) -> bytes:
         self.open()
@@ -173,6 +219,7 @@ class Segment:
             DiskFull: nothing of them is left in the file.
             StorageFailure: the file cannot be trusted with more.
         """
+        self.open()
         try:
             self._files.append(self.descriptor, parts, self.size, size)
         except StorageFailure:
@@ -187,17 +234,19 @@ class Segment:
     def load(self) -> None:
         """Make the file and the indexes ready for look-ups."""
         self.open()
-        if self._indexes_loaded:
+        if self._loaded:
             return
-        if not (self._load_indexes() and self._indexes_agree()):
-            _log.warning("index rebuilt", segment=self.relative_path)
-            self.rebuild()
-        self._indexes_loaded = True
+        if self._open_indexes() and (self._checked or self._indexes_agree()):
+            self._loaded = self._checked = True
+        else:
+            self._rebuild_damaged()
 
-    def _load_indexes(self) -> bool:
-        return self.offset_index.load(max(self.size, 1)) and self.time_index.load(
-            self.base_offset + _RELATIVE_OFFSET_MAX + 1
-        )
+    def _open_indexes(self) -> bool:
+        try:
+            return all(index.file.load(growing=self._growing) for index in (self.offset_index, self.time_index))
+        except StorageFailure as error:  # pages that cannot be read: other ones are written
+            _log.error("index unreadable", segment=self.relative_path, reason=str(error))
+            return False
 
     def _indexes_agree(self) -> bool:
         """Whether the last entries are true and nothing is missing behind them; sets what `note` would have set.
@@ -206,6 +255,8 @@ class Segment:
         """
         entry, timed = self.offset_index.last, self.time_index.last
         indexed_to, largest = entry[1] if entry else 0, timed[0] if timed else -1
+        if not 0 <= indexed_to <= self.size:
+            return False
         entry_true, end = entry is None, indexed_to
         for position, header in headers(self._files, self.descriptor, indexed_to, self.size):
             if position - indexed_to > self._index_interval or header.max_timestamp > largest:
@@ -220,13 +271,18 @@ class Segment:
     def _last_time_is_true(self) -> bool:
         if (timed := self.time_index.last) is None:
             return True
-        start = self.offset_index.lookup(timed[1])[1]
-        for position, header in headers(self._files, self.descriptor, start, self.size):
+        entry = self.offset_index.lookup(timed[1])
+        start = entry[1] if entry else 0
+        for position, header in self._walk(start):
             if header.last_offset >= timed[1]:
                 return (header.max_timestamp, header.last_offset) == timed
             if position - start > self._index_interval:
                 break
         return False
+
+    def _rebuild_damaged(self) -> None:
+        _log.warning("index rebuilt", segment=self.relative_path)
+        self.rebuild()
 
     def rebuild(self) -> None:
         """Make both indexes anew from the batches' headers; the segment's batches are known to be whole."""
@@ -234,19 +290,26 @@ class Segment:
         for position, header in headers(self._files, self.descriptor, 0, self.size):
             self.note(position, header.size, header.last_offset, header.max_timestamp)
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        self._indexes_loaded = True
+        if self._growing:
+            return
+        try:
+            self.offset_index.file.persist()
+            self.time_index.file.persist()
+        except StorageFailure as error:  # they are in memory until the segment is released
+            _log.warning("index not written", segment=self.relative_path, reason=str(error))
 
     def restart_indexes(self) -> None:
         """Empty both indexes and forget timestamps: `note` every batch from position 0 next."""
-        self.offset_index.reset()
-        self.time_index.reset()
+        self.offset_index.file.reset()
+        self.time_index.file.reset()
         self.max_timestamp = self.first_timestamp = -1
         self.max_timestamp_offset = self.base_offset
         self._bytes_since_index = 0
-        self._indexes_loaded = True
+        self._loaded = self._checked = True
 
     def load_for_append(self) -> None:
         """As `load`, and the first batch's timestamp is known, which decides when to roll."""
+        self._growing = True
         self.load()
         for _, header in headers(self._files, self.descriptor, 0, self.size, _WALK_CHUNK):
             self.first_timestamp = header.max_timestamp
@@ -258,17 +321,21 @@ class Segment:
         Raises:
             StorageFailure: the index files are not; they will be rebuilt when they are needed.
         """
-        if self._indexes_loaded:
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-            self.offset_index.finish()
-            self.time_index.finish()
+        if not self._loaded:
+            if not self._growing:
+                return
+            self.load()
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._growing = self._loaded = self._checked = False
+        self.offset_index.file.finish()
+        self.time_index.file.finish()
 
     def release(self) -> None:
-        """Give back memory and the file descriptor until the next look-up. Only after `finish`."""
-        if self._indexes_loaded:
-            self.offset_index.release()
-            self.time_index.release()
-            self._indexes_loaded = False
+        """Give back memory and descriptors until the next look-up. Only after `finish`."""
+        if self._loaded:
+            self.offset_index.file.release()
+            self.time_index.file.release()
+            self._loaded = False
         self.close()
 
     def pin(self) -> None:

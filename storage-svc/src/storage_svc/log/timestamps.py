@@ -42,7 +42,7 @@ def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
         if segment.largest_timestamp()[0] < timestamp:
             continue
         log.segments.keep_warm(segment)
-        found = _first_batch(log, segment, segment.time_index.lookup(timestamp), timestamp)
+        found = _first_batch(log, segment, timestamp)
         if found is not None:
             position, header = found
             return FoundBatch(segment.read(position, header.size), timestamp, log.log_start_offset)
@@ -61,7 +61,7 @@ def find_largest(log: PartitionLog) -> FoundBatch | None:
     if best is None:
         return None
     timestamp, segment = best
-    found = _first_batch(log, segment, segment.time_index.lookup(timestamp), timestamp)
+    found = _first_batch(log, segment, timestamp)
     if found is None:
         return None
     position, header = found
@@ -77,8 +77,8 @@ def _largest_readable(log: PartitionLog, segment: Segment) -> int:
     return max((header.max_timestamp for _, header in entries), default=-1)
 
 
-def _first_batch(log: PartitionLog, segment: Segment, offset: int, timestamp: int) -> tuple[int, Header] | None:
-    _, start = segment.offset_index.lookup(offset)
+def _first_batch(log: PartitionLog, segment: Segment, timestamp: int) -> tuple[int, Header] | None:
+    start = segment.position_of_timestamp(timestamp)
     for position, header in headers(log.files, segment.descriptor, start, segment.size):
         if header.base_offset >= log.high_watermark:
             return None

@@ -13,8 +13,6 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.files import Files
 from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.offset_index import OffsetIndex
-from storage_svc.log.time_index import TimeIndex
 
 TOPIC_ID = bytes(range(16))
 
@@ -98,59 +96,6 @@ def test_segment_names_follow_the_offsets(tmp_path, folders, fill, small):
         content = b"".join(batch for offset, batch in stored if base <= offset < following)
         assert (tmp_path / "t-0" / f"{base:020d}.log").read_bytes() == content
         assert len(content) <= small.segment_bytes
-
-
-def test_index_bytes(tmp_path):
-    path = str(tmp_path / "x")
-    index = OffsetIndex(Files(), path, 100, 10 << 20)
-    for offset, position in ((119, 4200), (129, 9000)):
-        index.append(offset, position)
-    index.persist()
-    index.append(150, 20_000)
-    index.finish()
-    expected = "00000013 00001068  0000001d 00002328  00000032 00004e20"
-    assert (tmp_path / "x").read_bytes() == bytes.fromhex(expected)
-    loaded = OffsetIndex(Files(), path, 100, 10 << 20)
-    assert loaded.load(20_001)
-    lookups = {100: (100, 0), 118: (100, 0), 119: (119, 4200), 128: (119, 4200), 129: (129, 9000), 999: (150, 20_000)}
-    assert {offset: loaded.lookup(offset) for offset in lookups} == lookups
-    assert [loaded.boundary(position) for position in (0, 4199, 4200, 8999, 9000, 99_999)] == [
-        0,
-        0,
-        4200,
-        4200,
-        9000,
-        20_000,
-    ]
-    assert not loaded.load(20_000)  # the last entry is behind the log's end
-
-
-def test_time_index_bytes(tmp_path):
-    path = str(tmp_path / "x")
-    index = TimeIndex(Files(), path, 100, 12 * 4)
-    for timestamp, offset, full in (
-        (1000, 105, False),
-        (1000, 109, False),
-        (999, 110, False),
-        (2000, 111, False),
-        (3000, 112, True),
-    ):
-        index.append(timestamp, offset)
-        assert index.full is full
-    index.finish()
-    expected = "00000000000003e8 00000005  00000000000007d0 0000000b  0000000000000bb8 0000000c"
-    assert (tmp_path / "x").read_bytes() == bytes.fromhex(expected)
-    loaded = TimeIndex(Files(), path, 100, 48)
-    assert loaded.load(113)
-    assert [loaded.lookup(timestamp) for timestamp in (0, 1000, 1001, 2000, 2001, 9999)] == [
-        100,
-        100,
-        105,
-        105,
-        111,
-        112,
-    ]
-    assert not loaded.load(112)
 
 
 @pytest.mark.parametrize("text", ["", "short", "AAECAwQFBgcICQoLDA0OD!", "AAECAwQFBgcICQoLDA0ODwAA"])
