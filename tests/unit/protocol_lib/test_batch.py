@@ -20,6 +20,7 @@ from protocol_lib.records.batch import (
     assign,
     batch_size,
     build_batch,
+    build_empty_batch,
     crc_matches,
     read_batch_header,
     read_batches,
@@ -198,6 +199,52 @@ def test_under_log_append_time_every_record_has_the_batch_s_time():
 
 def test_an_empty_batch_of_a_compacted_log_is_read():
     assert list(read_records(batch_with(b"", 0))) == []
+
+
+def test_what_compaction_leaves_keeps_its_place_and_its_horizon():
+    kept = [Record(103, NOW, b"k", None), Record(107, NOW + 9, b"k", b"v")]
+    batch = build_batch(
+        kept,
+        base_offset=100,
+        last_offset=149,
+        delete_horizon_ms=NOW + 86_400_000,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=30,
+        codec=Codec.GZIP,
+    )
+    header = read_batch_header(batch)
+    assert header.has_delete_horizon
+    assert (header.base_offset, header.last_offset, header.last_sequence) == (100, 149, 79)
+    assert (header.base_timestamp, header.max_timestamp) == (NOW + 86_400_000, NOW + 9)
+    assert list(read_records(batch)) == kept
+    read = AiokafkaRecords(batch).next_batch()
+    assert [(record.offset, record.timestamp) for record in read] == [(103, NOW), (107, NOW + 9)]
+    with pytest.raises(EncodeError, match="2 records in a batch of offsets 100 to 100"):
+        build_batch([Record(100, NOW, None, None), Record(101, NOW, None, None)], base_offset=100, last_offset=100)
+
+
+def test_an_emptied_batch_keeps_its_place_and_its_producer():
+    full = build_batch(
+        RECORDS,
+        base_offset=100,
+        codec=Codec.ZSTD,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=30,
+        transactional=True,
+        leader_epoch=4,
+    )
+    batch = build_empty_batch(read_batch_header(full))
+    header, before = read_batch_header(batch), read_batch_header(full)
+    assert crc_matches(batch)
+    assert len(batch) == HEADER_SIZE
+    assert list(read_records(batch)) == []
+    assert (header.attributes, header.records_count) == (0x10, 0)
+    assert (header.base_timestamp, header.max_timestamp) == (NOW + 10, NOW + 10)
+    for kept in ("base_offset", "last_offset", "partition_leader_epoch", "producer_id", "producer_epoch"):
+        assert getattr(header, kept) == getattr(before, kept)
+    assert header.last_sequence == before.last_sequence == 79
 
 
 def test_batches_back_to_back():

@@ -14,6 +14,7 @@ from protocol_lib.records.header import (
     CONTROL,
     CRC,
     CRC_POSITION,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -52,6 +53,7 @@ __all__ = [
     "batch_crc",
     "batch_size",
     "build_batch",
+    "build_empty_batch",
     "crc_matches",
     "read_batch_header",
     "read_batches",
@@ -63,6 +65,7 @@ def build_batch(
     records: Iterable[Record],
     *,
     base_offset: int = 0,
+    last_offset: int | None = None,
     base_timestamp: int | None = None,
     codec: Codec = Codec.NONE,
     level: int | None = None,
@@ -72,24 +75,82 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
     log_append_time: bool = False,
+    delete_horizon_ms: int | None = None,
     leader_epoch: int = 0,
 ) -> bytes:
     """One batch of records, whose offsets are from `base_offset` on, in ascending order.
 
-    With `log_append_time` readers give every record the largest timestamp among them.
+    `last_offset` is where the batch ends when compaction took its last records away. With `log_append_time` readers
+    give every record the largest timestamp among them. `delete_horizon_ms` takes the place of the base timestamp: the
+    time until which tombstones and control records stay (KIP-534). `base_timestamp` defaults to the first record's.
     """
     listed = list(records)
     if not listed:
         raise EncodeError("a record batch without records")
     if base_timestamp is None:
         base_timestamp = listed[0].timestamp
-    last_offset_delta = listed[-1].offset - base_offset
-    if not len(listed) - 1 <= last_offset_delta <= SEQUENCE_MAX or listed[0].offset < base_offset:
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    ends_at = listed[-1].offset if last_offset is None else last_offset
+    if not len(listed) - 1 <= listed[-1].offset - base_offset <= SEQUENCE_MAX or listed[0].offset < base_offset:
         raise EncodeError(f"offsets {listed[0].offset} to {listed[-1].offset} in a batch of base offset {base_offset}")
     pieces: list[bytes] = []
     for record in listed:
         write_record(record, base_offset, base_timestamp, pieces)
-    body = compress(codec, b"".join(pieces), level)
+    attributes = (
+        codec
+        | (LOG_APPEND_TIME if log_append_time else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0)
+        | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
+    )
+    return _sealed(
+        compress(codec, b"".join(pieces), level),
+        base_offset=base_offset,
+        last_offset=ends_at,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in listed),
+        producer=(producer_id, producer_epoch, base_sequence),
+        records_count=len(listed),
+    )
+
+
+def build_empty_batch(emptied: BatchHeader) -> bytes:
+    """What compaction leaves of a batch when every record went but its place or its producer's sequence still matters.
+
+    Offsets, producer fields, timestamp type, transactional and control bits stay; both timestamps become the largest
+    one there was (Kafka's DefaultRecordBatch.writeEmptyHeader).
+    """
+    return _sealed(
+        b"",
+        base_offset=emptied.base_offset,
+        last_offset=emptied.last_offset,
+        leader_epoch=emptied.partition_leader_epoch,
+        attributes=emptied.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
+        base_timestamp=emptied.max_timestamp,
+        max_timestamp=emptied.max_timestamp,
+        producer=(emptied.producer_id, emptied.producer_epoch, emptied.base_sequence),
+        records_count=0,
+    )
+
+
+def _sealed(
+    body: bytes,
+    *,
+    base_offset: int,
+    last_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer: tuple[int, int, int],
+    records_count: int,
+) -> bytes:
+    """A batch of a body as it goes onto the wire, with its header and its CRC."""
+    if not records_count - 1 <= last_offset - base_offset <= SEQUENCE_MAX:
+        raise EncodeError(f"{records_count} records in a batch of offsets {base_offset} to {last_offset}")
     batch = bytearray(HEADER_SIZE + len(body))
     HEADER.pack_into(
         batch,
@@ -99,17 +160,12 @@ def build_batch(
         leader_epoch,
         MAGIC,
         0,
-        codec
-        | (LOG_APPEND_TIME if log_append_time else 0)
-        | (TRANSACTIONAL if transactional else 0)
-        | (CONTROL if control else 0),
-        last_offset_delta,
+        attributes,
+        last_offset - base_offset,
         base_timestamp,
-        max(record.timestamp for record in listed),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(listed),
+        max_timestamp,
+        *producer,
+        records_count,
     )
     batch[HEADER_SIZE:] = body
     CRC.pack_into(batch, CRC_POSITION, batch_crc(batch))

@@ -25,6 +25,8 @@ from protocol_lib.varint import Buffer
 #: What a batch may decompress to unless said otherwise: the size of Kafka's largest request (socket.request.max.bytes).
 DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
+#: Members of one gzip stream. Writers make one; each further one costs a copy of all that follows it.
+_GZIP_MEMBERS_MAX: Final = 100
 _GZIP_WINDOW: Final = 31  # zlib's way to say "gzip, the largest window"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = struct.Struct(">8sii")
@@ -90,7 +92,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
     room = limit
     rest: Buffer = data
     try:
-        while True:
+        for _ in range(_GZIP_MEMBERS_MAX):
             reader = zlib.decompressobj(wbits=_GZIP_WINDOW)
             piece = reader.decompress(rest, room + 1)  # one byte more than allowed tells "full" from "too much"
             room -= len(piece)
@@ -104,6 +106,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
                 return b"".join(pieces)
     except zlib.error as fault:
         raise DecodeError(f"gzip: {fault}") from fault
+    raise DecodeError(f"gzip data of more than {_GZIP_MEMBERS_MAX} members")
 
 
 def _snap(data: Buffer, _level: int | None) -> bytes:
