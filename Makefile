@@ -3,7 +3,7 @@
 # make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
 # make conformance  stock clients in other languages, where their toolchains exist
-# make bench        raw produce, fetch and latency figures of both layouts
+# make bench        raw produce, fetch and latency figures of both layouts, and figures of the log alone
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
@@ -48,6 +48,7 @@ compose-test: setup
 
 bench: setup
 	$(BIN)/python tests/load/bench.py
+	$(BIN)/python tests/load/log.py
 
 generate: setup
 	@mkdir -p build

@@ -376,6 +376,7 @@ class LogDirectory:
 
     def release(self) -> None:
         """Close every file and give up the lock; nothing is synced or completed, so the next start recovers."""
+        self.flusher.close()
         for log in self.logs.values():
             log.segments.close()
         if self._lock >= 0:

@@ -1,0 +1,30 @@
+"""One row of a table of figures, what it must be and what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    figure: str
+    must: str
+    measured: str
+
+
+def show(rows: Iterable[Row]) -> None:
+    print(f"{'':74}{'must':>16}{'measured':>40}")
+    for figure, must, measured in rows:
+        print(f"{figure:74}{must:>16}{measured:>40}", flush=True)
+
+
+def share(sorted_values: Sequence[float], part: float) -> float:
+    """The value below which that part of them lies."""
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]
+
+
+def alternating(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
+    """The medians of two measurements that took turns, so that what disturbs the machine disturbs both."""
+    pairs = [(first(), second()) for _ in range(rounds)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
