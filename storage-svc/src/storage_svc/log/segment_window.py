@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from crc32c import crc32c
 from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
-from storage_svc.log.batches import Header, intact, unpack_header
+from storage_svc.log.batches import CRC_START, Header, unpack_header
 from storage_svc.log.segment import Segment
 
 _MAGIC_AT: Final = 16
@@ -18,36 +19,48 @@ _STEP: Final = 1 << 20
 
 
 class SegmentWindow:
+    """A reader of one segment, front to back. What it returns a view of is there until the window moves on."""
+
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         self._start = 0
-        self._bytes = b""
+        self._bytes = memoryview(b"")
+
+    def _move_to(self, position: int, length: int) -> int:
+        """Make `length` bytes there visible, fewer at the end of the segment; where in the window they begin."""
+        at = position - self._start
+        if at < 0 or at + length > len(self._bytes):
+            length = max(0, min(length, self._segment.size - position))
+            if at < 0 or at + length > len(self._bytes):
+                self._bytes = memoryview(self._segment.read(position, max(length, _STEP)))
+                self._start, at = position, 0
+        return at
 
     def _view(self, position: int, length: int) -> memoryview:
         """The bytes there; fewer at the end of the segment."""
         length = max(0, min(length, self._segment.size - position))
-        at = position - self._start
-        if at < 0 or at + length > len(self._bytes):
-            self._bytes = self._segment.read(position, max(length, _STEP))
-            self._start, at = position, 0
-        return memoryview(self._bytes)[at : at + length]
+        at = self._move_to(position, length)
+        return self._bytes[at : at + length]
 
     def good_batch(self, position: int, offset_min: int) -> Header | None:
         """The header of the batch at a position, if a good one with no lower offset than this is there."""
-        head = self._view(position, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
+        room = self._segment.size - position
+        if room < HEADER_SIZE:
             return None
-        header = Header._make(unpack_header(head))
-        base_offset = self._segment.base_offset
+        at = self._move_to(position, HEADER_SIZE)
+        fields = unpack_header(self._bytes, at)
+        base_offset, size, last_delta = fields[0], fields[1] + LOG_OVERHEAD, fields[6]
         if (
-            header.magic != MAGIC
-            or not HEADER_SIZE <= header.size <= self._segment.size - position
-            or header.base_offset < offset_min
-            or header.last_offset_delta < 0
-            or header.last_offset - base_offset > _RELATIVE_OFFSET_MAX
+            fields[3] != MAGIC
+            or not HEADER_SIZE <= size <= room
+            or base_offset < offset_min
+            or last_delta < 0
+            or base_offset + last_delta - self._segment.base_offset > _RELATIVE_OFFSET_MAX
         ):
             return None
-        return header if intact(self._view(position, header.size)) else None
+        if at + size > len(self._bytes):
+            at = self._move_to(position, size)
+        return Header._make(fields) if crc32c(self._bytes[at + CRC_START : at + size]) == fields[4] else None
 
     def good_batch_follows(self, position: int, offset_min: int, batch_bytes_max: int) -> bool:
         """Whether behind a bad batch at this position a good one is found, as far as the bad one may reach."""

@@ -40,9 +40,9 @@ class TimeIndex:
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry if it says more than the last one."""
-        last = self.last
-        if timestamp > (-1 if last is None else last[0]):
-            self.file.append(timestamp, offset - self._base)
+        file = self.file
+        if timestamp > (file.at(-1)[_TIMESTAMP] if file.count else -1):
+            file.append(timestamp, offset - self._base)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the greatest entry below the timestamp; None when there is none: up to that offset
