@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.records.header import TRANSACTIONAL
+from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 
 from storage_svc.log.admission import Rules, admit
 from storage_svc.log.batches import RawHeader, unpack_header
@@ -24,6 +24,7 @@ _RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _REASONS: Final = {
     int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
     int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "the batch does not follow the producer's last one",
+    int(ErrorCode.INVALID_TXN_STATE): "the batch and its producer's transaction in this partition do not go together",
 }
 
 
@@ -57,7 +58,11 @@ Prepared = tuple[memoryview, RawHeader]
 def prepare(
     view: memoryview, rules: Rules, producers: ProducerState, origin: Origin, now_ms: int
 ) -> Prepared | ProducedBatch | Refusal:
-    """The batch to write with its header, the batch it repeats, or why it is refused."""
+    """The batch to write with its header, the batch it repeats, or why it is refused.
+
+    A coordinator's batches are records of its own under a producer's id and epoch, whose sequences mean nothing, and
+    markers, which are checked before they come here.
+    """
     if origin is Origin.CLIENT:
         header = admit(view, rules)
         if isinstance(header, Refusal):
@@ -70,12 +75,15 @@ def prepare(
         if len(view) > rules.segment_bytes:
             fault = f"batch of {len(view)} bytes, segment.bytes is {rules.segment_bytes}"
             return Refusal(_RECORD_LIST_TOO_LARGE, fault)
-    else:
-        header = unpack_header(view)
-    if header[9] >= 0:
-        known = producers.check(header[9], header[10], header[11], header[6])
+        known: int | ProducedBatch = _NONE
+        if header[9] >= 0:
+            known = producers.check(header[9], header[10], header[11], header[6], bool(header[5] & TRANSACTIONAL))
+        elif header[5] & TRANSACTIONAL:
+            known = _INVALID_TXN_STATE
         if known:
             return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
-    if header[5] & TRANSACTIONAL and origin is Origin.CLIENT:
-        return Refusal(_INVALID_TXN_STATE, "the producer has no transaction open in this partition")
+        return view, header
+    header = unpack_header(view)
+    if header[9] >= 0 and not header[5] & CONTROL and (error := producers.check_epoch(header[9], header[10])):
+        return Refusal(error, _REASONS[error])
     return view, header

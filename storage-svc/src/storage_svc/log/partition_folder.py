@@ -21,8 +21,8 @@ from service_chassis import logs
 
 from storage_svc.log.batches import headers
 from storage_svc.log.files import Files
-from storage_svc.log.producer_state import SNAPSHOT_SUFFIX
-from storage_svc.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, file_stem
+from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
+from storage_svc.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, file_stem
 
 _SWAP: Final = ".swap"
 _CLEANED: Final = ".cleaned"
@@ -37,6 +37,8 @@ class FolderContents:
     logs: dict[int, int]
     #: The offsets that producer snapshots reach to, in order.
     snapshots: list[int]
+    #: The base offsets of the segments that have a transaction index.
+    transaction_indexes: set[int]
 
 
 def tidy(files: Files, folder: str) -> FolderContents:
@@ -53,7 +55,8 @@ def tidy(files: Files, folder: str) -> FolderContents:
             _log.warning("index without a log removed", path=f"{folder}/{name}")
             files.unlink(f"{folder}/{name}")
     snapshots = sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX))
-    return FolderContents(dict(sorted(found.items())), snapshots)
+    transaction_indexes = {_offset(name) for name in sizes if _is_data(name, TRANSACTION_INDEX_SUFFIX)} & set(found)
+    return FolderContents(dict(sorted(found.items())), snapshots, transaction_indexes)
 
 
 def _sizes(files: Files, folder: str) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """One partition's log: segments, what is known of its producers and epochs, and how far it is durable and readable.
 
-    log start offset <= high watermark <= log end offset        (last stable offset = high watermark: no transactions)
+    log start offset <= last stable offset <= high watermark <= log end offset
 
 Appending has two steps, so that everything that arrives in one turn of the event loop is one write: `stage` checks a
 batch and gives it offsets, `write_staged` writes what was staged. Between the two nothing else may run. A write that
@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
+from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, shape_refusal, stamped
 from storage_svc.log.appending import Appended, Origin, prepare
-from storage_svc.log.batches import pack_prefix
+from storage_svc.log.batches import pack_prefix, unpack_header
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
 from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import DiskFull, StorageFailure
@@ -32,16 +33,20 @@ from storage_svc.log.files import Buffer
 from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.opening import Refusal
-from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducedBatch, ProducerState
+from storage_svc.log.producer_look_back import ProducerLookBack
+from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
+from storage_svc.log.producer_state import ProducedBatch, ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
 from storage_svc.log.segment import Segment, file_stem
 from storage_svc.log.segments import Segments, set_aside
 from storage_svc.log.syncing import SyncTarget, Unsynced
+from storage_svc.log.transactions import Transactions
 
 __all__ = ["Appended", "Origin", "PartitionLog"]
 
 _NONE: Final = int(ErrorCode.NONE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _INTERNAL: Final = Refusal(int(ErrorCode.INVALID_TOPIC_EXCEPTION), "clients may not write to an internal topic")
 
@@ -77,6 +82,7 @@ class PartitionLog:
         self.readable = HighWatermark(log_end_offset, segments[-1], segments[-1].size)
         self.recovery_point = log_end_offset
         self.producers = producers
+        self.transactions = Transactions(self)
         self.epochs = epochs
         self.leader_epoch = max(0, epochs.latest)
         self.unsynced = Unsynced()
@@ -93,6 +99,7 @@ class PartitionLog:
         self._staged_size = 0
         self._staged_records = 0
         self._failing = False
+        self._look_back = ProducerLookBack(self)
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
         self.configure(config)
@@ -103,8 +110,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark: there are no transactions yet that could hold it back."""
-        return self.readable.offset
+        return self.transactions.stable_offset
+
+    def now_ms(self) -> int:
+        return self._environment.clock()
 
     def configure(self, config: LogConfig) -> None:
         """Use these settings from now on."""
@@ -115,8 +124,9 @@ class PartitionLog:
     # -- appending ----------------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT) -> Appended:
-        """Check and write one batch. Coordinators' batches are trusted and may go to any topic."""
-        appended = self.stage(memoryview(records), origin, self._environment.clock())
+        """Check and write one batch. Coordinators' batches are trusted and may go to any topic; their markers go
+        through `transactions`."""
+        appended = self.stage(memoryview(records), origin, self.now_ms())
         self.write_staged()
         return appended
 
@@ -128,11 +138,13 @@ class PartitionLog:
             return Appended(self._unavailable(), error_message=self.offline)
         prepared = prepare(view, self._rules, self.producers, origin, now_ms)
         if isinstance(prepared, Refusal):
-            return Appended.refused(prepared)
+            if prepared.error_code != _OUT_OF_ORDER or not self._looked_back(view):
+                return Appended.refused(prepared)
+            return self.stage(view, origin, now_ms)
         if isinstance(prepared, ProducedBatch):
             return self._repeated(prepared)
         view, header = prepared
-        _, length, _, _, _, _, last_delta, _, max_timestamp, producer_id, producer_epoch, sequence, count = header
+        _, length, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = header
         base_offset = self._next_offset
         last_offset = base_offset + last_delta
         size = length + 12
@@ -156,14 +168,25 @@ class PartitionLog:
             self._parts += (pack_prefix(base_offset, length, self.leader_epoch), head[16:], view)
         else:
             self._parts += (pack_prefix(base_offset, length, self.leader_epoch), view[16:])
-        if producer_id >= 0:
-            self.producers.add(producer_id, producer_epoch, sequence, last_offset, last_delta, max_timestamp, now_ms)
+        if producer_id >= 0 and not attributes & CONTROL:
+            transactional = bool(attributes & TRANSACTIONAL)
+            self.producers.add(
+                producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, transactional, now_ms
+            )
         appended = Appended(_NONE, base_offset, last_offset, append_time, self.log_start_offset)
         self._staged.append((appended, size, max_timestamp))
         self._staged_size += size
         self._staged_records += count
         self._next_offset = last_offset + 1
         return appended
+
+    def _looked_back(self, view: memoryview) -> bool:
+        """Whether more is known now of the producer whose batch does not follow its last one."""
+        try:
+            return self._look_back.complete(unpack_header(view)[9])
+        except StorageFailure as error:  # its producer gets error 45, as if the batch were too old
+            _log.error("producer's batches not found", log=self.folder, reason=str(error))
+            return False
 
     def _repeated(self, batch: ProducedBatch) -> Appended:
         """A producer sent again what it had sent before: it gets the first outcome."""
@@ -217,6 +240,12 @@ class PartitionLog:
         else:
             self.unsynced.note_written(self, records, self._environment)
             self.readable.advance(self.log_end_offset, segment, position, self)
+
+    def drop_staged(self, error: StorageFailure) -> None:
+        """What is staged cannot be written for this reason."""
+        staged, self._staged = self._staged, []
+        self._parts, self._staged_size, self._staged_records = [], 0, 0
+        self._lose(staged, error)
 
     def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
         """What was staged could not be written."""
@@ -325,13 +354,14 @@ class PartitionLog:
 
     # -- reading and segments -----------------------------------------------------------------------------------------
 
-    def spans(self, offset: int, max_bytes: int, *, min_one: bool) -> list[Span]:
-        """What a consumer may read from the offset on: at most `max_bytes`, but with `min_one` at least one batch.
+    def spans(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> list[Span]:
+        """What a consumer may read from the offset on: at most `max_bytes`, but with `min_one` at least one batch; with
+        `committed` nothing of undecided transactions.
 
         Raises:
             StorageFailure: the disk did not answer.
         """
-        return find_spans(self, offset, max_bytes, min_one=min_one)
+        return find_spans(self, offset, max_bytes, min_one=min_one, committed=committed)
 
     def read_batches(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains the offset, at least one, up to the log end offset; empty there.

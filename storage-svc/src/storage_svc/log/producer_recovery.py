@@ -1,88 +1,131 @@
-"""Producer state when a log is opened: the newest sound snapshot, then the batches behind it.
+"""Producer state and aborted transactions when a log is opened: the newest sound snapshot, then the batches behind it.
 
-A snapshot knows the last batch of each producer only; those shortly before it are found in the log again, so that a
-producer that repeats one of its last five batches across the restart is recognised. Snapshots that no start needs any
-more are removed: all but the one used and those where a segment begins.
+A snapshot knows the last batch of each producer only; what it leaves out of the five that are remembered is found in
+the log when it is asked for (producer_look_back.py). A snapshot that cannot be read is removed and an older one taken,
+or everything replayed. Snapshots that no start needs any more are removed: all but the newest and those where a segment
+begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+from protocol_lib.errors import DecodeError
+from protocol_lib.records.control import ControlType, EndTransactionMarker, read_marker
+from protocol_lib.records.header import CONTROL
+from protocol_lib.records.record import read_records
 from service_chassis import logs
 
-from storage_svc.log.batches import headers
-from storage_svc.log.files import Files
-from storage_svc.log.producer_state import SNAPSHOT_SUFFIX, ProducerState, UnreadableSnapshot
+from storage_svc.log.batches import Header, headers
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.files import Buffer, Files
+from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, UnreadableSnapshot, decode_snapshot
+from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.segment import Segment, file_stem
-
-# How far before a clean end the last batches of each producer are looked for.
-_REFILL_BYTES: Final = 8 << 20
+from storage_svc.log.transaction_index import AbortedTransaction
 
 _log = logs.get(__name__)
 
 
-def recover_producers(
-    files: Files, folder: str, snapshots: Sequence[int], segments: Sequence[Segment], end_offset: int, now_ms: int
-) -> ProducerState:
-    """The state as of the end offset. The last segment is open, its indexes are loaded.
+class ProducerRecovery:
+    """Of one partition's folder; used by recovery.py."""
 
-    Raises:
-        StorageFailure: the folder cannot be read or written.
-    """
-    producers = ProducerState()
-    start = segments[0].base_offset
-    usable = [offset for offset in snapshots if start <= offset <= end_offset]
-    loaded = _load_newest(producers, files, folder, usable, now_ms)
-    bases = {segment.base_offset for segment in segments}
-    for offset in snapshots:
-        if offset not in bases and offset != loaded:
-            files.unlink(_path(folder, offset))
-    replay_from = start if loaded is None else loaded
-    if len(producers):
-        _refill(producers, files, segments[-1], replay_from)
-    if replay_from < end_offset:
-        _replay(producers, files, segments, replay_from, now_ms)
-    return producers
+    def __init__(self, files: Files, folder: str, snapshots: Iterable[int], now_ms: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._snapshots = sorted(snapshots)
+        self._now_ms = now_ms
 
+    def state_at(self, segments: Sequence[Segment], end_offset: int) -> ProducerState:
+        """The state as of an offset; these segments hold the batches below it.
 
-def _load_newest(
-    producers: ProducerState, files: Files, folder: str, offsets: Sequence[int], now_ms: int
-) -> int | None:
-    """The offset of the snapshot that was loaded; unreadable ones are removed."""
-    for offset in reversed(offsets):
-        path = _path(folder, offset)
+        Raises:
+            StorageFailure: the folder cannot be read or written.
+        """
+        state = ProducerState()
+        start = segments[0].base_offset if segments else end_offset
+        for offset in reversed([offset for offset in self._snapshots if start <= offset <= end_offset]):
+            path = self._path(offset)
+            try:
+                state.load(self._files.read_file(path) or b"", offset, self._now_ms)
+            except UnreadableSnapshot as error:
+                _log.warning("producer snapshot unreadable", path=path, reason=str(error))
+                self._files.unlink(path)
+                self._snapshots.remove(offset)
+            else:
+                start = offset
+                break
+        if start < end_offset:
+            self._replay(state, segments, start, end_offset)
+        return state
+
+    def _replay(self, state: ProducerState, segments: Sequence[Segment], start: int, end: int) -> None:
+        for index, segment in enumerate(segments):
+            if index + 1 < len(segments) and segments[index + 1].base_offset <= start:
+                continue
+            was_open = segment.descriptor >= 0
+            segment.open()
+            first = segment.position_before(start) if start > segment.base_offset else 0
+            for position, header in headers(self._files, segment.descriptor, first, segment.size):
+                if header.base_offset >= end:
+                    break
+                if header.base_offset >= start:
+                    self.replay(state, header, partial(segment.read, position, header.size))
+            if not was_open:
+                segment.release()
+
+    def replay(self, state: ProducerState, header: Header, batch: Callable[[], Buffer]) -> AbortedTransaction | None:
+        """Take one batch into the state; the transaction that it aborts, if it does."""
+        if header.producer_id < 0:
+            return None
+        if not header.attributes & CONTROL:
+            state.replay(header, self._now_ms)
+            return None
+        marker = _marker(batch())
+        if marker is None:
+            return None
+        producer_id, offset = header.producer_id, header.last_offset
+        first_offset = state.open_since(producer_id)
+        stable_offset = state.transactions.stable_without(producer_id, offset)
+        state.replay_marker(header, marker, self._now_ms)
+        if marker.type is not ControlType.ABORT or first_offset < 0:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset, stable_offset)
+
+    def store(self, state: ProducerState, offset: int) -> None:
+        """Write the snapshot of where a segment begins, unless a sound one is there."""
+        path = self._path(offset)
         try:
-            producers.load(files.read_file(path) or b"", now_ms)
+            if offset in self._snapshots:
+                decode_snapshot(self._files.read_file(path) or b"")
+                return
         except UnreadableSnapshot as error:
             _log.warning("producer snapshot unreadable", path=path, reason=str(error))
-            files.unlink(path)
+        try:
+            self._files.write_file(path, state.encode())
+        except StorageFailure as error:  # a later start replays more
+            _log.warning("producer snapshot not written", path=path, reason=str(error))
         else:
-            return offset
-    return None
+            self._snapshots = sorted({*self._snapshots, offset})
+
+    def remove_stray(self, bases: Iterable[int], end_offset: int) -> None:
+        """Remove the snapshots that are of no use to a log with these segments and this end."""
+        kept = set(bases)
+        strays = [offset for offset in self._snapshots if offset not in kept and offset <= end_offset]
+        for offset in self._snapshots:
+            if offset > end_offset or (offset in strays and offset != strays[-1]):
+                self._files.unlink(self._path(offset))
+
+    def _path(self, offset: int) -> str:
+        return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
 
-def _refill(producers: ProducerState, files: Files, active: Segment, offset: int) -> None:
-    start = active.boundary(0, max(0, active.position_before(offset) - _REFILL_BYTES))
-    recent = [header for _, header in headers(files, active.descriptor, start, active.size)]
-    for header in reversed(recent):
-        if header.producer_id >= 0 and header.base_offset < offset:
-            producers.remember_before(header)
-
-
-def _replay(producers: ProducerState, files: Files, segments: Sequence[Segment], offset: int, now_ms: int) -> None:
-    for index, segment in enumerate(segments):
-        if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:
-            continue
-        segment.open()
-        start = segment.position_before(offset) if segment is segments[-1] else 0
-        for _, header in headers(files, segment.descriptor, start, segment.size):
-            if header.base_offset >= offset:
-                producers.replay(header, now_ms)
-        if segment is not segments[-1]:
-            segment.close()
-
-
-def _path(folder: str, offset: int) -> str:
-    return f"{folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+def _marker(batch: Buffer) -> EndTransactionMarker | None:
+    """What a control batch says; None for those that are none of ours, and those that compaction has emptied."""
+    try:
+        record = next(read_records(batch), None)
+        return None if record is None else read_marker(record)
+    except DecodeError as error:
+        _log.warning("control record unreadable", reason=str(error))
+        return None

@@ -1,7 +1,8 @@
 """Finding bytes to read: which parts of which segments hold the batches from an offset on.
 
 A span begins at the batch that *contains* the offset and ends at a batch's end, so that no byte is sent in vain.
-Readers get whole batches below the high watermark only; coordinators load their own topics up to the log end offset.
+Readers get whole batches below the high watermark only, or below the last stable offset if they ask for committed
+records; coordinators load their own topics up to the log end offset.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ class Span(NamedTuple):
     length: int
 
 
-def find_spans(log: PartitionLog, offset: int, max_bytes: int, *, min_one: bool) -> list[Span]:
-    """What a consumer may read from the offset on: at most `max_bytes`, but with `min_one` at least one batch.
+def find_spans(log: PartitionLog, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> list[Span]:
+    """As `PartitionLog.spans`.
 
     Raises:
         StorageFailure: the disk did not answer.
     """
     if offset >= log.high_watermark:
         return []
-    return _spans(log, offset, max_bytes, min_one, log.readable.segment, log.readable.position)
+    if not committed:
+        return _spans(log, offset, max_bytes, min_one, log.readable.segment, log.readable.position)
+    stable_offset, segment, position = log.transactions.stable_end()
+    return [] if offset >= stable_offset else _spans(log, offset, max_bytes, min_one, segment, position)
 
 
 def find_batches(log: PartitionLog, offset: int, max_bytes: int) -> bytes:

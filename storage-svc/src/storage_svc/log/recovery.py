@@ -6,6 +6,7 @@ In order (kafka-semantics.md §1.6):
    checked and the indexes are made anew; at the first bad batch the file is cut and later segments are dropped
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
+5. a transaction index that is not in order is made anew
 
 A bad batch *below* a known durable offset with sound batches behind it is not a torn write but damage. Cutting there
 would destroy acknowledged records, so the log is opened offline instead: what lies before is read, nothing is written.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from service_chassis import logs
 
@@ -27,7 +29,8 @@ from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.partition_folder import tidy
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.producer_recovery import recover_producers
+from storage_svc.log.producer_recovery import ProducerRecovery
+from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.segment import LOG_SUFFIX, Segment, file_stem
 from storage_svc.log.segment_window import SegmentWindow
 
@@ -60,6 +63,9 @@ class Recovery:
         self._end_offset = 0
         self._epochs = LeaderEpochs(self._files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
         self._damage: str | None = None
+        self._producers = ProducerRecovery(self._files, folder, (), environment.clock())
+        #: As of the end offset; None until segments were scanned.
+        self._state: ProducerState | None = None
         self.truncated_bytes = 0
 
     def run(self) -> PartitionLog:
@@ -73,6 +79,7 @@ class Recovery:
         segments = [self._segment(base, size) for base, size in found.logs.items()]
         self._epochs.load()
         stored = self._epochs.entries
+        self._producers = ProducerRecovery(self._files, self._folder, found.snapshots, self._environment.clock())
         self._end_offset = segments[0].base_offset if segments else self._known.log_start_offset
         if not self._known.clean:
             segments = self._recover(segments)
@@ -91,9 +98,11 @@ class Recovery:
                 self._drop(segment)
             segments = [self._new_segment(self._known.log_start_offset)]
             self._end_offset = self._known.log_start_offset
-        producers = recover_producers(
-            self._files, self._folder, found.snapshots, segments, self._end_offset, self._environment.clock()
-        )
+            self._state = ProducerState()
+        for index, segment in enumerate(segments):
+            self._check_transaction_index(segments, index, there=segment.base_offset in found.transaction_indexes)
+        producers = self._state or self._producers.state_at(segments, self._end_offset)
+        self._producers.remove_stray(found.logs, self._end_offset)
         self._epochs.truncate(self._end_offset)
         log = PartitionLog(
             self._environment,
@@ -165,13 +174,17 @@ class Recovery:
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._known.recovery_point:
                 start = index
+        if not segments:
+            return segments
+        self._state = self._producers.state_at(segments[:start], segments[start].base_offset)
         for index in range(start, len(segments)):
             segment = segments[index]
             segment.open()
-            whole = self._scan(segment)
+            whole = self._scan(segment, self._state)
             if whole == segment.size:
                 if index + 1 < len(segments):
                     self._finish_indexes(segment)
+                    self._producers.store(self._state, segments[index + 1].base_offset)
                 continue
             if self._is_damage(segment, whole):
                 self._damage = f"{segment.relative_path} is damaged at position {whole}, offset {self._end_offset}"
@@ -200,9 +213,10 @@ class Recovery:
             _log.warning("index not written", segment=segment.relative_path, reason=str(error))
         segment.release()
 
-    def _scan(self, segment: Segment) -> int:
+    def _scan(self, segment: Segment, state: ProducerState) -> int:
         """Check every batch and rebuild the indexes; the position behind the last good batch."""
         segment.restart_indexes()
+        segment.transaction_index.begin_anew()
         if segment.size == 0:
             self._end_offset = max(self._end_offset, segment.base_offset)
             return 0
@@ -212,10 +226,34 @@ class Recovery:
         while (header := window.good_batch(position, next_offset)) is not None:
             segment.note(position, header.size, header.last_offset, header.max_timestamp)
             self._epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                batch = partial(window.batch, position, header)
+                if (aborted := self._producers.replay(state, header, batch)) is not None:
+                    segment.transaction_index.append(aborted)
             next_offset = header.last_offset + 1
             position += header.size
         self._end_offset = max(self._end_offset, next_offset)
         return position
+
+    def _check_transaction_index(self, segments: list[Segment], index: int, *, there: bool) -> None:
+        """Make a transaction index anew unless it is sound; those of scanned segments were."""
+        segment = segments[index]
+        if segment.transaction_index.known:
+            return
+        end_offset = segments[index + 1].base_offset if index + 1 < len(segments) else self._end_offset
+        if not there:
+            segment.transaction_index.assume_empty()
+        elif not segment.transaction_index.load(segment.base_offset, end_offset):
+            _log.warning("transaction index rebuilt", segment=segment.relative_path)
+            segment.transaction_index.begin_anew()
+            state = self._producers.state_at(segments[:index], segment.base_offset)
+            segment.open()
+            for position, header in headers(self._files, segment.descriptor, 0, segment.size):
+                aborted = self._producers.replay(state, header, partial(segment.read, position, header.size))
+                if aborted is not None:
+                    segment.transaction_index.append(aborted)
+            if segment is not segments[-1]:
+                segment.close()
 
     def _is_damage(self, segment: Segment, position: int) -> bool:
         """Whether the bad batch at this position lies below a durable offset and before a good one."""

@@ -21,6 +21,7 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer, Files
 from storage_svc.log.offset_index import OffsetIndex
 from storage_svc.log.time_index import TimeIndex
+from storage_svc.log.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -65,6 +66,7 @@ class Segment:
         "relative_path",
         "size",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(self, files: Files, folder: str, base_offset: int, config: LogConfig, created_ms: int) -> None:
@@ -83,6 +85,7 @@ class Segment:
         index_bytes = config.segment_index_bytes
         self.offset_index = OffsetIndex(files, f"{folder}/{stem}{INDEX_SUFFIX}", base_offset, index_bytes)
         self.time_index = TimeIndex(files, f"{folder}/{stem}{TIME_INDEX_SUFFIX}", base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(files, f"{folder}/{stem}{TRANSACTION_INDEX_SUFFIX}")
         self._index_interval = config.index_interval_bytes
         self._bytes_since_index = 0
         # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
@@ -101,6 +104,7 @@ class Segment:
             segment.size = 0
         segment._growing = True
         segment.restart_indexes()
+        segment.transaction_index.begin_anew()
         return segment
 
     def open(self, *, create: bool = False) -> None:

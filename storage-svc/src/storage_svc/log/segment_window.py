@@ -42,6 +42,10 @@ class SegmentWindow:
         at = self._move_to(position, length)
         return self._bytes[at : at + length]
 
+    def batch(self, position: int, header: Header) -> memoryview:
+        """The bytes of a good batch, until the window moves on."""
+        return self._view(position, header.size)
+
     def good_batch(self, position: int, offset_min: int) -> Header | None:
         """The header of the batch at a position, if a good one with no lower offset than this is there."""
         room = self._segment.size - position

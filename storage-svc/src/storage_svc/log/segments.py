@@ -14,7 +14,7 @@ from typing import Final
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
-from storage_svc.log.producer_state import SNAPSHOT_SUFFIX
+from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
 from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
 
 _WARM_MAX: Final = 2

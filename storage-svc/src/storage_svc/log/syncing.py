@@ -36,7 +36,8 @@ class SyncTarget:
     def run(self, files: Files) -> None:
         try:
             for path in self._paths:
-                files.sync_path(path)
+                if files.exists(path):  # an index of a segment that was deleted meanwhile needs none
+                    files.sync_path(path)
             for segment in self.segments:
                 segment.sync(files)
         except StorageFailure as error:

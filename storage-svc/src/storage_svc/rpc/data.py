@@ -252,7 +252,7 @@ class DataService:
         except DecodeError as error:
             _log.error("records unreadable", log=log.folder, reason=str(error))
             return found(error_code=_CORRUPT_MESSAGE, timestamp=-1, offset=-1, leader_epoch=-1)
-        if record is None:
+        if record is None or (request.isolation_level and record.offset >= log.last_stable_offset):
             return found(timestamp=-1, offset=-1, leader_epoch=-1)
         return found(timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch)
 

@@ -124,13 +124,14 @@ class WaitingReads:
 
     def _is_due(self, parked: _ParkedRead, moved: dict[PartitionLog, None]) -> bool:
         request = parked.request
+        committed = request.isolation_level == _READ_COMMITTED
         for log in moved:
             if log.deleted or log.offline is not None:
                 return True
             for index in parked.logs[log]:
                 wanted = request.partitions[index]
                 try:
-                    size = _total(log.spans(wanted.fetch_offset, wanted.max_bytes, min_one=True))
+                    size = _total(log.spans(wanted.fetch_offset, wanted.max_bytes, min_one=True, committed=committed))
                 except StorageFailure:
                     return True
                 parked.size += size - parked.sizes[index]
@@ -191,13 +192,9 @@ class WaitingReads:
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
             return ReadResult(error), 0
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
-        result = ReadResult(
-            0,
-            high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            [] if request.isolation_level == _READ_COMMITTED else None,
-        )
+        committed = request.isolation_level == _READ_COMMITTED
+        aborted: list[tuple[int, int]] | None = [] if committed else None
+        result = ReadResult(0, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if offset >= high_watermark:
             if offset > log.log_end_offset:
                 result.error_code = _OUT_OF_RANGE
@@ -208,7 +205,9 @@ class WaitingReads:
             result.error_code = _OUT_OF_RANGE
             return result, 0
         try:
-            spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one)
+            spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
+            if committed:
+                result.aborted = log.transactions.aborted(offset, spans)
             if request.by_reference:
                 result.slices = [
                     Slice(segment.relative_path, segment.file_id, position, length)

@@ -7,7 +7,8 @@ import struct
 import pytest
 from crc32c import crc32c
 from storage_svc.log.config import LogConfig
-from storage_svc.log.producer_state import ProducerState, UnreadableSnapshot
+from storage_svc.log.producer_snapshot import UnreadableSnapshot
+from storage_svc.log.producer_state import ProducerState
 
 OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 
@@ -72,11 +73,33 @@ def test_a_restart_knows_the_last_five_batches(tmp_path, folders, produce, small
     if snapshot != "kept":
         found[-1].unlink() if snapshot == "lost" else found[-1].write_bytes(found[-1].read_bytes()[:-1])
     log = folders.open(tmp_path).create("t", 0, bytes(16), small)
+    assert produce(log, 68, 2) == (OUT_OF_ORDER, -1)
+    assert [produce(log, sequence, 2) for sequence in range(70, 80, 2)] == [(0, n) for n in range(70, 80, 2)]
     kept = log.producers.producers[7].batches
     assert [batch.last_offset for batch in kept] == [71, 73, 75, 77, 79]
-    assert produce(log, 70, 2) == (0, 70)
     assert produce(log, 81) == (OUT_OF_ORDER, -1)
     assert produce(log, 80) == (0, 80)
+    assert log.log_end_offset == 81
+
+
+def test_batches_from_before_the_snapshot_are_found_behind_those_of_others(tmp_path, folders, produce, small):
+    """Producer 1 wrote three batches long ago, two segments and many batches of producer 2 lie behind them."""
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(16), small)
+    for sequence in range(3):
+        produce(log, sequence, producer=1)
+    for sequence in range(60):
+        produce(log, sequence, producer=2)
+    assert len(log.segments) >= 3
+    folders.stop(directory)
+    log = folders.open(tmp_path).create("t", 0, bytes(16), small)
+    assert len(log.producers.producers[1].batches) == 1
+    assert [produce(log, sequence, producer=1) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    assert produce(log, 4, producer=1) == (OUT_OF_ORDER, -1)
+    assert [produce(log, sequence, producer=2) for sequence in range(54, 61)] == [
+        (OUT_OF_ORDER, -1),
+        *((0, 3 + sequence) for sequence in range(55, 61)),
+    ]
 
 
 def test_snapshot_bytes(log, tmp_path, produce):
@@ -92,7 +115,7 @@ def test_damaged_snapshot(log, produce, damage):
     produce(log, 0)
     state = ProducerState()
     with pytest.raises(UnreadableSnapshot):
-        state.load(damage(log.producers.encode()), 0)
+        state.load(damage(log.producers.encode()), 1, 0)
     assert len(state) == 0
 
 

@@ -62,3 +62,19 @@ async def test_empty_partition(service):
 async def test_errors(service):
     found = await ask(service, ("t", 9, -1, -1), ("nothing", 0, -1, -1), ("t", 0, -1, 1), ("t", 0, -9, -1))
     assert found == [(3, -1, -1, -1), (3, -1, -1, -1), (75, -1, -1, -1), (42, -1, -1, -1)]
+
+
+async def test_an_open_transaction_ends_what_committed_readers_find(service):
+    log = service._logs["t", 0]
+    log.transactions.begin(7, 0)
+    batch = build_batch(
+        [Record(0, 500, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    log.append(batch)
+    wanted = [("t", 0, timestamp, -1) for timestamp in (-1, -3, 400, 450)]
+    nothing = (0, -1, -1, -1)
+    assert await ask(service, *wanted) == [(0, -1, 8, 0), (0, 500, 7, 0), (0, 400, 5, 0), (0, 500, 7, 0)]
+    assert await ask(service, *wanted, isolation=1) == [(0, -1, 7, 0), nothing, (0, 400, 5, 0), nothing]
+    log.transactions.end(7, 0, commit=True, coordinator_epoch=0)
+    latest, largest = await ask(service, *wanted[:2], isolation=1)
+    assert (latest, largest[2]) == ((0, -1, 9, 0), log.log_end_offset - 1)  # the marker, written by our clock

@@ -261,3 +261,37 @@ async def test_answer_is_bounded(tmp_path):
     bench.read(at(0, max_bytes=2**31 - 1), max_bytes=2**31 - 1)
     assert records(bench.answer()) == [(0, stored(0) + stored(2))]
     await bench.close()
+
+
+TRANSACTIONAL = build_batch(
+    [Record(0, 1_700_000_000_000, b"k", b"value")],
+    producer_id=7,
+    producer_epoch=0,
+    base_sequence=0,
+    transactional=True,
+)
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_reference):
+    log = bench.logs[0]
+    log.append(BATCH)
+    log.transactions.begin(7, 0)
+    log.append(TRANSACTIONAL)
+    for isolation, aborted in ((0, None), (1, [])):
+        bench.read(at(0), by_reference=by_reference, isolation=isolation)
+        result = bench.answer().partitions[0]
+        size = sum(piece.length for piece in result.slices) if by_reference else len(result.records)
+        assert size == SIZE + (0 if isolation else len(TRANSACTIONAL))
+        assert (result.high_watermark, result.last_stable_offset, result.aborted) == (3, 2, aborted)
+    bench.read(at(2), wait=60_000, by_reference=by_reference, isolation=1)
+    log.append(BATCH)
+    await asyncio.sleep(0)
+    assert bench.answers == []
+    log.transactions.end(7, 0, commit=False, coordinator_epoch=0)
+    result = (await bench.answered()).partitions[0]
+    assert (result.error_code, result.last_stable_offset, result.aborted) == (0, 6, [(7, 2)])
+    bench.read(at(5), isolation=1)
+    assert bench.answer().partitions[0].aborted == [(7, 2)]  # the marker is in reach
+    bench.read(at(6), isolation=1)
+    assert bench.answer().partitions[0].aborted == []
