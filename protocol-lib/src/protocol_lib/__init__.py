@@ -7,7 +7,8 @@ Where to look:
     api, headers       the registry of APIs and their versions; request and response headers
     messages.<api>     one file per API, request and response together
     framing            cutting a byte stream into frames
-    records            record batches, records, compression, control records
+    records            records in all formats, compression, conversion, control records
+    internal           what brokers keep in __consumer_offsets and __transaction_state
     consumer_protocol  what group members tell each other through the coordinator
 
 Nothing is imported here, so a program pays only for what it uses.
@@ -20,6 +21,7 @@ __all__ = [
     "errors",
     "framing",
     "headers",
+    "internal",
     "messages",
     "records",
     "schema",

@@ -53,8 +53,9 @@ def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0)
     return message
 
 
-def encode(message: Any, version: int) -> bytes:
-    parts: list[bytes] = []
+def encode(message: Any, version: int, prefix: bytes = b"") -> bytes:
+    """The bytes of a message, after those of a prefix."""
+    parts = [prefix]
     _write(message, version, parts.append, parts.append)
     try:
         return b"".join(parts)

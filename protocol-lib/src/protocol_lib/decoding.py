@@ -220,7 +220,7 @@ class DecoderText(Source):
 
     def tagged(self, place: Place) -> str:
         """The name of the function that reads one tagged field's value."""
-        if isinstance(place.kind, Nested):
+        if isinstance(place.kind, Nested) and not place.nullable:
             return self.call(place.kind.cls)
         function = f"decode_{self.inside.label}_{place.name}"
         text = DecoderText(self.inside, self.nested)

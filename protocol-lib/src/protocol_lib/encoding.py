@@ -170,7 +170,7 @@ class EncoderText(Source):
             self.emit(f"{data} = o.{place.name}")
             if place.default is None:
                 self.emit(f"if {data} is not None:")
-            elif place.default == ():
+            elif place.default == () and not place.nullable:
                 self.emit(f"if {data}:")
             else:
                 self.emit(f"if {data} != {self.constant(place.default)}:")
@@ -184,7 +184,7 @@ class EncoderText(Source):
 
     def tagged(self, place: Place) -> str:
         """The name of the function that writes one tagged field's value."""
-        if isinstance(place.kind, Nested):
+        if isinstance(place.kind, Nested) and not place.nullable:
             writer = self.nested(place.kind.cls)
             return self.name(writer.__name__, writer)
         function = f"encode_{self.inside.label}_{place.name}"

@@ -104,7 +104,10 @@ def layout(cls: type, version: int, flexible: bool) -> Layout:
             absent.append((declared.name, declared.default))
             continue
         kind, optional = _kind(hints[declared.name], f"{cls.__name__}.{declared.name}")
-        nullable = optional and version in said.nullable
+        if said.nullable is None:
+            nullable = optional and not (isinstance(kind, Nested) and said.tag is not None)
+        else:
+            nullable = optional and version in said.nullable
         place = Place(declared.name, kind, nullable, said.tag, declared.default)
         if said.tag is None:
             fields.append(place)

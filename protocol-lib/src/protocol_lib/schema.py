@@ -13,8 +13,9 @@
 Rules. Field order is wire order. `X | None` is nullable; `nullable="12+"` when only some versions allow null. A field
 without `wire(...)` is in every version its struct appears in; a field that some versions lack must name its default,
 which is what a decoder stores there. `tag=0` makes it a tagged field of flexible versions, left out when it equals its
-default; a tagged struct is declared `X | None` with default None for "not sent". A struct in place that may be null has
-an int8 in front, negative for null. Version ranges are spelled as in Kafka's message files: "7+", "8-10", "3".
+default; a tagged struct is declared `X | None` with default None for "not sent". A struct that may be null has an int8
+in front, negative for null; a tagged one only where `nullable` says so. Version ranges are spelled as in Kafka's
+message files: "7+", "8-10", "3".
 
 The classes are plain slotted dataclasses, built by keyword. Each also has `unknown_tagged_fields`, the (tag, bytes)
 pairs a newer peer sent that this declaration does not know; they are kept and written again. Messages are not frozen
@@ -91,7 +92,8 @@ class Wire:
     """What `wire(...)` said about a field."""
 
     versions: Versions = EVERY_VERSION
-    nullable: Versions = EVERY_VERSION
+    #: None: every version, but for tagged structs, where null is "not sent"
+    nullable: Versions | None = None
     tag: int | None = None
 
 
@@ -104,9 +106,10 @@ class MessageInfo:
     flexible: Versions
 
 
-def wire(versions: str = "0+", *, default: Any = MISSING, nullable: str = "0+", tag: int | None = None) -> Any:
+def wire(versions: str = "0+", *, default: Any = MISSING, nullable: str | None = None, tag: int | None = None) -> Any:
     """Say in which versions a field is sent, what it is where it is not, and whether it is a tagged field."""
-    return field(default=default, metadata={"wire": Wire(Versions.parse(versions), Versions.parse(nullable), tag)})
+    may_be_null = None if nullable is None else Versions.parse(nullable)
+    return field(default=default, metadata={"wire": Wire(Versions.parse(versions), may_be_null, tag)})
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))

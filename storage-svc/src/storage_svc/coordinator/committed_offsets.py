@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
 from storage_svc.coordinator.offset_expiration import TopicPartition
-from storage_svc.coordinator.offsets import CommittedOffset
 
 
 class CommittedOffsets:
@@ -17,16 +18,16 @@ class CommittedOffsets:
 
     __slots__ = ("_next", "_pending", "durable")
 
-    def __init__(self, durable: dict[TopicPartition, CommittedOffset]) -> None:
+    def __init__(self, durable: dict[TopicPartition, OffsetCommitValue]) -> None:
         self.durable = durable
         #: Commits that are appended and not durable yet, by number.
-        self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self._pending: dict[int, dict[TopicPartition, OffsetCommitValue]] = {}
         self._next = 1
 
     def __bool__(self) -> bool:
         return bool(self.durable or self._pending)
 
-    def begin(self, offsets: dict[TopicPartition, CommittedOffset]) -> int:
+    def begin(self, offsets: dict[TopicPartition, OffsetCommitValue]) -> int:
         """A commit is about to be appended; its number, for `end`."""
         number = self._next
         self._next += 1

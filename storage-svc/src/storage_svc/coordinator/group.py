@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataValue
 
 from storage_svc.coordinator.group_events import (
     JOIN_TIMER,
@@ -37,7 +38,6 @@ from storage_svc.coordinator.group_events import (
 from storage_svc.coordinator.initial_delay import InitialDelay
 from storage_svc.coordinator.member import Member
 from storage_svc.coordinator.membership import Membership
-from storage_svc.coordinator.offsets import StoredGroup
 from storage_svc.coordinator.pending_writes import Emptied, PendingWrites, Write
 
 _HISTORY_LENGTH: Final = 16
@@ -80,18 +80,18 @@ class Group:
 
     @classmethod
     def restore(
-        cls, group_id: str, stored: StoredGroup, limits: GroupLimits, now_ms: int
+        cls, group_id: str, stored: GroupMetadataValue, limits: GroupLimits, now_ms: int
     ) -> tuple[Group, list[Instruction]]:
         """The group as the log holds it; loaded members get a full session timeout."""
         group = cls(group_id, limits, now_ms)
         group.protocol_type = stored.protocol_type
-        group.generation_id = stored.generation_id
-        if stored.state_timestamp_ms >= 0:
-            group.state_timestamp_ms = stored.state_timestamp_ms
+        group.generation_id = stored.generation
+        if stored.current_state_timestamp >= 0:
+            group.state_timestamp_ms = stored.current_state_timestamp
         if not stored.members:
             return group, []
         group.state = GroupState.STABLE
-        group.protocol_name = stored.protocol_name or ""
+        group.protocol_name = stored.protocol or ""
         for stored_member in stored.members:
             group.members.add(Member.restored(stored_member, group.protocol_name))
         group.members.elect(stored.leader)
@@ -264,15 +264,15 @@ class Group:
     def store(self, write: Write, assignments: Mapping[str, bytes]) -> None:
         self.out.append(Store(self.writes.begin(write), self.stored(assignments)))
 
-    def stored(self, assignments: Mapping[str, bytes]) -> StoredGroup:
+    def stored(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
         """The group as it is now, with these assignments, as it is written to the log."""
         name = self.protocol_name
-        return StoredGroup(
+        return GroupMetadataValue(
             protocol_type=self.protocol_type,
-            generation_id=self.generation_id,
-            protocol_name=name,
+            generation=self.generation_id,
+            protocol=name,
             leader=self.members.leader_id,
-            state_timestamp_ms=self.state_timestamp_ms,
+            current_state_timestamp=self.state_timestamp_ms,
             members=tuple(member.stored(name or "", assignments.get(member.member_id, b"")) for member in self.members),
         )
 

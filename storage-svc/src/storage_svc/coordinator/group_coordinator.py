@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.offset_commit import OffsetCommitValue
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.admission import (
@@ -39,7 +40,7 @@ from storage_svc.coordinator.group_events import (
 )
 from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.offset_expiration import TopicPartition, expired
-from storage_svc.coordinator.offsets import CommittedOffset, commit_error
+from storage_svc.coordinator.offsets import commit_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
 from storage_svc.coordinator.waiting_calls import CallsEndedError
 from storage_svc.log.errors import LogError
@@ -186,8 +187,12 @@ class GroupCoordinator:
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
         errors = [self._offset_fault(each) for each in offsets]
         accepted = {
-            (each.topic, each.partition): CommittedOffset(
-                each.offset, each.leader_epoch, each.metadata or "", now_ms, expire_ms
+            (each.topic, each.partition): OffsetCommitValue(
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata or "",
+                commit_timestamp=now_ms,
+                expire_timestamp=expire_ms,
             )
             for each, fault in zip(offsets, errors, strict=True)
             if not fault
@@ -200,7 +205,7 @@ class GroupCoordinator:
 
     def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None
-    ) -> tuple[ErrorCode, list[tuple[TopicPartition, CommittedOffset | None]]]:
+    ) -> tuple[ErrorCode, list[tuple[TopicPartition, OffsetCommitValue | None]]]:
         """Committed offsets in the order wanted; all of the group's, sorted, for None."""
         error = self._group_fault(group_id, empty_allowed=True)
         if error:

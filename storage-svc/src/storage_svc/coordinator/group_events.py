@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import ErrorCode
-
-from storage_svc.coordinator.offsets import StoredGroup
+from protocol_lib.internal.group_metadata import GroupMetadataValue
 
 
 class GroupState(Enum):
@@ -222,7 +221,7 @@ class Store:
     """Write the group's metadata; `Stored` is expected with the same number once it is durable or has failed."""
 
     write: int
-    group: StoredGroup
+    group: GroupMetadataValue
 
 
 Instruction = Answer | SetTimer | CancelTimer | Store

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from protocol_lib.internal.group_metadata import GroupMetadataValue
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
 from storage_svc.coordinator.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
@@ -31,9 +34,6 @@ from storage_svc.coordinator.group_events import (
 from storage_svc.coordinator.group_machine import handle
 from storage_svc.coordinator.offset_expiration import TopicPartition
 from storage_svc.coordinator.offsets import (
-    CommittedOffset,
-    OffsetKey,
-    StoredGroup,
     encode_group_key,
     encode_group_value,
     encode_offset_key,
@@ -84,9 +84,7 @@ class HostedGroups:
         for group_id in loaded.groups.keys() | loaded.offsets.keys():
             stored = loaded.groups.get(group_id)
             if stored is None:
-                stored = StoredGroup(
-                    protocol_type="", generation_id=0, protocol_name=None, leader=None, state_timestamp_ms=-1
-                )
+                stored = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
             group, instructions = Group.restore(group_id, stored, self._limits, self._now_ms())
             hosted = HostedGroup(group, partition, CommittedOffsets(loaded.offsets.get(group_id, {})))
             self.by_id[group_id] = hosted
@@ -152,12 +150,10 @@ class HostedGroups:
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    async def write_offsets(self, hosted: HostedGroup, offsets: dict[TopicPartition, CommittedOffset]) -> int:
+    async def write_offsets(self, hosted: HostedGroup, offsets: dict[TopicPartition, OffsetCommitValue]) -> int:
         """Appends them as one batch; 0 once they are durable, and visible, or Kafka's code of what went wrong."""
         group_id = hosted.group.group_id
-        records = [
-            (encode_offset_key(OffsetKey(group_id, *key)), encode_offset_value(value)) for key, value in offsets.items()
-        ]
+        records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
         future: asyncio.Future[int] = self._loop.create_future()
         number = hosted.offsets.begin(offsets)
 
@@ -174,7 +170,7 @@ class HostedGroups:
         if keys:
             hosted.offsets.forget(keys)
             group_id = hosted.group.group_id
-            records = [encode_offset_key(OffsetKey(group_id, *key)) for key in keys]
+            records = [encode_offset_key(group_id, *key) for key in keys]
             self._offsets_log.delete(hosted.partition, records, self._now_ms())
 
     # --- forgetting -----------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from protocol_lib.internal.group_metadata import MemberMetadata
+
 from storage_svc.coordinator.group_events import Join
-from storage_svc.coordinator.offsets import StoredMember
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,26 +45,26 @@ class Member:
         )
 
     @classmethod
-    def restored(cls, stored: StoredMember, protocol_name: str) -> Member:
+    def restored(cls, stored: MemberMetadata, protocol_name: str) -> Member:
         return cls(
             member_id=stored.member_id,
-            instance_id=stored.instance_id,
+            instance_id=stored.group_instance_id,
             client_id=stored.client_id,
             client_host=stored.client_host,
-            session_timeout_ms=stored.session_timeout_ms,
-            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            session_timeout_ms=stored.session_timeout,
+            rebalance_timeout_ms=stored.session_timeout if stored.rebalance_timeout < 0 else stored.rebalance_timeout,
             protocols=((protocol_name, stored.subscription),),
             assignment=stored.assignment,
         )
 
-    def stored(self, protocol_name: str, assignment: bytes) -> StoredMember:
-        return StoredMember(
+    def stored(self, protocol_name: str, assignment: bytes) -> MemberMetadata:
+        return MemberMetadata(
             member_id=self.member_id,
-            instance_id=self.instance_id,
+            group_instance_id=self.instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
             subscription=self.metadata(protocol_name),
             assignment=assignment,
         )

@@ -16,10 +16,10 @@ from typing import Final
 
 from protocol_lib import consumer_protocol
 from protocol_lib.errors import ProtocolError
+from protocol_lib.internal.offset_commit import OffsetCommitValue
 
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_events import GroupState
-from storage_svc.coordinator.offsets import CommittedOffset
 
 CONSUMER_PROTOCOL: Final = "consumer"
 
@@ -27,7 +27,7 @@ TopicPartition = tuple[str, int]
 
 
 def expired(
-    group: Group, offsets: Mapping[TopicPartition, CommittedOffset], retention_ms: int, now_ms: int
+    group: Group, offsets: Mapping[TopicPartition, OffsetCommitValue], retention_ms: int, now_ms: int
 ) -> list[TopicPartition]:
     """The offsets that are due now."""
     if group.state is GroupState.EMPTY:
@@ -44,10 +44,10 @@ def expired(
     return [key for key in candidates if _is_due(offsets[key], since_ms, retention_ms, now_ms)]
 
 
-def _is_due(offset: CommittedOffset, since_ms: int | None, retention_ms: int, now_ms: int) -> bool:
-    if offset.expire_timestamp_ms >= 0:
-        return now_ms >= offset.expire_timestamp_ms
-    start_ms = offset.commit_timestamp_ms if since_ms is None else max(since_ms, offset.commit_timestamp_ms)
+def _is_due(offset: OffsetCommitValue, since_ms: int | None, retention_ms: int, now_ms: int) -> bool:
+    if offset.expire_timestamp >= 0:
+        return now_ms >= offset.expire_timestamp
+    start_ms = offset.commit_timestamp if since_ms is None else max(since_ms, offset.commit_timestamp)
     return now_ms - start_ms >= retention_ms
 
 

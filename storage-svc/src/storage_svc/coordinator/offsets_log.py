@@ -10,22 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
+from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from protocol_lib.internal.record import read_key, read_value
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.offset_expiration import TopicPartition
-from storage_svc.coordinator.offsets import (
-    BrokenRecordError,
-    CommittedOffset,
-    GroupKey,
-    OffsetKey,
-    StoredGroup,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
-    partition_of,
-)
+from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.log.log_directory import LogDirectory
@@ -123,28 +116,28 @@ class OffsetsLog:
 class LoadedPartition:
     """What one partition says: the last value of every key that was not deleted."""
 
-    groups: dict[str, StoredGroup] = field(default_factory=dict)
-    offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, OffsetCommitValue]] = field(default_factory=dict)
     records_count: int = 0
     #: Records that could not be understood.
     broken_count: int = 0
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Raises: BrokenRecordError."""
-        match decode_key(key):
-            case OffsetKey(group, topic, partition):
+        """Raises: DecodeError."""
+        match read_key(OWN_KEYS, key):
+            case OffsetCommitKey(group=group, topic=topic, partition=partition):
                 offsets = self.offsets.setdefault(group, {})
                 if value is None:
                     offsets.pop((topic, partition), None)
                 else:
-                    offsets[topic, partition] = decode_offset_value(value)
+                    offsets[topic, partition] = read_value(OffsetCommitValue, value)
                 if not offsets:
                     del self.offsets[group]
-            case GroupKey(group):
+            case GroupMetadataKey(group=group):
                 if value is None:
                     self.groups.pop(group, None)
                 else:
-                    self.groups[group] = decode_group_value(value)
+                    self.groups[group] = read_value(GroupMetadataValue, value)
 
 
 async def load(partition: PartitionLog) -> LoadedPartition:
@@ -186,8 +179,8 @@ def _apply(loaded: LoadedPartition, record: Record) -> None:
     loaded.records_count += 1
     try:
         if record.key is None:
-            raise BrokenRecordError("no key")
+            raise DecodeError("no key")
         loaded.apply(bytes(record.key), None if record.value is None else bytes(record.value))
-    except BrokenRecordError as error:
+    except DecodeError as error:
         loaded.broken_count += 1
         log.error("unreadable record is skipped", topic=OFFSETS_TOPIC, offset=record.offset, reason=str(error))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from storage_svc.coordinator.group import Group, GroupLimits, InvalidTransitionError
 from storage_svc.coordinator.group_events import (
     JOIN_TIMER,
@@ -34,7 +35,6 @@ from storage_svc.coordinator.group_events import (
 )
 from storage_svc.coordinator.group_machine import handle
 from storage_svc.coordinator.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
-from storage_svc.coordinator.offsets import StoredGroup, StoredMember
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 NOW = 1_000_000
@@ -398,8 +398,8 @@ def test_leave_of_everybody_empties_the_group_and_stores_that() -> None:
     driver = stable()
     out = driver.leave(Leaver("a"), Leaver("b"))
     assert driver.group.state is EMPTY
-    assert stores(out)[0].group == StoredGroup(
-        protocol_type="consumer", generation_id=2, protocol_name=None, leader=None, state_timestamp_ms=NOW
+    assert stores(out)[0].group == GroupMetadataValue(
+        protocol_type="consumer", generation=2, protocol=None, leader=None, current_state_timestamp=NOW, members=()
     )
 
 
@@ -811,8 +811,8 @@ def test_a_stored_group_comes_back_stable_with_full_sessions() -> None:
 
 
 def test_a_stored_group_without_members_comes_back_empty() -> None:
-    stored = StoredGroup(
-        protocol_type="consumer", generation_id=4, protocol_name=None, leader=None, state_timestamp_ms=77
+    stored = GroupMetadataValue(
+        protocol_type="consumer", generation=4, protocol=None, leader=None, current_state_timestamp=77, members=()
     )
     group, out = Group.restore("g", stored, GroupLimits(), NOW)
     assert out == []
@@ -820,22 +820,22 @@ def test_a_stored_group_without_members_comes_back_empty() -> None:
 
 
 def test_a_stored_leader_that_is_no_member_is_replaced() -> None:
-    member = StoredMember(
+    member = MemberMetadata(
         member_id="m",
-        instance_id="one",
+        group_instance_id="one",
         client_id="c",
         client_host="/1.2.3.4",
-        rebalance_timeout_ms=5,
-        session_timeout_ms=6,
+        rebalance_timeout=5,
+        session_timeout=6,
         subscription=b"",
         assignment=b"",
     )
-    stored = StoredGroup(
+    stored = GroupMetadataValue(
         protocol_type="p",
-        generation_id=1,
-        protocol_name="n",
+        generation=1,
+        protocol="n",
         leader="gone",
-        state_timestamp_ms=0,
+        current_state_timestamp=0,
         members=(member,),
     )
     group, _ = Group.restore("g", stored, GroupLimits(), NOW)

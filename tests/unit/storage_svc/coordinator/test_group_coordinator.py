@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from protocol_lib.consumer_protocol import Subscription, encode_subscription
 from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from protocol_lib.internal.record import read_key, read_value
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.record import read_records
 from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
@@ -24,7 +26,7 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.offsets import CommittedOffset, OffsetKey, decode_key, decode_offset_value, partition_of
+from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
 from storage_svc.coordinator.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import StorageFailure
@@ -173,9 +175,10 @@ async def test_committed_offsets_survive_a_restart(node: Node) -> None:
     assert node.fetched("g") == expected
     await node.restart()
     assert node.fetched("g") == expected
+    committed = OffsetCommitValue(offset=9, leader_epoch=7, metadata="m9", commit_timestamp=1_700_000_000_000)
     assert node.coordinator.fetch("g", [("orders", 2), ("orders", 1)]) == (
         E.NONE,
-        [(("orders", 2), CommittedOffset(9, 7, "m9", 1_700_000_000_000)), (("orders", 1), None)],
+        [(("orders", 2), committed), (("orders", 1), None)],
     )
 
 
@@ -185,8 +188,8 @@ async def test_one_commit_is_one_batch_and_durable_when_answered(node: Node) -> 
     assert log.log_end_offset == log.high_watermark == 3
     ((header, _),) = read_batches(log.read_batches(0, 1 << 20))
     assert header.records_count == 3
-    keys = [decode_key(key) for key, _ in node.records("g")]
-    assert keys == [OffsetKey("g", "orders", index) for index in range(3)]
+    keys = [read_key(OWN_KEYS, key) for key, _ in node.records("g")]
+    assert keys == [OffsetCommitKey(group="g", topic="orders", partition=index) for index in range(3)]
 
 
 async def test_the_offsets_topic_is_made_with_all_its_partitions_when_first_needed(node: Node) -> None:
@@ -466,7 +469,7 @@ async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
     key, value = node.records("g")[-1]
-    assert (decode_key(key), value) == (OffsetKey("g", "users", 0), None)
+    assert (read_key(OWN_KEYS, key), value) == (OffsetCommitKey(group="g", topic="users", partition=0), None)
 
 
 async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node: Node) -> None:
@@ -569,7 +572,7 @@ async def test_a_commit_may_name_its_own_retention(node: Node) -> None:
     await node.commit("g", ("orders", 0, 1), retention_time_ms=1000)
     ((_, value),) = node.records("g")
     assert value is not None
-    assert decode_offset_value(value).expire_timestamp_ms == node.now_ms + 1000
+    assert read_value(OffsetCommitValue, value).expire_timestamp == node.now_ms + 1000
     await node.restart()
     node.now_ms += 999
     node.coordinator.expire()
