@@ -9,18 +9,12 @@ It listens in four ways; `addresses` has each as host:port. PLAINTEXT; SASL_PLAI
 SCRAM-SHA-256 and SCRAM-SHA-512 for the user `USER`; SSL. The certificate is made for the node, valid for localhost and
 127.0.0.1, and trusted through `certificate` (PEM).
 
-Java 17 is all it needs: the jars that kafka_broker.xml names are fetched from Maven once for a checkout, by the Ivy
-that pyspark brings, into build/apache-kafka.
+Java 17 is all it needs: maven.jars fetches what kafka_broker.xml names.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
-import importlib.util
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -29,11 +23,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from maven import jars, need_java
 from millrace.ports import Reservation
 
-HERE = Path(__file__).parent
-BUILD = HERE.parent / "build" / "apache-kafka"
-MODULE = HERE / "kafka_broker.xml"
+MODULE = Path(__file__).with_name("kafka_broker.xml")
 #: Starts fast and stays small; what it runs does not live long enough for the optimising compiler.
 JVM = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 HEAP = "-Xmx512m"
@@ -66,31 +59,9 @@ sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 _LOGIN = "org.apache.kafka.common.security.{} required"
 
 
-@functools.cache
 def libraries() -> str:
     """The class path of Apache Kafka's server and tools."""
-    target = BUILD / "lib"
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = MODULE.read_text()
-        made_for = BUILD / MODULE.name
-        if not made_for.exists() or made_for.read_text() != wanted:
-            shutil.rmtree(target, ignore_errors=True)
-            _fetch(target)
-            made_for.write_text(wanted)
-    return f"{target}/*"
-
-
-def _fetch(target: Path) -> None:
-    pyspark = importlib.util.find_spec("pyspark")
-    assert pyspark is not None
-    assert pyspark.origin is not None
-    (ivy,) = (Path(pyspark.origin).parent / "jars").glob("ivy-*.jar")
-    pattern = f"{target}/[artifact]-[revision](-[classifier]).[ext]"
-    command = ["java", "-jar", str(ivy), "-ivy", str(MODULE), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, f"the jars of Apache Kafka were not fetched:\n{(done.stdout + done.stderr)[-3000:]}"
+    return f"{jars(MODULE)}/*"
 
 
 def java(main: str, *arguments: str) -> str:
@@ -212,14 +183,6 @@ def _logins() -> dict[str, str]:
         for listener in ("sasl_plaintext", "sasl_ssl")
         for mechanism, login in (("plain", plain), ("scram-sha-256", scram), ("scram-sha-512", scram))
     }
-
-
-def need_java() -> None:
-    """Skips where there is no Java; fails in CI."""
-    if shutil.which("java") is None or shutil.which("keytool") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("Java is not installed")
-        pytest.skip("Java is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_broker import ApacheKafka, java, need_java
+from kafka_broker import ApacheKafka, java
+from maven import need_java
 from millrace.running import RunningUp
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]

@@ -2,17 +2,12 @@
 
 import random
 import string
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from protocol_lib.layout import Array, Kind, Layout, Nested, Place, Text, layout, message_layout
 from protocol_lib.schema import Fixed, Opaque
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
-    import kafka  # noqa: F401
 
 INTEGER_RANGES = {
     "b": range(-(2**7), 2**7),
@@ -87,7 +82,7 @@ class Filler:
         return self.draw.choice((*edges, self.draw.randrange(values.start, values.stop)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fill() -> Fill:
     """fill(cls, version, draw, plain=False, small=False) -> message"""
 

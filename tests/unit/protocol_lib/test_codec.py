@@ -12,6 +12,7 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from oracles.every_message import EVERY_MESSAGE, VERSIONS
 from protocol_lib.api import APIS
 from protocol_lib.codec import decode, decoder, encode, encode_parts, encode_size
 from protocol_lib.errors import DecodeError, EncodeError, UnsupportedVersion
@@ -29,16 +30,6 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.offset_fetch import OffsetFetchRequest
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.schema import Int32, message, struct, wire
-
-VERSIONS = [
-    (cls, version)
-    for api in APIS.values()
-    for cls in (api.request, api.response)
-    for version in range(api.min_version, api.max_version + 1)
-]
-EVERY_MESSAGE = pytest.mark.parametrize(
-    ("cls", "version"), [pytest.param(cls, version, id=f"{cls.__name__}-{version}") for cls, version in VERSIONS]
-)
 
 
 def structs_in(value):
