@@ -12,6 +12,11 @@ from gateway_svc.metrics import GatewayMetrics
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol_lib.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -32,6 +37,11 @@ from protocol_lib.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+)
+from protocol_lib.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -97,6 +107,10 @@ def ask_list_offsets(version: int, _topic_id: bytes) -> Any:
 
 
 def check_list_offsets(version: int, response: Any, _topic_id: bytes) -> None:
+    if version == 0:
+        starts = [(p.error_code, p.old_style_offsets) for topic in response.topics for p in topic.partitions]
+        assert starts == [(0, (2,)), (0, (0,)), (0, ()), (0, ()), *[(35, ())] * 5]
+        return
     found = [(p.error_code, p.timestamp, p.offset) for topic in response.topics for p in topic.partitions]
     unsupported = (35, -1, -1)
     assert found == [
@@ -283,6 +297,36 @@ def check_delete_topics(_version: int, response: Any, _topic_id: bytes) -> None:
     assert [(each.name, each.error_code) for each in response.responses] == [("single", 0), ("nowhere", 3)]
 
 
+def ask_delete_records(_version: int, _topic_id: bytes) -> Any:
+    partitions = tuple(DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (1, -2, 3, 0, -1))
+    unknown = DeleteRecordsPartition(partition_index=1, offset=0)
+    topic = DeleteRecordsTopic(name="single", partitions=(*partitions, unknown))
+    return DeleteRecordsRequest(topics=(topic,), timeout_ms=1000)
+
+
+def check_delete_records(_version: int, response: Any, _topic_id: bytes) -> None:
+    (topic,) = response.topics
+    told = [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions]
+    assert told == [(0, 0, 2), (0, 1, -1), (0, 1, -1), (0, 0, 2), (0, 0, 2), (1, 3, -1)]
+
+
+def ask_offset_for_leader_epoch(version: int, _topic_id: bytes) -> Any:
+    asked = ((0, -1), (1, -1), (-1, -1), (0, 0), (0, 5)) if version >= 2 else ((0, -1), (1, -1), (-1, -1))
+    partitions = tuple(
+        OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+        for epoch, current in asked
+    )
+    return OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="single", partitions=partitions),))
+
+
+def check_offset_for_leader_epoch(version: int, response: Any, _topic_id: bytes) -> None:
+    (topic,) = response.topics
+    told = [(each.error_code, each.leader_epoch if version else -1, each.end_offset) for each in topic.partitions]
+    epoch = 0 if version else -1
+    assert told[:3] == [(0, epoch, 2), (0, -1, -1), (0, -1, -1)]
+    assert told[3:] == ([(0, 0, 2), (75, -1, -1)] if version >= 2 else [])
+
+
 def ask_init_producer_id(_version: int, _topic_id: bytes) -> Any:
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
 
@@ -330,6 +374,8 @@ CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.API_VERSIONS: (ask_api_versions, check_api_versions),
     ApiKey.CREATE_TOPICS: (ask_create_topics, check_create_topics),
     ApiKey.DELETE_TOPICS: (ask_delete_topics, check_delete_topics),
+    ApiKey.DELETE_RECORDS: (ask_delete_records, check_delete_records),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (ask_offset_for_leader_epoch, check_offset_for_leader_epoch),
     ApiKey.INIT_PRODUCER_ID: (ask_init_producer_id, check_init_producer_id),
     ApiKey.DESCRIBE_CONFIGS: (ask_describe_configs, check_describe_configs),
 }

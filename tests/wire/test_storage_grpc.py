@@ -22,10 +22,21 @@ from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage_grpc import GrpcStorage
+from protocol_lib.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol_lib.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 
@@ -100,6 +111,25 @@ async def test_records_there_and_back(storage: RemoteStorage, by_reference: bool
         assert len(data) == sum(map(len, sent))
         assert data.endswith(sent[-1][16:])
         assert broker.gateway.memory_held == 0
+
+
+async def test_offsets_by_timestamp_and_epoch_and_deleting_records(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+        wire = await broker.connect()
+        for value in (b"a", b"b", b"c"):
+            await produce(wire, "single", batch(value), acks=-1)
+        deletion = DeleteRecordsTopic(name="single", partitions=(DeleteRecordsPartition(partition_index=0, offset=2),))
+        deleted = await wire.call(21, 2, DeleteRecordsRequest(topics=(deletion,), timeout_ms=0))
+        assert [(each.error_code, each.low_watermark) for each in deleted.topics[0].partitions] == [(0, 2)]
+        asked = tuple(ListOffsetsPartition(partition_index=0, timestamp=each) for each in (-2, -1, 0))
+        topic = ListOffsetsTopic(name="single", partitions=asked)
+        listed = await wire.call(2, 7, ListOffsetsRequest(replica_id=-1, topics=(topic,)))
+        assert [each.offset for each in listed.topics[0].partitions] == [2, 3, 2]
+        epochs = OffsetForLeaderTopic(
+            topic="single", partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)
+        )
+        ended = await wire.call(23, 3, OffsetForLeaderEpochRequest(topics=(epochs,)))
+        assert [(each.leader_epoch, each.end_offset) for each in ended.topics[0].partitions] == [(0, 3)]
 
 
 async def test_storage_goes_and_comes_back(storage: RemoteStorage) -> None:

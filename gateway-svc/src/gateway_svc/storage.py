@@ -25,7 +25,13 @@ class Records(Protocol):
         """Returns a function that gives the read up: `done` is then not called any more."""
         ...
 
+
+class Offsets(Protocol):
     async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse: ...
+
+    async def end_epochs(self, request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse: ...
+
+    async def delete_records(self, request: data_pb2.DeleteRecordsRequest) -> data_pb2.DeleteRecordsResponse: ...
 
 
 class Topics(Protocol):
@@ -77,6 +83,7 @@ class Storage:
     """Everything the gateway asks of storage."""
 
     records: Records
+    offsets: Offsets
     topics: Topics
     groups: Groups
     producers: Producers

@@ -65,12 +65,10 @@ async def _repeatable(method: Any, request: Any, metrics: GatewayMetrics) -> Any
             await asyncio.sleep(RECONNECT_MAX_S)
 
 
-class GrpcRecords(RecordStream):
-    """`storage.Records`: the stream, and a unary call for what is asked rarely."""
-
-    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
-        super().__init__(channel, gateway_name, metrics)
+class GrpcOffsets:
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
         self._stub = data_pb2_grpc.DataStub(channel)
+        self._metrics = metrics
 
     async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
         try:
@@ -80,6 +78,27 @@ class GrpcRecords(RecordStream):
                 error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, timestamp=-1, offset=-1, leader_epoch=-1
             )
             return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
+        return answer
+
+    async def end_epochs(self, request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse:
+        try:
+            answer: data_pb2.EndEpochsResponse = await _repeatable(self._stub.EndEpochs, request, self._metrics)
+        except StorageUnavailable:
+            missing = data_pb2.EndEpochsResponse.End(
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_epoch=-1, end_offset=-1
+            )
+            return data_pb2.EndEpochsResponse(ends=[missing for _ in request.targets])
+        return answer
+
+    async def delete_records(self, request: data_pb2.DeleteRecordsRequest) -> data_pb2.DeleteRecordsResponse:
+        """Asked again when storage died over it: deleting below the same offset twice is deleting once."""
+        try:
+            answer: data_pb2.DeleteRecordsResponse = await _repeatable(self._stub.DeleteRecords, request, self._metrics)
+        except StorageUnavailable:
+            missing = data_pb2.DeleteRecordsResponse.Deleted(
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, log_start_offset=-1
+            )
+            return data_pb2.DeleteRecordsResponse(partitions=[missing for _ in request.targets])
         return answer
 
 
@@ -273,9 +292,10 @@ class GrpcStorage:
 
     def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._channel = channel
-        self._records = GrpcRecords(channel, gateway_name, metrics)
+        self._records = RecordStream(channel, gateway_name, metrics)
         self.storage = Storage(
             records=self._records,
+            offsets=GrpcOffsets(channel, metrics),
             topics=GrpcTopics(channel, metrics),
             groups=GrpcGroups(channel, metrics, self._records.connected),
             producers=GrpcProducers(channel, metrics),

@@ -33,6 +33,7 @@ from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
 from storage_svc.settings import StorageSettings, parse_topics
@@ -78,6 +79,7 @@ class Storage:
         self.leases = Leases(catalog)
         configs = ConfigDescriptions(_broker_values(settings), self._own_configs, self.leases.is_known)
         self.data = DataService(logs, self.topic_registry.name_of)
+        self.offsets = OffsetsService(logs)
         self.topics = TopicsService(
             self.topic_registry,
             TopicDefaults(
@@ -178,7 +180,13 @@ async def serve(storage: Storage, address: str) -> StorageServer:
     from storage_svc.rpc.server import Services, StorageServer
 
     services = Services(
-        storage.data, storage.topics, storage.groups, storage.producers, storage.cluster, storage.leases
+        storage.data,
+        storage.offsets,
+        storage.topics,
+        storage.groups,
+        storage.producers,
+        storage.cluster,
+        storage.leases,
     )
     return await StorageServer.start(services, address)
 

@@ -6,6 +6,7 @@ from gateway_svc.handler import Handler
 from gateway_svc.handlers import (
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_configs,
     fetch,
@@ -18,6 +19,7 @@ from gateway_svc.handlers import (
     metadata,
     offset_commit,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )
@@ -37,6 +39,8 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     api_versions.HANDLER,
     create_topics.HANDLER,
     delete_topics.HANDLER,
+    delete_records.HANDLER,
     init_producer_id.HANDLER,
+    offset_for_leader_epoch.HANDLER,
     describe_configs.HANDLER,
 )

@@ -3,7 +3,8 @@
 Special timestamps: -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record
 with the largest timestamp (version 7). Nothing is tiered here, so -4 "earliest local" (8) is the earliest, -5 "latest
 tiered" (9) and -6 "earliest not yet tiered" (11) are not found: offset -1, as Apache Kafka answers without remote
-storage. One of them in an older version: UNSUPPORTED_VERSION. Version 0 (lists of segment starts) is not served.
+storage. One of them in an older version: UNSUPPORTED_VERSION. Version 0 answers with starts of segments, newest first,
+at most as many as the client says.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from gateway_svc.handler import TaskHandler
 
 #: From which version on a special timestamp may be asked for.
 _SINCE: Final[dict[int, int]] = {
-    SpecialTimestamp.LATEST: 1,
-    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.LATEST: 0,
+    SpecialTimestamp.EARLIEST: 0,
     SpecialTimestamp.MAX_TIMESTAMP: 7,
     SpecialTimestamp.EARLIEST_LOCAL: 8,
     SpecialTimestamp.LATEST_TIERED: 9,
@@ -50,13 +51,14 @@ async def handle(call: Call, request: ListOffsetsRequest, services: Services) ->
             partition=partition.partition_index,
             timestamp=SpecialTimestamp.EARLIEST if partition.timestamp in _LIKE_EARLIEST else partition.timestamp,
             current_leader_epoch=partition.current_leader_epoch,
+            segment_starts_max=max(1, partition.max_num_offsets) if call.version == 0 else 0,
         )
         for topic, partition in asked
         if _supported(partition.timestamp, call.version)
     ]
     found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
     if targets:
-        answer = await services.storage.records.list_offsets(
+        answer = await services.storage.offsets.list_offsets(
             data_pb2.ListOffsetsRequest(
                 correlation_id=call.correlation_id, isolation_level=request.isolation_level, targets=targets
             )
@@ -95,6 +97,7 @@ def _response(
     return ListOffsetsPartitionResponse(
         partition_index=partition.partition_index,
         error_code=ErrorCode.NONE,
+        old_style_offsets=tuple(found.segment_starts[: max(0, partition.max_num_offsets)]),
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=found.leader_epoch,
@@ -105,4 +108,4 @@ def _error(partition: ListOffsetsPartition, error_code: int) -> ListOffsetsParti
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error_code)
 
 
-HANDLER = TaskHandler(ApiKey.LIST_OFFSETS, 1, 11, handle)
+HANDLER = TaskHandler(ApiKey.LIST_OFFSETS, 0, 11, handle)

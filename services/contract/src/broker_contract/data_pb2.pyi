@@ -54,10 +54,13 @@ class ListOffsetsRequest(_message.Message):
         PARTITION_FIELD_NUMBER: _builtins.int
         TIMESTAMP_FIELD_NUMBER: _builtins.int
         CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        SEGMENT_STARTS_MAX_FIELD_NUMBER: _builtins.int
         topic: _builtins.str
         partition: _builtins.int
         timestamp: _builtins.int
         current_leader_epoch: _builtins.int
+        segment_starts_max: _builtins.int
+        """Above 0: not one offset but so many starts of segments, as ListOffsets version 0 asks for."""
         def __init__(
             self,
             *,
@@ -65,10 +68,11 @@ class ListOffsetsRequest(_message.Message):
             partition: _builtins.int = ...,
             timestamp: _builtins.int = ...,
             current_leader_epoch: _builtins.int = ...,
+            segment_starts_max: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "partition", b"partition", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "partition", b"partition", "segment_starts_max", b"segment_starts_max", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -107,10 +111,15 @@ class ListOffsetsResponse(_message.Message):
         TIMESTAMP_FIELD_NUMBER: _builtins.int
         OFFSET_FIELD_NUMBER: _builtins.int
         LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        SEGMENT_STARTS_FIELD_NUMBER: _builtins.int
         error_code: _builtins.int
         timestamp: _builtins.int
         offset: _builtins.int
         leader_epoch: _builtins.int
+        @_builtins.property
+        def segment_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Newest first; only where they were asked for."""
+
         def __init__(
             self,
             *,
@@ -118,10 +127,11 @@ class ListOffsetsResponse(_message.Message):
             timestamp: _builtins.int = ...,
             offset: _builtins.int = ...,
             leader_epoch: _builtins.int = ...,
+            segment_starts: _abc.Iterable[_builtins.int] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "offset", b"offset", "timestamp", b"timestamp"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "offset", b"offset", "segment_starts", b"segment_starts", "timestamp", b"timestamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -142,3 +152,189 @@ class ListOffsetsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListOffsetsResponse: _TypeAlias = ListOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class EndEpochsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Target(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        partition: _builtins.int
+        current_leader_epoch: _builtins.int
+        leader_epoch: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            current_leader_epoch: _builtins.int = ...,
+            leader_epoch: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "leader_epoch", b"leader_epoch", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndEpochsRequest.Target]: ...
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        targets: _abc.Iterable[Global___EndEpochsRequest.Target] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndEpochsRequest: _TypeAlias = EndEpochsRequest  # noqa: Y015
+
+@_typing.final
+class EndEpochsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class End(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        END_OFFSET_FIELD_NUMBER: _builtins.int
+        error_code: _builtins.int
+        leader_epoch: _builtins.int
+        """The newest epoch that is not newer than the one asked for; -1 when none is known."""
+        end_offset: _builtins.int
+        """The first offset of the next epoch, or the log end offset; -1 when none is known."""
+        def __init__(
+            self,
+            *,
+            error_code: _builtins.int = ...,
+            leader_epoch: _builtins.int = ...,
+            end_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "error_code", b"error_code", "leader_epoch", b"leader_epoch"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndEpochsResponse.End]:
+        """In the order of the request's targets."""
+
+    def __init__(
+        self,
+        *,
+        ends: _abc.Iterable[Global___EndEpochsResponse.End] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndEpochsResponse: _TypeAlias = EndEpochsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Target(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        partition: _builtins.int
+        offset: _builtins.int
+        """Of the first record that stays; -1: the high watermark."""
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsRequest.Target]: ...
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        targets: _abc.Iterable[Global___DeleteRecordsRequest.Target] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsRequest: _TypeAlias = DeleteRecordsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Deleted(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+        error_code: _builtins.int
+        log_start_offset: _builtins.int
+        """The log start offset afterwards; -1 with an error."""
+        def __init__(
+            self,
+            *,
+            error_code: _builtins.int = ...,
+            log_start_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsResponse.Deleted]:
+        """In the order of the request's targets."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___DeleteRecordsResponse.Deleted] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsResponse: _TypeAlias = DeleteRecordsResponse  # noqa: Y015

@@ -45,6 +45,16 @@ class DataStub:
                 request_serializer=data__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=data__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.EndEpochs = channel.unary_unary(
+                '/millrace.v1.Data/EndEpochs',
+                request_serializer=data__pb2.EndEpochsRequest.SerializeToString,
+                response_deserializer=data__pb2.EndEpochsResponse.FromString,
+                _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/millrace.v1.Data/DeleteRecords',
+                request_serializer=data__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=data__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
 
 
 class DataServicer:
@@ -65,6 +75,20 @@ class DataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndEpochs(self, request, context):
+        """Where leader epochs ended, as in Kafka's OffsetForLeaderEpoch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecords(self, request, context):
+        """Records below an offset are deleted: durable when it is answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +101,16 @@ def add_DataServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=data__pb2.ListOffsetsRequest.FromString,
                     response_serializer=data__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'EndEpochs': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndEpochs,
+                    request_deserializer=data__pb2.EndEpochsRequest.FromString,
+                    response_serializer=data__pb2.EndEpochsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=data__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=data__pb2.DeleteRecordsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +167,60 @@ class Data:
             '/millrace.v1.Data/ListOffsets',
             data__pb2.ListOffsetsRequest.SerializeToString,
             data__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndEpochs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Data/EndEpochs',
+            data__pb2.EndEpochsRequest.SerializeToString,
+            data__pb2.EndEpochsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Data/DeleteRecords',
+            data__pb2.DeleteRecordsRequest.SerializeToString,
+            data__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

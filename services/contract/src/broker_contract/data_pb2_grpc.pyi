@@ -40,6 +40,10 @@ class DataStub:
     """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
+    EndEpochs: _grpc.UnaryUnaryMultiCallable[_data_pb2.EndEpochsRequest, _data_pb2.EndEpochsResponse]
+    """Where leader epochs ended, as in Kafka's OffsetForLeaderEpoch."""
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_data_pb2.DeleteRecordsRequest, _data_pb2.DeleteRecordsResponse]
+    """Records below an offset are deleted: durable when it is answered."""
 
 @_typing.type_check_only
 class DataAsyncStub(DataStub):
@@ -50,6 +54,10 @@ class DataAsyncStub(DataStub):
     """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
+    EndEpochs: _aio.UnaryUnaryMultiCallable[_data_pb2.EndEpochsRequest, _data_pb2.EndEpochsResponse]  # type: ignore[assignment]
+    """Where leader epochs ended, as in Kafka's OffsetForLeaderEpoch."""
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_data_pb2.DeleteRecordsRequest, _data_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """Records below an offset are deleted: durable when it is answered."""
 
 class DataServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -69,5 +77,21 @@ class DataServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_data_pb2.ListOffsetsResponse, _abc.Awaitable[_data_pb2.ListOffsetsResponse]]:
         """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
+
+    @_abc_1.abstractmethod
+    def EndEpochs(
+        self,
+        request: _data_pb2.EndEpochsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_data_pb2.EndEpochsResponse, _abc.Awaitable[_data_pb2.EndEpochsResponse]]:
+        """Where leader epochs ended, as in Kafka's OffsetForLeaderEpoch."""
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _data_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_data_pb2.DeleteRecordsResponse, _abc.Awaitable[_data_pb2.DeleteRecordsResponse]]:
+        """Records below an offset are deleted: durable when it is answered."""
 
 def add_DataServicer_to_server(servicer: DataServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -41,7 +41,12 @@ class DirectSettings(StorageSettings, GatewaySettings):
 def direct_storage(core: storage_app.Storage) -> Storage:
     """The storage core as the gateway sees storage."""
     return Storage(
-        records=core.data, topics=core.topics, groups=core.groups, producers=core.producers, cluster=core.cluster
+        records=core.data,
+        offsets=core.offsets,
+        topics=core.topics,
+        groups=core.groups,
+        producers=core.producers,
+        cluster=core.cluster,
     )
 
 

@@ -33,6 +33,13 @@ class LeaderEpochs:
         """The epoch that an offset was appended under, -1 when it is not known."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
 
+    def end_of(self, epoch: int) -> tuple[int, int] | None:
+        """(newest epoch not newer than this one, start of the next newer one); None without a newer one."""
+        newer = next((start for entry, start in self._entries if entry > epoch), None)
+        if newer is None:
+            return None
+        return max((entry for entry, _ in self._entries if entry <= epoch), default=epoch), newer
+
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset), oldest first."""

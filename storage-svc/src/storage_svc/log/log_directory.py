@@ -311,6 +311,15 @@ class LogDirectory:
         elif self._storing is None or self._storing.done():
             self._storing = self._loop.run_in_executor(None, self._store, contents)
 
+    async def store_log_starts(self) -> bool:
+        """Store the log start offsets now; whether that worked."""
+        loop = asyncio.get_running_loop()
+        while (storing := self._storing) is not None and not storing.done():
+            await asyncio.wait({storing})
+        contents = {checkpoints.LOG_START: self._checkpoints()[checkpoints.LOG_START]}
+        self._storing = loop.run_in_executor(None, self._store, contents)
+        return await self._storing
+
     def _checkpoints(self) -> dict[str, bytes]:
         items = self.logs.items()
         return {

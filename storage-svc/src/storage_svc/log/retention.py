@@ -33,6 +33,16 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     return freed
 
 
+def drop_below_start(log: PartitionLog) -> int:
+    """Delete the segments that lie wholly below the log start offset; how many bytes that were.
+
+    Raises:
+        StorageFailure: the disk refused; what was not deleted is found again by `apply_retention`.
+    """
+    count = _below_start(log)
+    return log.drop_oldest(count) if count else 0
+
+
 def _below_start(log: PartitionLog) -> int:
     count = 0
     while count + 1 < len(log.segments) and log.segments.bases[count + 1] <= log.log_start_offset:

@@ -6,14 +6,17 @@ caller may do in another thread (`first_record`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol_lib.records.header import read_batch_header
 from protocol_lib.records.record import read_records
 
-from storage_svc.log.batches import Header, headers
+from storage_svc.log.batches import headers
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment import Segment
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
 
 
 class FoundBatch(NamedTuple):
@@ -22,6 +25,8 @@ class FoundBatch(NamedTuple):
     batch: bytes
     timestamp: int
     offset_min: int
+    #: The first offset behind it.
+    next_offset: int
 
 
 class FoundRecord(NamedTuple):
@@ -30,22 +35,21 @@ class FoundRecord(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(log: PartitionLog, timestamp: int) -> FoundBatch | None:
-    """The first readable batch with a record of this timestamp or a later one.
+def find_timestamp(log: PartitionLog, timestamp: int, offset_min: int) -> FoundBatch | None:
+    """The first readable batch with a record of this timestamp or a later one that ends at or behind an offset.
 
     Raises:
         StorageFailure: the disk did not answer.
     """
-    for segment in log.segments.starting_with(log.log_start_offset):
+    for segment in log.segments.starting_with(offset_min):
         if segment.base_offset >= log.high_watermark:
             break
         if segment.largest_timestamp()[0] < timestamp:
             continue
         log.segments.keep_warm(segment)
-        found = _first_batch(log, segment, timestamp)
+        found = _first_batch(log, segment, timestamp, offset_min)
         if found is not None:
-            position, header = found
-            return FoundBatch(segment.read(position, header.size), timestamp, log.log_start_offset)
+            return found
     return None
 
 
@@ -61,11 +65,7 @@ def find_largest(log: PartitionLog) -> FoundBatch | None:
     if best is None:
         return None
     timestamp, segment = best
-    found = _first_batch(log, segment, timestamp)
-    if found is None:
-        return None
-    position, header = found
-    return FoundBatch(segment.read(position, header.size), timestamp, log.log_start_offset)
+    return _first_batch(log, segment, timestamp, log.log_start_offset)
 
 
 def _largest_readable(log: PartitionLog, segment: Segment) -> int:
@@ -77,14 +77,39 @@ def _largest_readable(log: PartitionLog, segment: Segment) -> int:
     return max((header.max_timestamp for _, header in entries), default=-1)
 
 
-def _first_batch(log: PartitionLog, segment: Segment, timestamp: int) -> tuple[int, Header] | None:
+def _first_batch(log: PartitionLog, segment: Segment, timestamp: int, offset_min: int) -> FoundBatch | None:
     start = segment.position_of_timestamp(timestamp)
     for position, header in headers(log.files, segment.descriptor, start, segment.size):
         if header.base_offset >= log.high_watermark:
             return None
-        if header.max_timestamp >= timestamp and header.last_offset >= log.log_start_offset:
-            return position, header
+        if header.max_timestamp >= timestamp and header.last_offset >= offset_min:
+            return FoundBatch(segment.read(position, header.size), timestamp, offset_min, header.last_offset + 1)
     return None
+
+
+def segment_starts(log: PartitionLog, timestamp: int, count_max: int, now_ms: int) -> list[int]:
+    """Starts of segments, newest first, of which the newest was last written at or before a timestamp.
+
+    This is what ListOffsets version 0 asks for: -1 begins with the log's end, -2 gives the log's start alone. What is
+    not readable yet is left out; its place takes the high watermark (Kafka's legacyFetchOffsetsBefore).
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    written = [
+        (max(segment.base_offset, log.log_start_offset), log.files.modified_ms(segment.path))
+        for segment in log.segments
+    ]
+    if log.segments.active.size:
+        written.append((log.log_end_offset, now_ms))
+    if timestamp == _EARLIEST:
+        del written[1:]
+    elif timestamp != _LATEST:
+        while written and written[-1][1] > timestamp:
+            del written[-1]
+    starts = [offset for offset, _ in reversed(written)][:count_max]
+    readable = [offset for offset in starts if offset <= log.high_watermark]
+    return starts if len(readable) == len(starts) else [log.high_watermark, *readable]
 
 
 def first_record(found: FoundBatch) -> FoundRecord | None:

@@ -1,4 +1,4 @@
-"""Records in and out: appends of one turn of the event loop together, reads that wait, offsets by timestamp.
+"""Records in and out: appends of one turn of the event loop together, reads that wait.
 
 Append: calls are collected until the turn is over, then each partition's batches are checked in order and written with
 one call. acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
@@ -18,7 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker_contract import data_pb2
 from broker_contract.data import (
     NO_TOPIC_ID,
     AppendedPartition,
@@ -28,30 +27,22 @@ from broker_contract.data import (
     ReadRequest,
     ReadResponse,
 )
-from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, shape_refusal
-from storage_svc.log.errors import StorageFailure
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import Appended, Origin, PartitionLog
-from storage_svc.log.timestamps import FoundBatch, find_largest, find_timestamp, first_record
-from storage_svc.rpc.waiting_reads import WaitingReads, epoch_error
+from storage_svc.rpc.waiting_reads import WaitingReads
 
 _NONE: Final = int(ErrorCode.NONE)
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
-_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 _ALL: Final = -1
-
-_LATEST: Final = -1
-_EARLIEST: Final = -2
-_MAX_TIMESTAMP: Final = -3
 
 _log = service_logs.get(__name__)
 
@@ -213,48 +204,6 @@ class DataService:
                 min_bytes=request.min_bytes,
             )
         return self._reads.read(request, done)
-
-    # -- list offsets -------------------------------------------------------------------------------------------------
-
-    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
-        """Offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
-        offsets = [await self._find_offset(request, target) for target in request.targets]
-        return data_pb2.ListOffsetsResponse(offsets=offsets)
-
-    async def _find_offset(
-        self, request: data_pb2.ListOffsetsRequest, target: data_pb2.ListOffsetsRequest.Target
-    ) -> data_pb2.ListOffsetsResponse.Found:
-        found = data_pb2.ListOffsetsResponse.Found
-        log = self._logs.get((target.topic, target.partition))
-        if log is None:
-            return found(error_code=_UNKNOWN_PARTITION, timestamp=-1, offset=-1, leader_epoch=-1)
-        if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
-            return found(error_code=error, timestamp=-1, offset=-1, leader_epoch=-1)
-        if target.timestamp == _EARLIEST:
-            earliest = log.log_start_offset
-            return found(timestamp=-1, offset=earliest, leader_epoch=log.epochs.at(earliest))
-        if target.timestamp == _LATEST:
-            latest = log.last_stable_offset if request.isolation_level else log.high_watermark
-            return found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
-        try:
-            batch: FoundBatch | None
-            if target.timestamp == _MAX_TIMESTAMP:
-                batch = find_largest(log)
-            elif target.timestamp >= 0:
-                batch = find_timestamp(log, target.timestamp)
-            else:
-                return found(error_code=int(ErrorCode.INVALID_REQUEST), timestamp=-1, offset=-1, leader_epoch=-1)
-            # Opening a batch may mean decompressing megabytes.
-            record = None if batch is None else await asyncio.to_thread(first_record, batch)
-        except StorageFailure as error:
-            _log.error("list offsets failed", log=log.folder, reason=str(error))
-            return found(error_code=_STORAGE_ERROR, timestamp=-1, offset=-1, leader_epoch=-1)
-        except DecodeError as error:
-            _log.error("records unreadable", log=log.folder, reason=str(error))
-            return found(error_code=_CORRUPT_MESSAGE, timestamp=-1, offset=-1, leader_epoch=-1)
-        if record is None or (request.isolation_level and record.offset >= log.last_stable_offset):
-            return found(timestamp=-1, offset=-1, leader_epoch=-1)
-        return found(timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch)
 
     async def close(self) -> None:
         """Answer parked reads with what is there; refuse what comes later."""

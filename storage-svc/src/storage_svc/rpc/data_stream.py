@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -144,8 +144,13 @@ def _gateway_name(context: _Context) -> str | None:
     return None
 
 
-def add_data_service(service: DataService, leases: Leases, server: grpc.aio.Server) -> None:
-    """Serve millrace.v1.Data; the leases are told which gateways have a stream."""
+def add_data_service(
+    service: DataService,
+    unary: Mapping[str, grpc.RpcMethodHandler[Any, Any]],
+    leases: Leases,
+    server: grpc.aio.Server,
+) -> None:
+    """Serve millrace.v1.Data: its stream, and its unary methods as given. The leases hear which gateways are there."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
         name = _gateway_name(context)
@@ -158,20 +163,8 @@ def add_data_service(service: DataService, leases: Leases, server: grpc.aio.Serv
         finally:
             leases.stream_ended(name)
 
-    async def list_offsets(request: data_pb2.ListOffsetsRequest, _context: _Context) -> data_pb2.ListOffsetsResponse:
-        if service_logs.debug_enabled():
-            _log.debug("call", method="ListOffsets", correlation_id=request.correlation_id)
-        return await service.list_offsets(request)
-
-    descriptor = data_pb2.DESCRIPTOR.services_by_name["Data"]
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Exchange": grpc.stream_stream_rpc_method_handler(
-            exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
-        ),
-        "ListOffsets": grpc.unary_unary_rpc_method_handler(
-            list_offsets,
-            request_deserializer=data_pb2.ListOffsetsRequest.FromString,
-            response_serializer=data_pb2.ListOffsetsResponse.SerializeToString,
-        ),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
+    stream = grpc.stream_stream_rpc_method_handler(
+        exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
+    )
+    full_name = data_pb2.DESCRIPTOR.services_by_name["Data"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(full_name, {"Exchange": stream, **unary}),))

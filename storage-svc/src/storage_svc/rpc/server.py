@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from broker_contract import cluster_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -23,6 +23,7 @@ from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicsService
 from storage_svc.topics.leases import Leases
@@ -30,6 +31,7 @@ from storage_svc.topics.leases import Leases
 log = service_logs.get(__name__)
 
 _FILES: Final[Mapping[str, FileDescriptor]] = {
+    "Data": data_pb2.DESCRIPTOR,
     "Topics": topics_pb2.DESCRIPTOR,
     "Groups": groups_pb2.DESCRIPTOR,
     "Producers": producers_pb2.DESCRIPTOR,
@@ -40,6 +42,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
 @dataclass(frozen=True, slots=True)
 class Services:
     data: DataService
+    offsets: OffsetsService
     topics: TopicsService
     groups: GroupsService
     producers: ProducersService
@@ -67,7 +70,8 @@ class StorageServer:
             "Cluster": services.cluster,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
-        add_data_service(services.data, services.leases, server)
+        unary = _methods("Data", services.offsets)
+        add_data_service(services.data, unary, services.leases, server)
         health = rpc.HealthService(server)
         port = rpc.listen(server, address)
         await server.start()
@@ -84,9 +88,14 @@ class StorageServer:
 
 
 def _handlers(service: str, implementation: object) -> grpc.GenericRpcHandler:
-    descriptor = _FILES[service].services_by_name[service]
-    methods = {method.name: _handler(implementation, method) for method in descriptor.methods}
-    return grpc.method_handlers_generic_handler(descriptor.full_name, methods)
+    full_name = _FILES[service].services_by_name[service].full_name
+    return grpc.method_handlers_generic_handler(full_name, _methods(service, implementation))
+
+
+def _methods(service: str, implementation: object) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    """The unary methods of a proto service, by name."""
+    methods = _FILES[service].services_by_name[service].methods
+    return {method.name: _handler(implementation, method) for method in methods if not method.client_streaming}
 
 
 def _handler(implementation: object, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:

@@ -6,7 +6,6 @@ import asyncio
 
 import grpc
 import pytest
-from broker_contract import data_pb2
 from broker_contract.data import (
     AppendPartition,
     AppendRequest,
@@ -15,7 +14,6 @@ from broker_contract.data import (
     ReadPartition,
     ReadRequest,
 )
-from broker_contract.data_pb2_grpc import DataStub
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
@@ -64,7 +62,7 @@ async def served(tmp_path):
     server = rpc.server()
     catalog = Catalog.open(tmp_path)
     leases = Leases(catalog)
-    add_data_service(service, leases, server)
+    add_data_service(service, {}, leases, server)
     address = f"unix:{tmp_path}/socket"
     rpc.listen(server, address)
     await server.start()
@@ -168,12 +166,3 @@ async def test_large_batches(served):
     request = ReadRequest(2, "c", 12, 0, 1, 50 << 20, 0, False, [ReadPartition("t", 0, 0, 50 << 20)])
     await stream.send((11, request))
     assert len((await stream.receive(1))[11].partitions[0].records) == 10 * len(large)
-
-
-async def test_list_offsets(served):
-    directory, channel = served
-    assert directory.logs["t", 0].append(BATCH).error_code == 0
-    assert await directory.logs["t", 0].durable(2) == 0
-    target = data_pb2.ListOffsetsRequest.Target(topic="t", partition=0, timestamp=-1, current_leader_epoch=-1)
-    response = await DataStub(channel).ListOffsets(data_pb2.ListOffsetsRequest(targets=[target]))
-    assert [(found.error_code, found.offset) for found in response.offsets] == [(0, 2)]

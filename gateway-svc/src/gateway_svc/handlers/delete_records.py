@@ -1,0 +1,55 @@
+"""DeleteRecords: move partitions' log start offsets up; the records below are gone when the answer comes.
+
+Offset -1 is the high watermark. Storage decides: POLICY_VIOLATION where cleanup.policy does not contain delete, 1 for
+an offset that is negative or above the high watermark, 17 for internal topics. An offset below the log start changes
+nothing and is no error. The answer's low watermark is the log start offset. Deliberately ignored: `timeout_ms`, since
+no other replica is waited for.
+"""
+
+from __future__ import annotations
+
+from broker_contract import data_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(call: Call, request: DeleteRecordsRequest, services: Services) -> tuple[DeleteRecordsResponse, int]:
+    answer = await services.storage.offsets.delete_records(
+        data_pb2.DeleteRecordsRequest(
+            correlation_id=call.correlation_id,
+            targets=[
+                data_pb2.DeleteRecordsRequest.Target(
+                    topic=topic.name, partition=partition.partition_index, offset=partition.offset
+                )
+                for topic in request.topics
+                for partition in topic.partitions
+            ],
+        )
+    )
+    deleted = iter(answer.partitions)
+    topics = tuple(
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=tuple(_result(partition.partition_index, next(deleted)) for partition in topic.partitions),
+        )
+        for topic in request.topics
+    )
+    error = next((each.error_code for each in answer.partitions if each.error_code), 0)
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error
+
+
+def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=deleted.log_start_offset, error_code=deleted.error_code
+    )
+
+
+HANDLER = TaskHandler(ApiKey.DELETE_RECORDS, 0, 2, handle)

@@ -1,0 +1,164 @@
+"""Offsets of partitions: by timestamp, by leader epoch, and the log start offset moved up by deleting records.
+
+Lives on the event loop's thread, as the logs do; opening a batch and writing a checkpoint happen in others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker_contract import data_pb2 as pb
+from protocol_lib.errors import DecodeError, ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.log.config import INTERNAL_TOPICS
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.retention import drop_below_start
+from storage_svc.log.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
+from storage_svc.rpc.waiting_reads import epoch_error
+
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
+_INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
+_INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_POLICY_VIOLATION: Final = int(ErrorCode.POLICY_VIOLATION)
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_HIGH_WATERMARK: Final = -1
+
+_log = service_logs.get(__name__)
+
+
+class OffsetsService:
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._logs = directory.logs
+
+    # -- by timestamp -------------------------------------------------------------------------------------------------
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        """Offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
+        offsets = [await self._find_offset(target, request.isolation_level) for target in request.targets]
+        return pb.ListOffsetsResponse(offsets=offsets)
+
+    async def _find_offset(
+        self, target: pb.ListOffsetsRequest.Target, isolation_level: int
+    ) -> pb.ListOffsetsResponse.Found:
+        log = self._logs.get((target.topic, target.partition))
+        if log is None:
+            return _no_offset(_UNKNOWN_PARTITION)
+        if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
+            return _no_offset(error)
+        try:
+            if target.segment_starts_max > 0:
+                starts = segment_starts(log, target.timestamp, target.segment_starts_max, self._directory.clock())
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=-1, leader_epoch=-1, segment_starts=starts)
+            if target.timestamp == _EARLIEST:
+                earliest = log.log_start_offset
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=earliest, leader_epoch=log.epochs.at(earliest))
+            latest = log.last_stable_offset if isolation_level else log.high_watermark
+            if target.timestamp == _LATEST:
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
+            if target.timestamp < 0 and target.timestamp != _MAX_TIMESTAMP:
+                return _no_offset(_INVALID_REQUEST)
+            record = await self._find_record(log, target.timestamp)
+        except StorageFailure as error:
+            _log.error("list offsets failed", log=log.folder, reason=str(error))
+            return _no_offset(_STORAGE_ERROR)
+        except DecodeError as error:
+            _log.error("records unreadable", log=log.folder, reason=str(error))
+            return _no_offset(_CORRUPT_MESSAGE)
+        if record is None or record.offset >= latest:
+            return _no_offset(0)
+        return pb.ListOffsetsResponse.Found(
+            timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch
+        )
+
+    async def _find_record(self, log: PartitionLog, timestamp: int) -> FoundRecord | None:
+        offset = log.log_start_offset
+        while True:
+            batch = find_largest(log) if timestamp == _MAX_TIMESTAMP else find_timestamp(log, timestamp, offset)
+            if batch is None:
+                return None
+            # Opening a batch may mean decompressing megabytes.
+            record = await asyncio.to_thread(first_record, batch)
+            if record is not None or timestamp == _MAX_TIMESTAMP:
+                return record
+            offset = batch.next_offset  # its young records were deleted, or its header told of some that are not there
+
+    # -- by leader epoch ----------------------------------------------------------------------------------------------
+
+    async def end_epochs(self, request: pb.EndEpochsRequest) -> pb.EndEpochsResponse:
+        """Where leader epochs ended, one answer per target; (-1, -1) for an epoch newer than the log's."""
+        return pb.EndEpochsResponse(ends=[self._end_epoch(target) for target in request.targets])
+
+    def _end_epoch(self, target: pb.EndEpochsRequest.Target) -> pb.EndEpochsResponse.End:
+        log = self._logs.get((target.topic, target.partition))
+        error = _UNKNOWN_PARTITION if log is None else epoch_error(target.current_leader_epoch, log.leader_epoch)
+        if log is None or error:
+            return pb.EndEpochsResponse.End(error_code=error, leader_epoch=-1, end_offset=-1)
+        epoch, end_offset = log.end_of_epoch(target.leader_epoch)
+        return pb.EndEpochsResponse.End(leader_epoch=epoch, end_offset=end_offset)
+
+    # -- deleting -----------------------------------------------------------------------------------------------------
+
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        """Records below each target's offset are gone for readers, and for every later start, when this returns.
+
+        Apache Kafka answers before its checkpoint is written; after a crash its deleted records may come back.
+        """
+        answers = [self._delete(target) for target in request.targets]
+        moved = {log for log, _ in answers if log is not None}
+        if moved:
+            stored = await self._directory.store_log_starts()
+            for log in moved if stored else ():
+                self._drop_segments(log)
+            if not stored:
+                answers = [(None, _STORAGE_ERROR if log is not None else error) for log, error in answers]
+        return pb.DeleteRecordsResponse(
+            partitions=[
+                pb.DeleteRecordsResponse.Deleted(
+                    error_code=error, log_start_offset=-1 if log is None else log.log_start_offset
+                )
+                for log, error in answers
+            ]
+        )
+
+    def _delete(self, target: pb.DeleteRecordsRequest.Target) -> tuple[PartitionLog | None, int]:
+        """The log whose start was moved, or the error; in Kafka's order."""
+        if target.topic in INTERNAL_TOPICS:
+            return None, _INVALID_TOPIC
+        log = self._logs.get((target.topic, target.partition))
+        if log is None:
+            return None, _UNKNOWN_PARTITION
+        if log.offline is not None:
+            return None, _STORAGE_ERROR
+        if "delete" not in log.config.cleanup_policy:
+            return None, _POLICY_VIOLATION
+        offset = log.high_watermark if target.offset == _HIGH_WATERMARK else target.offset
+        if not 0 <= offset <= log.high_watermark:
+            return None, _OUT_OF_RANGE
+        try:
+            log.raise_log_start(offset)
+        except StorageFailure as error:
+            _log.error("records not deleted", log=log.folder, reason=str(error))
+            return None, _STORAGE_ERROR
+        _log.info("records deleted", log=log.folder, log_start_offset=log.log_start_offset)
+        return log, 0
+
+    def _drop_segments(self, log: PartitionLog) -> None:
+        try:
+            self._directory.deleted_bytes += drop_below_start(log)
+        except StorageFailure as error:  # nobody reads them any more: retention tries again
+            _log.warning("segments below the log start not deleted", log=log.folder, reason=str(error))
+
+
+def _no_offset(error_code: int) -> pb.ListOffsetsResponse.Found:
+    return pb.ListOffsetsResponse.Found(error_code=error_code, timestamp=-1, offset=-1, leader_epoch=-1)
