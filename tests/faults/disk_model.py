@@ -2,65 +2,116 @@
 
 Syncing a file makes its bytes and its size durable, syncing a folder its entries: a new file in a folder that was never
 synced is gone after the cut, whatever was done to the file itself. POSIX promises no more, so nothing here does.
-
-A cut without `chance` drops everything that was not synced. With one, what might have reached the disk by itself may be
-there: of a file any of the unsynced writes, in parts of a sector (512 bytes), in any order; of a folder's changes the
-first few, since file systems keep the order of those.
+What a cut leaves of the changes that were not synced is up to the `Leaves` that it is given.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 SECTOR: Final = 512
-_inodes = itertools.count(1)
+_numbers = itertools.count(1)
+
+Names = dict[str, "File | Folder | None"]
+
+
+class Leaves(Protocol):
+    """What reached the disk by itself before the cut."""
+
+    def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+        """The changes of a file that are kept, of (number, position, bytes); without bytes it was cut there."""
+
+    def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
+        """The changes of a folder's entries that are kept."""
+
+
+class Nothing:
+    """Everything that was not synced is gone."""
+
+    def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+        return iter(())
+
+    def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
+        return iter(())
+
+
+class Earliest:
+    """Changes reach the disk in the order in which they were made: all before one, and sectors of that one."""
+
+    def __init__(self, disk: Disk, chance: random.Random) -> None:
+        numbers = sorted(disk.unsynced())
+        self._end = chance.choice(numbers) if numbers else 0
+        self._chance = chance
+
+    def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+        for number, position, data in changes:
+            if number < self._end:
+                yield position, data
+            elif number == self._end and data is not None:
+                yield from _torn(position, data, self._chance)
+
+    def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
+        return (names for number, names in changes if number < self._end)
+
+
+class Any:
+    """Any of the writes, in parts of a sector, in any order; of a folder's changes the first few, as journals do."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+        for _, position, data in changes:
+            kept = self._chance.randrange(4)
+            if kept == 1 and data is not None:
+                yield from _torn(position, data, self._chance)
+            elif kept > 1:
+                yield position, data
+
+    def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
+        return (names for _, names in changes[: self._chance.randint(0, len(changes))])
+
+
+def _torn(position: int, data: bytes, chance: random.Random) -> Iterator[tuple[int, bytes]]:
+    """Some sectors of one write."""
+    at = 0
+    while at < len(data):
+        length = min(len(data) - at, SECTOR - (position + at) % SECTOR)
+        if chance.random() < 0.5:
+            yield position + at, data[at : at + length]
+        at += length
 
 
 class File:
     """Bytes as the running system sees them, and the changes that are not on the disk yet."""
 
     def __init__(self) -> None:
-        self.inode = next(_inodes)
+        self.inode = next(_numbers)
         self.content = bytearray()
         self._durable = bytearray()
-        #: (position, bytes) of a write, (size, None) of a cut.
-        self._unsynced: list[tuple[int, bytes | None]] = []
+        self.unsynced: list[tuple[int, int, bytes | None]] = []
 
     def write(self, position: int, data: bytes) -> None:
         _apply(self.content, position, data)
-        self._unsynced.append((position, data))
+        self.unsynced.append((next(_numbers), position, data))
 
     def truncate(self, size: int) -> None:
         _apply(self.content, size, None)
-        self._unsynced.append((size, None))
+        self.unsynced.append((next(_numbers), size, None))
 
     def sync(self) -> None:
-        for position, data in self._unsynced:
+        for _, position, data in self.unsynced:
             _apply(self._durable, position, data)
-        self._unsynced.clear()
+        self.unsynced.clear()
 
-    def cut(self, chance: random.Random | None) -> None:
-        if chance is not None:
-            for position, data in self._unsynced:
-                if chance.random() < 0.5:
-                    continue
-                if data is None or chance.random() < 0.5:
-                    _apply(self._durable, position, data)
-                else:
-                    self._tear(position, data, chance)
-        self._unsynced.clear()
+    def cut(self, leaves: Leaves) -> None:
+        for position, data in leaves.of_writes(self.unsynced):
+            _apply(self._durable, position, data)
+        self.unsynced.clear()
         self.content = bytearray(self._durable)
-
-    def _tear(self, position: int, data: bytes, chance: random.Random) -> None:
-        """Some sectors of one write."""
-        at = 0
-        while at < len(data):
-            length = min(len(data) - at, SECTOR - (position + at) % SECTOR)
-            if chance.random() < 0.5:
-                _apply(self._durable, position + at, data[at : at + length])
-            at += length
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -75,42 +126,32 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 class Folder:
     def __init__(self) -> None:
-        self.inode = next(_inodes)
+        self.inode = next(_numbers)
         self.entries: dict[str, File | Folder] = {}
         self._durable: dict[str, File | Folder] = {}
         #: Each of them happens as a whole: names and what they stand for from now on (None: nothing).
-        self._unsynced: list[dict[str, File | Folder | None]] = []
+        self.unsynced: list[tuple[int, Names]] = []
 
-    def change(self, names: dict[str, File | Folder | None]) -> None:
+    def change(self, names: Names) -> None:
         _rename(self.entries, names)
-        self._unsynced.append(names)
+        self.unsynced.append((next(_numbers), names))
 
     def sync(self) -> None:
-        for names in self._unsynced:
+        for _, names in self.unsynced:
             _rename(self._durable, names)
-        self._unsynced.clear()
+        self.unsynced.clear()
 
-    def cut(self, chance: random.Random | None) -> None:
+    def cut(self, leaves: Leaves) -> None:
         """Of this folder and of all that is left below it."""
-        if chance is not None:
-            for names in self._unsynced[: chance.randint(0, len(self._unsynced))]:
-                _rename(self._durable, names)
-        self._unsynced.clear()
+        for names in leaves.of_entries(self.unsynced):
+            _rename(self._durable, names)
+        self.unsynced.clear()
         self.entries = dict(self._durable)
         for node in self.entries.values():
-            node.cut(chance)
-
-    def sync_all(self) -> None:
-        """This folder and everything below it, as a clean unmount does."""
-        self.sync()
-        for node in self.entries.values():
-            if isinstance(node, Folder):
-                node.sync_all()
-            else:
-                node.sync()
+            node.cut(leaves)
 
 
-def _rename(entries: dict[str, File | Folder], names: dict[str, File | Folder | None]) -> None:
+def _rename(entries: dict[str, File | Folder], names: Names) -> None:
     for name, node in names.items():
         if node is None:
             entries.pop(name, None)
@@ -124,6 +165,17 @@ class Disk:
     def __init__(self) -> None:
         self.root = Folder()
 
+    def unsynced(self) -> list[int]:
+        """The numbers of all changes that a cut may take."""
+
+        def numbers(node: File | Folder) -> Iterator[int]:
+            yield from (change[0] for change in node.unsynced)
+            if isinstance(node, Folder):
+                for each in node.entries.values():
+                    yield from numbers(each)
+
+        return list(numbers(self.root))
+
     def find(self, path: str) -> File | Folder:
         node: File | Folder = self.root
         for name in _names(path):
@@ -134,7 +186,7 @@ class Disk:
             node = node.entries[name]
         return node
 
-    def parent(self, path: str) -> tuple[Folder, str]:
+    def _parent(self, path: str) -> tuple[Folder, str]:
         """The folder that holds a path's last name, and that name."""
         *above, name = _names(path)
         folder = self.find("/".join(above))
@@ -143,18 +195,18 @@ class Disk:
         return folder, name
 
     def add(self, path: str, node: File | Folder) -> None:
-        folder, name = self.parent(path)
+        folder, name = self._parent(path)
         folder.change({name: node})
 
     def remove(self, path: str) -> None:
         self.find(path)
-        folder, name = self.parent(path)
+        folder, name = self._parent(path)
         folder.change({name: None})
 
     def rename(self, old: str, new: str) -> None:
         node = self.find(old)
-        source, old_name = self.parent(old)
-        target, new_name = self.parent(new)
+        source, old_name = self._parent(old)
+        target, new_name = self._parent(new)
         if source is target:
             source.change({old_name: None, new_name: node})
         else:

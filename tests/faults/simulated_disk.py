@@ -3,7 +3,7 @@
     disk = SimulatedDisk()
     disk.cut_at = disk.changes + 7        # the seventh change from here is not carried out any more: PowerCut
     …
-    disk.restart(random.Random(3))        # what was not synced is lost, but for some of it
+    disk.restart(Nothing())               # what was not synced is lost
 
 After the cut every call fails, as for a process that is gone. `fault` is asked before every call that reaches the disk:
 it may raise an OSError (EIO, ENOSPC), or take its time.
@@ -12,10 +12,9 @@ it may raise an OSError (EIO, ENOSPC), or take its time.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 
-from faults.disk_model import Disk, File, Folder
+from faults.disk_model import Disk, File, Folder, Leaves
 from storage_svc.log.errors import DataFolderInUse
 from storage_svc.log.files import Buffer, Files, _border
 
@@ -45,14 +44,18 @@ class SimulatedDisk(Files):
     def cut(self) -> None:
         self._off = True
 
-    def restart(self, chance: random.Random | None = None, *, lost: bool = True) -> None:
-        """After a power cut; with `lost=False` after the death of the process only: the disk has everything."""
-        if lost:
-            self.disk.root.cut(chance)
+    def restart(self, leaves: Leaves | None) -> None:
+        """After a power cut; with None after the death of the process only: the disk has everything."""
+        if leaves is not None:
+            self.disk.root.cut(leaves)
         self._off = False
         self.cut_at = None
         self._open.clear()
         self._locked.clear()
+
+    @property
+    def powered(self) -> bool:
+        return not self._off
 
     def _powered(self) -> None:
         if self._off:
@@ -212,6 +215,9 @@ class SimulatedDisk(Files):
                 return bytes(self._file(path).content)
             except FileNotFoundError:
                 return None
+
+    def map_file(self, path: str) -> bytes | None:
+        return self.read_file(path)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
         descriptor = self.open(path, create=True)

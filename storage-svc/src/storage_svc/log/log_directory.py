@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
+from os.path import abspath, dirname
 from pathlib import Path
 from typing import Final
 
@@ -114,6 +115,7 @@ class LogDirectory:
             raise DataFolderError(f"data folder {self.root} belongs to cluster {found}, not to {cluster_id}")
         self.cluster_id = found or cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
         if found is None:
+            self._sync_above()
             properties = {
                 "version": "1",
                 "cluster.id": self.cluster_id,
@@ -121,6 +123,17 @@ class LogDirectory:
                 "directory.id": checkpoints.uuid_text(uuid.uuid4().bytes),
             }
             self.files.replace_file(path, checkpoints.encode_properties(properties))
+
+    def _sync_above(self) -> None:
+        """A new folder is there after a power cut only if those above it, some of which may be new too, say so."""
+        path = abspath(self.root)
+        while (above := dirname(path)) != path:
+            try:
+                self.files.sync_path(above)
+            except StorageFailure as error:  # one that we may not open, and so have not made
+                _log.debug("folder above the data folder not synced", path=above, reason=str(error))
+                return
+            path = above
 
     def _load(self) -> None:
         started = time.perf_counter()
@@ -151,6 +164,8 @@ class LogDirectory:
             self.logs[key] = recovery.run()
             self.truncated_bytes += recovery.truncated_bytes
         if not clean:
+            # A partition's folder may have been made by a process that died before it had synced this one.
+            self.files.sync_path(self.root)
             self.flusher.sync_now()
         self.recovery_seconds = time.perf_counter() - started
         _log.info("data folder open", path=self.root, logs=len(self.logs), clean=clean)

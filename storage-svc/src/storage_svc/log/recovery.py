@@ -3,7 +3,8 @@
 In order (kafka-semantics.md §1.6):
 1. what a crash left half done in the folder is finished or removed (partition_folder.py)
 2. without the clean-shutdown marker, from the segment that holds the recovery point on: every batch's length and CRC is
-   checked and the indexes are made anew; at the first bad batch the file is cut and later segments are dropped
+   checked and the indexes are made anew; at the first bad batch the file is cut and later segments are dropped, as they
+   are where batches are missing between two segments that no checkpoint knows to be durable
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
 5. a transaction index that is not in order is made anew
@@ -179,6 +180,13 @@ class Recovery:
         self._state = self._producers.state_at(segments[:start], segments[start].base_offset)
         for index in range(start, len(segments)):
             segment = segments[index]
+            if index > start and self._follows_a_gap(segment):
+                _log.warning(
+                    "segments behind lost batches dropped", first=segment.relative_path, end_offset=self._end_offset
+                )
+                for later in segments[index:]:
+                    self._drop(later)
+                return segments[:index]
             segment.open()
             whole = self._scan(segment, self._state)
             if whole == segment.size:
@@ -205,6 +213,13 @@ class Recovery:
                 self._drop(later)
             return segments[: index + 1]
         return segments
+
+    def _follows_a_gap(self, segment: Segment) -> bool:
+        """Whether batches that nobody knows to be durable are missing before a segment: its own reached the disk first.
+
+        Gaps that compaction leaves lie below the recovery point.
+        """
+        return segment.base_offset > self._end_offset >= max(self._known.recovery_point, self._known.high_watermark)
 
     def _finish_indexes(self, segment: Segment) -> None:
         try:

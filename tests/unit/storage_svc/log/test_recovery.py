@@ -236,6 +236,37 @@ def test_finished_swap_replaces_the_segments_it_covers(tmp_path, folders, fill, 
     assert read_all(log) == b"".join(batch for _, batch in stored)
 
 
+def test_segments_behind_lost_batches_are_dropped(tmp_path, folders, fill, small, read_all, make_batch):
+    """The second segment reached the disk before the end of the first did."""
+    directory = folders.open(tmp_path)
+    stored = fill(directory.create("t", 0, bytes(16), small), [5] * 24)
+    bases = directory.logs["t", 0].segments.bases
+    assert len(bases) == 3
+    folders.crash(directory)
+    first = partition(tmp_path) / f"{0:020d}.log"
+    left = [batch for base, batch in stored if base < bases[1]][:-1]
+    first.write_bytes(b"".join(left))
+    directory, log = reopened(folders, tmp_path)
+    assert (read_all(log), log.log_end_offset, log.segments.bases) == (b"".join(left), bases[1] - 5, [0])
+    assert log.append(make_batch(1)).base_offset == bases[1] - 5
+
+
+def test_a_gap_that_is_known_to_be_durable_is_kept(tmp_path, folders, fill, small, read_all):
+    """As compaction leaves it."""
+    directory = folders.open(tmp_path)
+    stored = fill(directory.create("t", 0, bytes(16), small), [5] * 24)
+    bases = directory.logs["t", 0].segments.bases
+    folders.crash(directory)
+    first = partition(tmp_path) / f"{0:020d}.log"
+    left = [batch for base, batch in stored if base < bases[1]][:-1]
+    first.write_bytes(b"".join(left))
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(f"0\n1\nt 0 {bases[1]}\n".encode())
+    _, log = reopened(folders, tmp_path)
+    assert log.segments.bases == bases
+    assert log.log_end_offset == 120
+    assert log.read_batches(bases[1] - 1, 1) == next(batch for base, batch in stored if base == bases[1])
+
+
 @pytest.mark.parametrize(
     "name",
     ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],

@@ -1,0 +1,312 @@
+"""A storage engine on a simulated disk whose power is cut at any call, beside a model of what its users were told.
+
+Two partitions, three idempotent producers each with up to five batches in flight, and whoever produces without. After
+every cut the data folder is opened again, possibly cut while that goes on, and:
+
+- everything acknowledged is there, at its offset, with the same bytes (`flush.policy=group`: acknowledged is synced);
+- what else is there are batches that were sent, in the order they were sent, none twice;
+- nothing that could be read is gone, and so the leader epoch has not moved;
+- every producer sends again what it has no answer for, and one batch it has an answer for: the survivors and the latter
+  get the offsets they have, the others new ones;
+- the first attempt to write is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from faults.disk_model import Any, Earliest, Leaves, Nothing
+from faults.simulated_disk import PowerCut, SimulatedDisk
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from protocol_lib.records.batch import build_batch, read_batches
+from protocol_lib.records.record import Record
+from storage_svc.log.appending import Origin
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.retention import apply_retention
+
+ROOT = Path("/simulated/data")
+PARTITIONS = 2
+PRODUCERS = 3
+IN_FLIGHT_MAX = 1
+CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200, retention_bytes=9000, retention_ms=-1)
+
+PARTITION = st.integers(0, PARTITIONS - 1)
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 700)), min_size=1, max_size=3)
+PRODUCER_OF_EACH = st.lists(st.sampled_from([None, *range(PRODUCERS)]), min_size=3, max_size=3)
+
+
+@dataclass
+class Tally:
+    """What happened over all runs, so that a test can say whether it tried anything."""
+
+    cuts: int = 0
+    cuts_in_flight: int = 0
+    cuts_while_starting: int = 0
+    acknowledged_batches: int = 0
+    acknowledged_between_cuts: list[int] = field(default_factory=list)
+    unacknowledged_survivors: int = 0
+    repetitions: int = 0
+    recoveries_s: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        between = sorted(self.acknowledged_between_cuts) or [0]
+        recoveries = sorted(self.recoveries_s) or [0.0]
+        return (
+            f"{self.cuts} power cuts ({self.cuts_in_flight} with batches in flight, {self.cuts_while_starting} while "
+            f"starting), {self.acknowledged_batches} batches acknowledged (median {between[len(between) // 2]} between "
+            f"cuts), {self.unacknowledged_survivors} in flight survived, {self.repetitions} sent again, first "
+            f"acknowledgement after {recoveries[len(recoveries) // 2] * 1000:.1f} ms (longest "
+            f"{recoveries[-1] * 1000:.0f} ms); 0 acknowledged records lost"
+        )
+
+
+@dataclass(eq=False)
+class Sent:
+    """One batch, and what its producer was told of it."""
+
+    records: bytes
+    count: int
+    producer: int | None = None
+    base_offset: int = -1
+    acknowledged: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+
+@dataclass
+class Producer:
+    """An idempotent producer of one partition: the number its next record gets, and its newest batches."""
+
+    sequence: int = 0
+    sent: list[Sent] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> list[Sent]:
+        return [each for each in self.sent if not each.acknowledged]
+
+
+class Partition:
+    def __init__(self) -> None:
+        #: In the order of offsets: all that was written and, but for what a cut took, is there.
+        self.batches: list[Sent] = []
+        self.producers = [Producer() for _ in range(PRODUCERS)]
+
+        #: How far somebody may have read.
+        self.readable_end = 0
+
+    @property
+    def acknowledged_end(self) -> int:
+        return max((each.end_offset for each in self.batches if each.acknowledged), default=0)
+
+    @property
+    def in_flight(self) -> list[Sent]:
+        return [each for each in self.batches if not each.acknowledged]
+
+
+class PowerCuts(RuleBasedStateMachine):
+    tally = Tally()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimulatedDisk()
+        self.partitions = [Partition() for _ in range(PARTITIONS)]
+        self.now_ms = 1_700_000_000_000
+        self.number = 0
+        self.acknowledged = 0
+        self.seed = 0
+        self.directory: LogDirectory
+
+    @initialize(seed=st.integers(0, 1 << 16))
+    def start(self, seed: int) -> None:
+        self.seed = seed
+        self._open()
+
+    def _open(self) -> None:
+        settings = LogSettings(flush_policy=FlushPolicy.GROUP)
+        self.directory = LogDirectory.open(ROOT, settings, files=self.disk, clock=lambda: self.now_ms)
+        self.logs = self.directory.create_many("t", range(PARTITIONS), bytes(range(16)), CONFIG)
+
+    # -- what users do ------------------------------------------------------------------------------------------------
+
+    def _batch(self, partition: int, producer: int | None, count: int, size: int) -> Sent:
+        value = str(self.number).encode().ljust(size, b".")
+        self.number += 1
+        records = [Record(n, self.now_ms, None, value) for n in range(count)]
+        if producer is None:
+            return Sent(build_batch(records), count)
+        state = self.partitions[partition].producers[producer]
+        made = build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=state.sequence)
+        state.sequence += count
+        sent = Sent(made, count, producer)
+        state.sent = [*state.sent, sent][-IN_FLIGHT_MAX:]
+        return sent
+
+    @rule(partition=PARTITION, sizes=SIZES, producers=PRODUCER_OF_EACH)
+    def append(self, partition: int, sizes: list[tuple[int, int]], producers: list[int | None]) -> None:
+        """Batches that arrive in one turn: one write."""
+        known = self.partitions[partition].producers
+        self.now_ms += 1
+        batches = []
+        for (count, size), producer in zip(sizes, producers, strict=False):
+            if producer is None or len(known[producer].in_flight) < IN_FLIGHT_MAX:
+                batches.append(self._batch(partition, producer, count, size))
+        self._survive(lambda: self._write(partition, batches))
+
+    def _write(self, partition: int, batches: list[Sent]) -> None:
+        """Stage, write, and wait for the sync; new ones and repetitions."""
+        log, model = self.logs[partition], self.partitions[partition]
+        outcomes = []
+        for sent in batches:
+            if sent in model.batches:
+                self.tally.repetitions += 1
+            else:
+                sent.base_offset = model.batches[-1].end_offset if model.batches else 0
+                model.batches.append(sent)
+            outcomes.append((sent, log.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms)))
+        log.write_staged()
+        for sent, outcome in outcomes:
+            assert (outcome.error_code, outcome.base_offset) == (0, sent.base_offset), outcome.error_message
+            if not sent.acknowledged:
+                log.on_durable(sent.end_offset, lambda code, sent=sent: self._acknowledge(sent, code))
+
+    def _acknowledge(self, sent: Sent, code: int) -> None:
+        assert code == 0
+        if not sent.acknowledged:
+            sent.acknowledged = True
+            self.acknowledged += 1
+            self.tally.acknowledged_batches += 1
+
+    @rule()
+    def sync(self) -> None:
+        self._survive(lambda: self.directory.flusher.sync_now())
+
+    @rule()
+    def checkpoint(self) -> None:
+        self._survive(lambda: self.directory.write_checkpoints())
+
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def delete_oldest(self, partition: int) -> None:
+        self._survive(lambda: apply_retention(self.logs[partition], self.now_ms))
+
+    @rule()
+    def stop_and_start(self) -> None:
+        def again() -> None:
+            self.directory.check_invariants()
+            asyncio.run(self.directory.close())
+            assert self.disk.exists(f"{ROOT}/.kafka_cleanshutdown")
+            self._open()
+            self._everything_is_there()
+
+        self._survive(again)
+
+    # -- what happens to them -----------------------------------------------------------------------------------------
+
+    @rule(partition=PARTITION, sizes=SIZES, producers=PRODUCER_OF_EACH)
+    def cut_with_batches_in_flight(
+        self, partition: int, sizes: list[tuple[int, int]], producers: list[int | None]
+    ) -> None:
+        self.append(partition, sizes, producers)
+        self.disk.cut()
+        self._recover()
+
+    @precondition(lambda self: self.disk.cut_at is None)
+    @rule(changes=st.integers(0, 12), partition=PARTITION, sizes=SIZES, producers=PRODUCER_OF_EACH)
+    def cut_while_working(
+        self, changes: int, partition: int, sizes: list[tuple[int, int]], producers: list[int | None]
+    ) -> None:
+        """In the middle of an append, a roll, a sync or whatever comes next."""
+        self.disk.cut_at = self.disk.changes + changes
+        self.append(partition, sizes, producers)
+        self.sync()
+
+    def _survive(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except PowerCut:
+            self._recover()
+
+    def _recover(self) -> None:
+        chance = random.Random(self.seed)
+        self.seed += 1
+        self.tally.acknowledged_between_cuts.append(self.acknowledged)
+        self.tally.cuts_in_flight += any(partition.in_flight for partition in self.partitions)
+        self.acknowledged = 0
+        while True:
+            self.tally.cuts += 1
+            self.disk.restart(self._leaves(chance))
+            if chance.random() < 0.3:
+                self.disk.cut_at = self.disk.changes + chance.randrange(25)
+            started = time.perf_counter()
+            try:
+                self._open()
+                self._everything_is_there()
+                self._send_again()
+                self.directory.flusher.sync_now()
+            except PowerCut:
+                self.tally.cuts_while_starting += 1
+                continue
+            assert not any(partition.in_flight for partition in self.partitions)
+            self.tally.recoveries_s.append(time.perf_counter() - started)
+            return
+
+    def _leaves(self, chance: random.Random) -> Leaves | None:
+        """What the cut leaves on the disk; None when only the process died."""
+        return chance.choice((None, Nothing(), Earliest(self.disk.disk, chance), Any(chance)))
+
+    def _everything_is_there(self) -> None:
+        for partition, log in zip(self.partitions, self.logs, strict=True):
+            assert (log.offline, log.leader_epoch) == (None, 0)
+            end = log.log_end_offset
+            assert end >= partition.acknowledged_end, "acknowledged records are lost"
+            assert end >= partition.readable_end, "records that were readable are lost"
+            survivors = [each for each in partition.batches if each.end_offset <= end]
+            self.tally.unacknowledged_survivors += sum(not each.acknowledged for each in survivors)
+            partition.batches = survivors
+            assert end == (survivors[-1].end_offset if survivors else 0)
+            self._same_bytes(partition, log)
+            for each in survivors:  # who sends without a producer id never asks again
+                each.acknowledged = each.acknowledged or each.producer is None
+        self.directory.check_invariants()
+
+    def _same_bytes(self, partition: Partition, log: PartitionLog) -> None:
+        there: list[tuple[int, bytes]] = []
+        offset = log.log_start_offset
+        while data := log.read_batches(offset, 1 << 16):
+            for header, batch in read_batches(data):
+                there.append((header.base_offset, bytes(batch)[16:]))
+                offset = header.base_offset + header.last_offset_delta + 1
+        start = log.log_start_offset
+        sent = [(each.base_offset, each.records[16:]) for each in partition.batches if each.end_offset > start]
+        assert [offset for offset, _ in there] == [offset for offset, _ in sent]
+        assert there == sent
+
+    def _send_again(self) -> None:
+        """What producers do that got no answer; and one that did not hear the answer it was sent."""
+        for index, partition in enumerate(self.partitions):
+            lost = []
+            for producer in partition.producers:
+                again = producer.in_flight
+                if len(producer.sent) > len(again) and producer.sent[0] in partition.batches:
+                    again = producer.sent
+                lost += again
+            self._write(index, lost)
+            self._write(index, [self._batch(index, None, 1, 10)])
+
+    @invariant()
+    def consistent(self) -> None:
+        self.directory.check_invariants()
+        for partition, log in zip(self.partitions, self.logs, strict=True):
+            partition.readable_end = max(partition.readable_end, log.high_watermark)
+
+    def teardown(self) -> None:
+        self.disk.cut()

@@ -1,0 +1,75 @@
+"""Power cuts on a simulated disk: nothing acknowledged is lost (power_cuts.py says what is checked)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+import storage_svc.log
+from faults.power_cuts import PowerCuts, Tally
+from faults.simulated_disk import SimulatedDisk
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from storage_svc.log.files import Files
+
+
+def _run(machines: int, *, reproducible: bool) -> Tally:
+    tally = PowerCuts.tally = Tally()
+    run_state_machine_as_test(
+        PowerCuts,
+        settings=settings(
+            max_examples=machines,
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=reproducible,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return tally
+
+
+def _cuts_hit_work_in_flight(tally: Tally) -> None:
+    """Refusing work would not count as safety."""
+    assert tally.cuts_in_flight > tally.cuts // 3
+    assert tally.acknowledged_batches > 2 * tally.cuts
+    assert tally.unacknowledged_survivors > 0
+    assert tally.cuts_while_starting > 0
+    assert max(tally.recoveries_s) < 5
+
+
+def test_power_cuts(figures):
+    tally = _run(12, reproducible=True)
+    figures(str(tally))
+    _cuts_hit_work_in_flight(tally)
+    assert tally.cuts >= 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_hundreds_of_power_cuts(figures, scaled):
+    tally = _run(scaled(400), reproducible=False)
+    figures(str(tally))
+    _cuts_hit_work_in_flight(tally)
+    assert tally.cuts >= scaled(500)
+
+
+def test_the_simulated_disk_stands_for_every_call():
+    """What is not replaced is made of other calls. A call of the file layer that is new must be simulated too."""
+    public = {name for name, _ in inspect.getmembers(Files, inspect.isfunction) if not name.startswith("_")}
+    assert public - vars(SimulatedDisk).keys() == {"replace_file"}
+
+
+def test_nothing_goes_past_the_file_layer():
+    modules = [path for path in Path(storage_svc.log.__path__[0]).rglob("*.py") if path.name != "files.py"]
+    assert len(modules) > 20
+    for path in modules:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert not {"os", "io", "shutil", "fcntl", "tempfile"} & set(names), path
+            assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open"), path
+            called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            assert called not in ("mmap", "read_bytes", "write_bytes", "read_text", "write_text"), path
