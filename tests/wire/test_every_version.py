@@ -12,6 +12,7 @@ from gateway_svc.metrics import GatewayMetrics
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol_lib.messages.delete_groups import DeleteGroupsRequest
 from protocol_lib.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -19,18 +20,25 @@ from protocol_lib.messages.delete_records import (
 )
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol_lib.messages.describe_groups import DescribeGroupsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol_lib.messages.list_groups import ListGroupsRequest
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from protocol_lib.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from protocol_lib.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -359,6 +367,57 @@ def check_describe_configs(version: int, response: Any, _topic_id: bytes) -> Non
     assert {each.name for each in broker.configs} >= {"num.partitions", "message.max.bytes"}
 
 
+def ask_list_groups(version: int, _topic_id: bytes) -> Any:
+    return ListGroupsRequest(
+        states_filter=("Empty",) if version >= 4 else (), types_filter=("Classic",) if version >= 5 else ()
+    )
+
+
+def check_list_groups(version: int, response: Any, _topic_id: bytes) -> None:
+    assert response.error_code == 0
+    (group,) = response.groups
+    assert (group.group_id, group.protocol_type) == ("committed", "")
+    assert group.group_state == ("Empty" if version >= 4 else "")
+    assert group.group_type == ("classic" if version >= 5 else "")
+
+
+def ask_describe_groups(version: int, _topic_id: bytes) -> Any:
+    return DescribeGroupsRequest(groups=("committed", "nobody"), include_authorized_operations=version >= 3)
+
+
+def check_describe_groups(version: int, response: Any, _topic_id: bytes) -> None:
+    found = [(each.error_code, each.error_message, each.group_state, each.members) for each in response.groups]
+    nobody = (69, "Group nobody not found.") if version >= 6 else (0, None)
+    assert found == [(0, None, "Empty", ()), (*nobody, "Dead", ())]
+    if version >= 3:
+        assert response.groups[0].authorized_operations == 3400
+
+
+def ask_delete_groups(_version: int, _topic_id: bytes) -> Any:
+    return DeleteGroupsRequest(groups_names=("committed", "nobody"))
+
+
+def check_delete_groups(version: int, response: Any, _topic_id: bytes) -> None:
+    message = "Group nobody not found." if version >= 3 else None
+    assert [(each.group_id, each.error_code, each.error_message) for each in response.results] == [
+        ("committed", 0, None),
+        ("nobody", 69, message),
+    ]
+
+
+def ask_offset_delete(_version: int, _topic_id: bytes) -> Any:
+    partitions = tuple(OffsetDeleteRequestPartition(partition_index=each) for each in (0, 1))
+    return OffsetDeleteRequest(
+        group_id="committed", topics=(OffsetDeleteRequestTopic(name="single", partitions=partitions),)
+    )
+
+
+def check_offset_delete(_version: int, response: Any, _topic_id: bytes) -> None:
+    (topic,) = response.topics
+    assert (response.error_code, topic.name) == (0, "single")
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, 0), (1, 3)]
+
+
 CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.PRODUCE: (ask_produce, check_produce),
     ApiKey.FETCH: (ask_fetch, check_fetch),
@@ -378,6 +437,10 @@ CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (ask_offset_for_leader_epoch, check_offset_for_leader_epoch),
     ApiKey.INIT_PRODUCER_ID: (ask_init_producer_id, check_init_producer_id),
     ApiKey.DESCRIBE_CONFIGS: (ask_describe_configs, check_describe_configs),
+    ApiKey.LIST_GROUPS: (ask_list_groups, check_list_groups),
+    ApiKey.DESCRIBE_GROUPS: (ask_describe_groups, check_describe_groups),
+    ApiKey.DELETE_GROUPS: (ask_delete_groups, check_delete_groups),
+    ApiKey.OFFSET_DELETE: (ask_offset_delete, check_offset_delete),
 }
 
 
@@ -403,6 +466,7 @@ async def test_every_version(start_broker: StartBroker, handler: Any) -> None:
         ApiKey.JOIN_GROUP,
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_GROUPS,
     )
     broker, topic_id = await prepared(start_broker)
     for version in range(handler.min_version, handler.max_version + 1):

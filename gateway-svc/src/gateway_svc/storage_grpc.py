@@ -240,6 +240,50 @@ class GrpcGroups:
             )
         return answer
 
+    async def list_groups(self, request: groups_pb2.ListGroupsRequest) -> groups_pb2.ListGroupsResponse:
+        try:
+            answer: groups_pb2.ListGroupsResponse = await _repeatable(self._stub.ListGroups, request, self._metrics)
+        except StorageUnavailable:
+            return groups_pb2.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+    async def describe_groups(self, request: groups_pb2.DescribeGroupsRequest) -> groups_pb2.DescribeGroupsResponse:
+        try:
+            answer: groups_pb2.DescribeGroupsResponse = await _repeatable(
+                self._stub.DescribeGroups, request, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.DescribeGroupsResponse(
+                groups=[
+                    groups_pb2.DescribeGroupsResponse.Group(
+                        group_id=each, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+                    )
+                    for each in request.group_ids
+                ]
+            )
+        return answer
+
+    async def delete_groups(self, request: groups_pb2.DeleteGroupsRequest) -> groups_pb2.DeleteGroupsResponse:
+        try:
+            answer: groups_pb2.DeleteGroupsResponse = await _once(
+                self._stub.DeleteGroups, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.DeleteGroupsResponse(
+                error_codes=[ErrorCode.COORDINATOR_NOT_AVAILABLE for _ in request.group_ids]
+            )
+        return answer
+
+    async def delete_offsets(self, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
+        try:
+            # Repeatable: what is gone already is gone.
+            answer: groups_pb2.DeleteOffsetsResponse = await _repeatable(
+                self._stub.DeleteOffsets, request, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.DeleteOffsetsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
 
 class GrpcProducers:
     def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:

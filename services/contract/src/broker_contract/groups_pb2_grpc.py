@@ -75,6 +75,16 @@ class GroupsStub:
                 request_serializer=groups__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=groups__pb2.DescribeGroupsResponse.FromString,
                 _registered_method=True)
+        self.DeleteGroups = channel.unary_unary(
+                '/millrace.v1.Groups/DeleteGroups',
+                request_serializer=groups__pb2.DeleteGroupsRequest.SerializeToString,
+                response_deserializer=groups__pb2.DeleteGroupsResponse.FromString,
+                _registered_method=True)
+        self.DeleteOffsets = channel.unary_unary(
+                '/millrace.v1.Groups/DeleteOffsets',
+                request_serializer=groups__pb2.DeleteOffsetsRequest.SerializeToString,
+                response_deserializer=groups__pb2.DeleteOffsetsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer:
@@ -130,6 +140,19 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteGroups(self, request, context):
+        """Answered once the groups and their offsets are gone for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteOffsets(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -172,6 +195,16 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=groups__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=groups__pb2.DescribeGroupsResponse.SerializeToString,
+            ),
+            'DeleteGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroups,
+                    request_deserializer=groups__pb2.DeleteGroupsRequest.FromString,
+                    response_serializer=groups__pb2.DeleteGroupsResponse.SerializeToString,
+            ),
+            'DeleteOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteOffsets,
+                    request_deserializer=groups__pb2.DeleteOffsetsRequest.FromString,
+                    response_serializer=groups__pb2.DeleteOffsetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -390,6 +423,60 @@ class Groups:
             '/millrace.v1.Groups/DescribeGroups',
             groups__pb2.DescribeGroupsRequest.SerializeToString,
             groups__pb2.DescribeGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Groups/DeleteGroups',
+            groups__pb2.DeleteGroupsRequest.SerializeToString,
+            groups__pb2.DeleteGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Groups/DeleteOffsets',
+            groups__pb2.DeleteOffsetsRequest.SerializeToString,
+            groups__pb2.DeleteOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

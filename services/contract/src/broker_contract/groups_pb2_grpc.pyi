@@ -42,6 +42,9 @@ class GroupsStub:
     FetchOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]
+    DeleteGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupsRequest, _groups_pb2.DeleteGroupsResponse]
+    """Answered once the groups and their offsets are gone for good."""
+    DeleteOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DeleteOffsetsRequest, _groups_pb2.DeleteOffsetsResponse]
 
 @_typing.type_check_only
 class GroupsAsyncStub(GroupsStub):
@@ -56,6 +59,9 @@ class GroupsAsyncStub(GroupsStub):
     FetchOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]  # type: ignore[assignment]
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
+    DeleteGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupsRequest, _groups_pb2.DeleteGroupsResponse]  # type: ignore[assignment]
+    """Answered once the groups and their offsets are gone for good."""
+    DeleteOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteOffsetsRequest, _groups_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
 
 class GroupsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -115,5 +121,20 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.DescribeGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DescribeGroupsResponse, _abc.Awaitable[_groups_pb2.DescribeGroupsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteGroups(
+        self,
+        request: _groups_pb2.DeleteGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_groups_pb2.DeleteGroupsResponse, _abc.Awaitable[_groups_pb2.DeleteGroupsResponse]]:
+        """Answered once the groups and their offsets are gone for good."""
+
+    @_abc_1.abstractmethod
+    def DeleteOffsets(
+        self,
+        request: _groups_pb2.DeleteOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_groups_pb2.DeleteOffsetsResponse, _abc.Awaitable[_groups_pb2.DeleteOffsetsResponse]]: ...
 
 def add_GroupsServicer_to_server(servicer: GroupsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

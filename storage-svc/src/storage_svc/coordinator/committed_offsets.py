@@ -42,10 +42,13 @@ class CommittedOffsets:
     def is_pending(self, key: TopicPartition) -> bool:
         return any(key in offsets for offsets in self._pending.values())
 
+    def keys(self) -> list[TopicPartition]:
+        """Those that are durable or on their way, each once."""
+        return list(dict.fromkeys(key for offsets in (self.durable, *self._pending.values()) for key in offsets))
+
     def of_topic(self, topic: str) -> list[TopicPartition]:
         """Those of the topic that are durable or on their way, each once."""
-        keys = dict.fromkeys(key for offsets in (self.durable, *self._pending.values()) for key in offsets)
-        return [key for key in keys if key[0] == topic]
+        return [key for key in self.keys() if key[0] == topic]
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         for key in keys:

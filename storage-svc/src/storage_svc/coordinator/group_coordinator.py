@@ -39,8 +39,13 @@ from storage_svc.coordinator.group_events import (
     SyncAnswer,
 )
 from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
-from storage_svc.coordinator.offset_expiration import TopicPartition, expired
-from storage_svc.coordinator.offsets import commit_error
+from storage_svc.coordinator.offset_expiration import (
+    CONSUMER_PROTOCOL,
+    TopicPartition,
+    expired,
+    subscribed_topics,
+)
+from storage_svc.coordinator.offsets import commit_error, group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
 from storage_svc.coordinator.waiting_calls import CallsEndedError
 from storage_svc.log.errors import LogError
@@ -214,6 +219,49 @@ class GroupCoordinator:
         offsets = {} if hosted is None else hosted.offsets.durable
         keys = sorted(offsets) if wanted is None else wanted
         return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """NONE once an empty group and its offsets are gone for good; a group with members is NON_EMPTY_GROUP."""
+        error = self._group_fault(group_id, empty_allowed=True)
+        hosted = self.groups.get(group_id)
+        if error or hosted is None:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND
+        if hosted.group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._hosted.delete(hosted, gone.set_result)
+        log.info("group deleted", group=group_id)
+        return group_error(await gone)
+
+    async def delete_offsets(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """The group's error, or one code per offset once they are gone for good. One that was not there is gone, too.
+
+        KIP-496: while the group has members, only offsets of topics that none of them subscribes to can be deleted.
+        """
+        error = self._group_fault(group_id, empty_allowed=True)
+        hosted = self.groups.get(group_id)
+        if error or hosted is None:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND, []
+        group = hosted.group
+        subscribed: set[str] | None = set()
+        if group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMER_PROTOCOL:
+                return ErrorCode.NON_EMPTY_GROUP, []
+            subscribed = subscribed_topics(group)
+        errors = [self._deletion_fault(topic, partition, subscribed) for topic, partition in keys]
+        known = set(hosted.offsets.keys())
+        due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]
+        gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._hosted.delete_offsets(hosted, list(dict.fromkeys(due)), gone.set_result)
+        outcome = group_error(await gone)
+        return ErrorCode.NONE, [fault or outcome for fault in errors]
+
+    def _deletion_fault(self, topic: str, partition: int, subscribed: set[str] | None) -> ErrorCode:
+        if not self._partition_exists(topic, partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if subscribed is None or topic in subscribed:
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.NONE
 
     def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         error = self._group_fault(group_id, empty_allowed=True)

@@ -166,12 +166,33 @@ class HostedGroups:
         self._offsets_log.write(hosted.partition, records, self._now_ms(), done)
         return await future
 
-    def delete_offsets(self, hosted: HostedGroup, keys: Sequence[TopicPartition]) -> None:
-        if keys:
-            hosted.offsets.forget(keys)
-            group_id = hosted.group.group_id
-            records = [encode_offset_key(group_id, *key) for key in keys]
-            self._offsets_log.delete(hosted.partition, records, self._now_ms())
+    def delete_offsets(
+        self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Forgets them at once; `done` gets 0 when the log has, too, or Kafka's code of what went wrong."""
+        if not keys:
+            done(0)
+            return
+        hosted.offsets.forget(keys)
+        group_id = hosted.group.group_id
+        records = [encode_offset_key(group_id, *key) for key in keys]
+        self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+
+    def delete(self, hosted: HostedGroup, done: Callable[[int], None]) -> None:
+        """Forgets an empty group with its offsets at once; `done` as for `delete_offsets`."""
+        group = hosted.group
+        keys = hosted.offsets.keys()
+        hosted.offsets.forget(keys)
+        records = [encode_offset_key(group.group_id, *key) for key in keys]
+        if group.generation_id > 0:
+            records.append(encode_group_key(group.group_id))
+        if records:
+            self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+        else:
+            done(0)
+        if self.by_id.get(group.group_id) is hosted:
+            del self.by_id[group.group_id]
+        self._perform(hosted, handle(group, Retire(), self._now_ms()))
 
     # --- forgetting -----------------------------------------------------------------------------------------------
 
@@ -182,11 +203,5 @@ class HostedGroups:
 
     def delete_if_unused(self, hosted: HostedGroup) -> None:
         """Forgets a group that holds nothing, in the log, too."""
-        group = hosted.group
-        if not group.is_idle() or hosted.offsets:
-            return
-        if group.generation_id > 0:
-            self._offsets_log.delete(hosted.partition, [encode_group_key(group.group_id)], self._now_ms())
-        if self.by_id.get(group.group_id) is hosted:
-            del self.by_id[group.group_id]
-        self._perform(hosted, handle(group, Retire(), self._now_ms()))
+        if hosted.group.is_idle() and not hosted.offsets:
+            self.delete(hosted, lambda _: None)

@@ -34,7 +34,7 @@ def expired(
         since_ms = group.state_timestamp_ms if group.protocol_type else None
         candidates = list(offsets)
     elif group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL:
-        subscribed = _subscribed_topics(group)
+        subscribed = subscribed_topics(group)
         if subscribed is None:
             return []
         since_ms = None
@@ -51,9 +51,12 @@ def _is_due(offset: OffsetCommitValue, since_ms: int | None, retention_ms: int, 
     return now_ms - start_ms >= retention_ms
 
 
-def _subscribed_topics(group: Group) -> set[str] | None:
-    """What the members subscribe to; None when a member's metadata cannot be read, and nothing may be concluded."""
+def subscribed_topics(group: Group) -> set[str] | None:
+    """What the members of a consumer group subscribe to; None when nothing may be concluded: a member's metadata cannot
+    be read, or the protocol is not chosen yet."""
     topics: set[str] = set()
+    if group.members and group.protocol_name is None:
+        return None
     for member in group.members:
         try:
             subscription = consumer_protocol.decode_subscription(member.metadata(group.protocol_name or ""))

@@ -97,19 +97,28 @@ class OffsetsLog:
             return
         target.on_durable(appended.last_offset + 1, done)
 
-    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int) -> None:
-        """Appends tombstones, in as many batches as they need. Where that fails the records are there again at the
-        next start, and expire again."""
-        tombstones: list[tuple[bytes, None]] = []
+    def delete(
+        self, partition: int, keys: Sequence[bytes], now_ms: int, done: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Appends tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
+        durable. Where one fails its records are there again at the next start."""
+        batches: list[list[tuple[bytes, None]]] = [[]]
         size = 0
         for key in keys:
-            tombstones.append((key, None))
-            size += len(key)
             if size >= TOMBSTONE_KEYS_BYTES:
-                self.write(partition, tombstones, now_ms, lambda _: None)
-                tombstones, size = [], 0
-        if tombstones:
-            self.write(partition, tombstones, now_ms, lambda _: None)
+                batches.append([])
+                size = 0
+            batches[-1].append((key, None))
+            size += len(key)
+        outcomes: list[int] = []
+
+        def one_done(code: int) -> None:
+            outcomes.append(code)
+            if len(outcomes) == len(batches):
+                done(next((each for each in outcomes if each), 0))
+
+        for tombstones in batches:
+            self.write(partition, tombstones, now_ms, one_done)
 
 
 @dataclass(slots=True)

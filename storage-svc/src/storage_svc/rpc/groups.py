@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode
 
@@ -9,6 +12,8 @@ from storage_svc.coordinator.admission import NewOffset
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+
+CLASSIC: Final = "classic"
 
 
 def _optional(message: object, name: str) -> str | None:
@@ -125,16 +130,29 @@ class GroupsService:
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         if self._coordinator.is_loading():
             return pb.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        wanted = {state.lower() for state in request.states}
         answer = pb.ListGroupsResponse()
+        if request.types and CLASSIC not in {each.lower() for each in request.types}:
+            return answer
+        wanted = {state.lower() for state in request.states}
         for group_id, hosted in sorted(self._coordinator.groups.items()):
             state = hosted.group.state.value
             if not wanted or state.lower() in wanted:
-                answer.groups.add(group_id=group_id, protocol_type=hosted.group.protocol_type, state=state)
+                answer.groups.add(
+                    group_id=group_id, protocol_type=hosted.group.protocol_type, state=state, type=CLASSIC
+                )
         return answer
 
     async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:
         return pb.DescribeGroupsResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+
+    async def delete_groups(self, request: pb.DeleteGroupsRequest) -> pb.DeleteGroupsResponse:
+        deleting = [self._coordinator.delete_group(group_id) for group_id in request.group_ids]
+        return pb.DeleteGroupsResponse(error_codes=await asyncio.gather(*deleting))
+
+    async def delete_offsets(self, request: pb.DeleteOffsetsRequest) -> pb.DeleteOffsetsResponse:
+        keys = [(each.topic, each.partition) for each in request.partitions]
+        error, errors = await self._coordinator.delete_offsets(request.group_id, keys)
+        return pb.DeleteOffsetsResponse(error_code=error, partition_error_codes=errors)
 
     def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:
         error, group = self._coordinator.find(group_id)

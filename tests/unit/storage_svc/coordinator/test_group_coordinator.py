@@ -1,169 +1,26 @@
-"""The group coordinator on real logs: durability, restarts, loading, expiry, many members at once."""
+"""The group coordinator on real logs: durability, restarts, loading, many members at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-from protocol_lib.consumer_protocol import Subscription, encode_subscription
-from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
-from protocol_lib.internal.record import read_key, read_value
+from protocol_lib.internal.record import read_key
 from protocol_lib.records.batch import read_batches
-from protocol_lib.records.record import read_records
 from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
-from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import (
     Commit,
     GroupState,
-    Heartbeat,
-    Join,
     JoinAnswer,
     Leave,
     Leaver,
-    Sync,
-    SyncAnswer,
 )
 from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
-from storage_svc.coordinator.offsets_log import OffsetsLog
-from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.topics.catalog import Catalog
-from storage_svc.topics.configs import effective
-from storage_svc.topics.registry import TopicRegistry
 
-E = ErrorCode
-SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
-
-
-class DiskThatBreaks(Files):
-    fault: Exception | None = None
-
-    def read(self, descriptor: int, length: int, position: int) -> bytes:
-        if self.fault is not None:
-            raise self.fault
-        return super().read(descriptor, length, position)
-
-
-class Node:
-    """A coordinator with its data folder; `restart` is an orderly stop and start, `crash` is not."""
-
-    def __init__(self, path: Path, settings: CoordinatorSettings, offsets_partition_count: int = 4) -> None:
-        self.path = path
-        self.offsets_partition_count = offsets_partition_count
-        self.files = Files()
-        self.settings = settings
-        self.now_ms = 1_700_000_000_000
-
-    async def open(self, *, wait: bool = True) -> Node:
-        self.logs = LogDirectory.open(self.path, LogSettings(), files=self.files)
-        self.catalog = Catalog.open(self.path)
-
-        def log_config(own: Mapping[str, str]) -> LogConfig:
-            return LogConfig.from_properties(effective(own, {}))
-
-        self.registry: TopicRegistry[LogConfig] = TopicRegistry(self.catalog, self.logs, log_config)
-        self.registry.reconcile()
-        self.logs.start(asyncio.get_running_loop())
-        if "orders" not in self.registry:
-            self.registry.create("orders", 3, {})
-        self.offsets_log = OffsetsLog(self.registry, self.logs, self.offsets_partition_count)
-
-        def exists(topic: str, partition: int) -> bool:
-            found = self.registry.get(topic)
-            return found is not None and 0 <= partition < found.partition_count
-
-        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, lambda: self.now_ms)
-        self.registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
-        self.loading = self.coordinator.start()
-        if wait:
-            await self.loading
-        return self
-
-    async def close(self) -> None:
-        await self.coordinator.stop()
-        await self.logs.close()
-        self.catalog.close()
-
-    async def restart(self, *, wait: bool = True) -> None:
-        await self.close()
-        await self.open(wait=wait)
-
-    async def commit(
-        self, group: str, *offsets: tuple[str, int, int], member_id: str = "", generation_id: int = -1, **rest: object
-    ) -> list[ErrorCode]:
-        commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
-        new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
-        return await self.coordinator.commit(group, commit, new, **rest)  # type: ignore[arg-type]
-
-    def fetched(self, group: str) -> dict[tuple[str, int], int]:
-        error, found = self.coordinator.fetch(group, None)
-        assert error == E.NONE
-        return {key: value.offset for key, value in found if value is not None}
-
-    async def settled(self, group: str) -> None:
-        """Everything written for the group is durable, and its machine knows."""
-        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
-        assert await log.durable(log.log_end_offset) == 0
-        await asyncio.sleep(0)
-
-    def records(self, group: str) -> list[tuple[bytes, bytes | None]]:
-        """What the group's partition holds."""
-        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
-        batches = read_batches(log.read_batches(0, 1 << 20)) if log.log_end_offset else ()
-        return [(bytes(each.key or b""), each.value) for _, batch in batches for each in read_records(batch)]
-
-    async def join(self, group: str, member_id: str = "", **fields: object) -> JoinAnswer:
-        given: dict[str, object] = {
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 60_000,
-            "protocol_type": "consumer",
-            "protocols": (("range", SUBSCRIPTION),),
-            "client_id": "client",
-        }
-        given |= fields
-        return await self.coordinator.join(group, Join(request=0, member_id=member_id, new_member_id="", **given))  # type: ignore[arg-type]
-
-    async def sync(
-        self, group: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
-    ) -> SyncAnswer:
-        sync = Sync(request=0, member_id=member_id, generation_id=generation_id, assignments=assignments or {})
-        return await self.coordinator.sync(group, sync)
-
-    async def heartbeat(self, group: str, member_id: str, generation_id: int) -> ErrorCode:
-        return await self.coordinator.heartbeat(
-            group, Heartbeat(request=0, member_id=member_id, generation_id=generation_id)
-        )
-
-    async def member(self, group: str) -> tuple[str, int]:
-        """A group of one, stable."""
-        joined = await self.join(group)
-        assert joined.error == E.NONE
-        synced = await self.sync(group, joined.member_id, joined.generation_id, {joined.member_id: b"all"})
-        assert (synced.error, synced.assignment) == (E.NONE, b"all")
-        return joined.member_id, joined.generation_id
-
-    def state(self, group: str) -> GroupState | None:
-        found = self.coordinator.find(group)[1]
-        return None if found is None else found.state
-
-
-SETTINGS = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, groups_max=20)
-
-
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    made = await Node(tmp_path, SETTINGS).open()
-    yield made
-    for hosted in made.coordinator.groups.values():
-        hosted.group.check_invariants()
-    await made.close()
-    made.logs.check_invariants()
-
+from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
 
 # --- committed offsets ----------------------------------------------------------------------------------------------
 
@@ -485,101 +342,6 @@ async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node:
     assert node.fetched("g") == expected
     await node.restart()
     assert node.fetched("g") == expected
-
-
-# --- expiry ---------------------------------------------------------------------------------------------------------
-
-WEEK_MS = 7 * 86_400_000
-
-
-async def test_a_simple_groups_offsets_expire_a_week_after_their_commit(node: Node) -> None:
-    await node.commit("g", ("orders", 0, 1))
-    node.now_ms += WEEK_MS - 1
-    await node.commit("g", ("orders", 1, 1))
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1, ("orders", 1): 1}
-    node.now_ms += 1
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 1): 1}
-    node.now_ms += WEEK_MS
-    node.coordinator.expire()
-    assert node.coordinator.groups == {}
-    await node.restart()
-    assert node.coordinator.groups == {}
-
-
-async def test_an_offset_that_is_being_committed_anew_does_not_expire(node: Node) -> None:
-    await node.commit("g", ("orders", 0, 1), ("orders", 1, 1))
-    node.now_ms += WEEK_MS
-    under_way = asyncio.create_task(node.commit("g", ("orders", 0, 2)))
-    await asyncio.sleep(0)
-    node.coordinator.expire()
-    assert await under_way == [E.NONE]
-    assert node.fetched("g") == {("orders", 0): 2}
-    await node.restart()
-    assert node.fetched("g") == {("orders", 0): 2}
-
-
-async def test_more_offsets_than_one_batch_can_delete_expire_for_good(node: Node) -> None:
-    group = "g" * 30_000
-    node.registry.create("wide", 40, {})
-    for start in (0, 20):
-        offsets = [("wide", index, 1) for index in range(start, start + 20)]
-        assert await node.commit(group, *offsets) == [E.NONE] * 20
-    node.now_ms += WEEK_MS
-    node.coordinator.expire()
-    await node.restart()
-    assert node.coordinator.groups == {}
-
-
-async def test_an_emptied_groups_offsets_expire_a_week_after_it_became_empty(node: Node) -> None:
-    member_id, generation_id = await node.member("g")
-    await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id)
-    node.now_ms += 3 * WEEK_MS
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1}
-    await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
-    await node.settled("g")
-    node.now_ms += WEEK_MS - 1
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1}
-    node.now_ms += 1
-    node.coordinator.expire()
-    assert node.coordinator.groups == {}
-    await node.restart()
-    assert node.coordinator.groups == {}
-
-
-async def test_a_stable_groups_offsets_expire_only_for_topics_nobody_subscribes_to(node: Node) -> None:
-    node.registry.create("users", 1, {})
-    await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
-    await node.member("g")
-    node.now_ms += WEEK_MS
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1}
-
-
-async def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members(node: Node) -> None:
-    await node.commit("g", ("orders", 0, 1))
-    joined = await node.join("g", protocol_type="connect", protocols=(("v1", b"\xff"),))
-    await node.sync("g", joined.member_id, 1, {})
-    node.now_ms += 2 * WEEK_MS
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1}
-
-
-async def test_a_commit_may_name_its_own_retention(node: Node) -> None:
-    await node.commit("g", ("orders", 0, 1), retention_time_ms=1000)
-    ((_, value),) = node.records("g")
-    assert value is not None
-    assert read_value(OffsetCommitValue, value).expire_timestamp == node.now_ms + 1000
-    await node.restart()
-    node.now_ms += 999
-    node.coordinator.expire()
-    assert node.fetched("g") == {("orders", 0): 1}
-    node.now_ms += 1
-    node.coordinator.expire()
-    assert node.coordinator.groups == {}
 
 
 async def test_unreadable_records_are_skipped_not_fatal(node: Node) -> None:

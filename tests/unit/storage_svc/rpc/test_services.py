@@ -364,7 +364,7 @@ async def test_a_groups_life_over_the_wire(peer: Peer) -> None:
     assert [list(group.offsets) for group in fetched.groups] == [[nothing, found], [found], []]
     listed = await peer.groups.ListGroups(groups.ListGroupsRequest(states=["stable"]))
     assert list(listed.groups) == [
-        groups.ListGroupsResponse.Group(group_id="g", protocol_type="consumer", state="Stable")
+        groups.ListGroupsResponse.Group(group_id="g", protocol_type="consumer", state="Stable", type="classic")
     ]
     assert list((await peer.groups.ListGroups(groups.ListGroupsRequest(states=["Empty"]))).groups) == []
     described = await peer.groups.DescribeGroups(groups.DescribeGroupsRequest(group_ids=["g", "other"]))

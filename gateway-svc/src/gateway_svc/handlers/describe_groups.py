@@ -1,0 +1,66 @@
+"""DescribeGroups: state, protocol and members of groups.
+
+A group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND, with a message (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_GROUP_ID_NOT_FOUND_VERSION = 6
+#: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11: all that can be done to a group.
+ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
+    answer = await services.storage.groups.describe_groups(
+        groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=request.groups)
+    )
+    groups = tuple(_group(each, call.version, request.include_authorized_operations) for each in answer.groups)
+    return DescribeGroupsResponse(groups=groups), next((each.error_code for each in groups if each.error_code), 0)
+
+
+def _group(group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_operations: bool) -> DescribedGroup:
+    error, message = group.error_code, None
+    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+        if version < _GROUP_ID_NOT_FOUND_VERSION:
+            error = 0
+        else:
+            message = f"Group {group.group_id} not found."
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=tuple(
+            DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id if each.HasField("group_instance_id") else None,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata,
+                member_assignment=each.assignment,
+            )
+            for each in group.members
+        ),
+        authorized_operations=ALL_GROUP_OPERATIONS if wants_operations and not error else NO_AUTHORIZED_OPERATIONS,
+    )
+
+
+HANDLER = TaskHandler(ApiKey.DESCRIBE_GROUPS, 0, 6, handle)

@@ -1,0 +1,28 @@
+"""ListGroups: every group, since storage coordinates them all; by state from version 4 on, by type from 5 on."""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+
+async def handle(call: Call, request: ListGroupsRequest, services: Services) -> tuple[ListGroupsResponse, int]:
+    answer = await services.storage.groups.list_groups(
+        groups_pb2.ListGroupsRequest(
+            correlation_id=call.correlation_id, states=request.states_filter, types=request.types_filter
+        )
+    )
+    groups = tuple(
+        ListedGroup(
+            group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state, group_type=each.type
+        )
+        for each in answer.groups
+    )
+    return ListGroupsResponse(error_code=answer.error_code, groups=groups), answer.error_code
+
+
+HANDLER = TaskHandler(ApiKey.LIST_GROUPS, 0, 5, handle)

@@ -1,0 +1,160 @@
+"""A group coordinator on real logs, which can be stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from protocol_lib.consumer_protocol import Subscription, encode_subscription
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.batch import read_batches
+from protocol_lib.records.record import read_records
+from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.group_coordinator import GroupCoordinator
+from storage_svc.coordinator.group_events import (
+    Commit,
+    GroupState,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    Sync,
+    SyncAnswer,
+)
+from storage_svc.coordinator.offsets import partition_of
+from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.files import Files
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.configs import effective
+from storage_svc.topics.registry import TopicRegistry
+
+E = ErrorCode
+SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
+
+
+class DiskThatBreaks(Files):
+    fault: Exception | None = None
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        if self.fault is not None:
+            raise self.fault
+        return super().read(descriptor, length, position)
+
+
+class Node:
+    """A coordinator with its data folder; `restart` is an orderly stop and start, `crash` is not."""
+
+    def __init__(self, path: Path, settings: CoordinatorSettings, offsets_partition_count: int = 4) -> None:
+        self.path = path
+        self.offsets_partition_count = offsets_partition_count
+        self.files = Files()
+        self.settings = settings
+        self.now_ms = 1_700_000_000_000
+
+    async def open(self, *, wait: bool = True) -> Node:
+        self.logs = LogDirectory.open(self.path, LogSettings(), files=self.files)
+        self.catalog = Catalog.open(self.path)
+
+        def log_config(own: Mapping[str, str]) -> LogConfig:
+            return LogConfig.from_properties(effective(own, {}))
+
+        self.registry: TopicRegistry[LogConfig] = TopicRegistry(self.catalog, self.logs, log_config)
+        self.registry.reconcile()
+        self.logs.start(asyncio.get_running_loop())
+        if "orders" not in self.registry:
+            self.registry.create("orders", 3, {})
+        self.offsets_log = OffsetsLog(self.registry, self.logs, self.offsets_partition_count)
+
+        def exists(topic: str, partition: int) -> bool:
+            found = self.registry.get(topic)
+            return found is not None and 0 <= partition < found.partition_count
+
+        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, lambda: self.now_ms)
+        self.registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
+        self.loading = self.coordinator.start()
+        if wait:
+            await self.loading
+        return self
+
+    async def close(self) -> None:
+        await self.coordinator.stop()
+        await self.logs.close()
+        self.catalog.close()
+
+    async def restart(self, *, wait: bool = True) -> None:
+        await self.close()
+        await self.open(wait=wait)
+
+    async def commit(
+        self, group: str, *offsets: tuple[str, int, int], member_id: str = "", generation_id: int = -1, **rest: object
+    ) -> list[ErrorCode]:
+        commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
+        new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
+        return await self.coordinator.commit(group, commit, new, **rest)  # type: ignore[arg-type]
+
+    def fetched(self, group: str) -> dict[tuple[str, int], int]:
+        error, found = self.coordinator.fetch(group, None)
+        assert error == E.NONE
+        return {key: value.offset for key, value in found if value is not None}
+
+    async def settled(self, group: str) -> None:
+        """Everything written for the group is durable, and its machine knows."""
+        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
+        assert await log.durable(log.log_end_offset) == 0
+        await asyncio.sleep(0)
+
+    def records(self, group: str) -> list[tuple[bytes, bytes | None]]:
+        """What the group's partition holds."""
+        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
+        batches = read_batches(log.read_batches(0, 1 << 20)) if log.log_end_offset else ()
+        return [(bytes(each.key or b""), each.value) for _, batch in batches for each in read_records(batch)]
+
+    async def join(self, group: str, member_id: str = "", **fields: object) -> JoinAnswer:
+        given: dict[str, object] = {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "protocols": (("range", SUBSCRIPTION),),
+            "client_id": "client",
+        }
+        given |= fields
+        return await self.coordinator.join(group, Join(request=0, member_id=member_id, new_member_id="", **given))  # type: ignore[arg-type]
+
+    async def sync(
+        self, group: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
+    ) -> SyncAnswer:
+        sync = Sync(request=0, member_id=member_id, generation_id=generation_id, assignments=assignments or {})
+        return await self.coordinator.sync(group, sync)
+
+    async def heartbeat(self, group: str, member_id: str, generation_id: int) -> ErrorCode:
+        return await self.coordinator.heartbeat(
+            group, Heartbeat(request=0, member_id=member_id, generation_id=generation_id)
+        )
+
+    async def member(self, group: str) -> tuple[str, int]:
+        """A group of one, stable."""
+        joined = await self.join(group)
+        assert joined.error == E.NONE
+        synced = await self.sync(group, joined.member_id, joined.generation_id, {joined.member_id: b"all"})
+        assert (synced.error, synced.assignment) == (E.NONE, b"all")
+        return joined.member_id, joined.generation_id
+
+    def state(self, group: str) -> GroupState | None:
+        found = self.coordinator.find(group)[1]
+        return None if found is None else found.state
+
+
+SETTINGS = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, groups_max=20)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = await Node(tmp_path, SETTINGS).open()
+    yield made
+    for hosted in made.coordinator.groups.values():
+        hosted.group.check_invariants()
+    await made.close()
+    made.logs.check_invariants()

@@ -1,0 +1,86 @@
+"""Groups and offsets that are deleted on request (DeleteGroups, OffsetDelete)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from storage_svc.coordinator.group_events import GroupState, Leave, Leaver
+
+from tests.unit.storage_svc.coordinator.conftest import E, Node
+
+
+async def test_an_empty_group_is_deleted_with_its_offsets_for_good(node: Node) -> None:
+    member_id, generation_id = await node.member("g")
+    await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id)
+    await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
+    await node.settled("g")
+    assert await node.coordinator.delete_group("g") == E.NONE
+    assert (node.state("g"), node.fetched("g")) == (None, {})
+    await node.restart()
+    assert (node.state("g"), node.fetched("g")) == (None, {})
+
+
+async def test_a_simple_group_is_deleted_for_good(node: Node) -> None:
+    await node.commit("", ("orders", 0, 1))
+    assert await node.coordinator.delete_group("") == E.NONE
+    await node.restart()
+    assert node.coordinator.groups == {}
+
+
+async def test_a_commit_under_way_when_its_group_is_deleted_leaves_nothing(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    under_way = asyncio.create_task(node.commit("g", ("orders", 1, 2)))
+    await asyncio.sleep(0)
+    assert await node.coordinator.delete_group("g") == E.NONE
+    assert await under_way == [E.NONE]
+    assert node.fetched("g") == {}
+    await node.restart()
+    assert node.coordinator.groups == {}
+
+
+async def test_a_group_with_members_is_not_deleted(node: Node) -> None:
+    await node.member("g")
+    assert await node.coordinator.delete_group("g") == E.NON_EMPTY_GROUP
+    assert node.state("g") is GroupState.STABLE
+
+
+async def test_groups_that_are_not_there(node: Node) -> None:
+    assert await node.coordinator.delete_group("nobody") == E.GROUP_ID_NOT_FOUND
+    assert await node.coordinator.delete_offsets("nobody", [("orders", 0)]) == (E.GROUP_ID_NOT_FOUND, [])
+
+
+async def test_offsets_are_deleted_for_good(node: Node) -> None:
+    await node.commit("g", ("orders", 0, 1), ("orders", 1, 2))
+    keys = [("orders", 0), ("orders", 2), ("orders", 3), ("nothing", 0), ("orders", 0)]
+    expected = [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
+    assert await node.coordinator.delete_offsets("g", keys) == (E.NONE, expected)
+    assert node.fetched("g") == {("orders", 1): 2}
+    await node.restart()
+    assert node.fetched("g") == {("orders", 1): 2}
+
+
+async def test_offsets_of_subscribed_topics_stay(node: Node) -> None:
+    node.registry.create("users", 1, {})
+    await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
+    await node.member("g")
+    answer = await node.coordinator.delete_offsets("g", [("orders", 0), ("users", 0)])
+    assert answer == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE])
+    assert node.fetched("g") == {("orders", 0): 1}
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata", "expected"),
+    [
+        ("connect", b"", (E.NON_EMPTY_GROUP, [])),
+        ("consumer", b"\xff", (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])),
+    ],
+)
+async def test_offsets_stay_where_nobody_knows_what_the_members_read(
+    node: Node, protocol_type: str, metadata: bytes, expected: tuple[E, list[E]]
+) -> None:
+    await node.commit("g", ("orders", 0, 1))
+    joined = await node.join("g", protocol_type=protocol_type, protocols=(("v1", metadata),))
+    await node.sync("g", joined.member_id, 1, {})
+    assert await node.coordinator.delete_offsets("g", [("orders", 0)]) == expected
+    assert node.fetched("g") == {("orders", 0): 1}
