@@ -173,31 +173,35 @@ def _sealed(
 
 
 class BatchBuilder:
-    """Collects the records of one batch, with offsets from 0 on, up to a size."""
+    """Collects the records of one batch, with offsets from 0 on, up to a size. Each record is written once, when it
+    is added; `records` are those added so far."""
 
-    def __init__(self, *, codec: Codec = Codec.NONE, size_max: int = 2**31 - 1) -> None:
+    def __init__(self, *, codec: Codec = Codec.NONE, level: int | None = None, size_max: int = 2**31 - 1) -> None:
         self._codec = codec
+        self._level = level
         self._size_max = size_max
-        self._records: list[Record] = []
+        self._pieces: list[bytes] = []
+        self.records: list[Record] = []
         #: bytes of the batch so far, before compression
         self.size = HEADER_SIZE
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.records)
 
     def append(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
     ) -> Record | None:
         """Add a record; None when it does not fit any more. The first one always does."""
-        record = Record(len(self._records), timestamp, key, value, tuple(headers))
-        base_timestamp = self._records[0].timestamp if self._records else timestamp
+        record = Record(len(self.records), timestamp, key, value, tuple(headers))
+        base_timestamp = self.records[0].timestamp if self.records else timestamp
         pieces: list[bytes] = []
         write_record(record, 0, base_timestamp, pieces)
-        size = self.size + sum(map(len, pieces))
-        if self._records and size > self._size_max:
+        written = b"".join(pieces)
+        if self.records and self.size + len(written) > self._size_max:
             return None
-        self._records.append(record)
-        self.size = size
+        self._pieces.append(written)
+        self.records.append(record)
+        self.size += len(written)
         return record
 
     def build(
@@ -208,11 +212,16 @@ class BatchBuilder:
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> bytes:
-        return build_batch(
-            self._records,
-            codec=self._codec,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            transactional=transactional,
+        if not self.records:
+            raise EncodeError("a record batch without records")
+        return _sealed(
+            compress(self._codec, b"".join(self._pieces), self._level),
+            base_offset=0,
+            last_offset=len(self.records) - 1,
+            leader_epoch=0,
+            attributes=self._codec | (TRANSACTIONAL if transactional else 0),
+            base_timestamp=self.records[0].timestamp,
+            max_timestamp=max(record.timestamp for record in self.records),
+            producer=(producer_id, producer_epoch, base_sequence),
+            records_count=len(self.records),
         )

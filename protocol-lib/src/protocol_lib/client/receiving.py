@@ -1,0 +1,65 @@
+"""The receiving side of a connection: a byte stream cut into frames, large ones without a copy.
+
+Small frames are cut out of a buffer that is used again and again; a frame that does not fit into it gets a buffer of
+its own size as soon as its length is known, and the rest of it is received right there. Pure: asyncio's
+BufferedProtocol calls `buffer` and `received`.
+"""
+
+from struct import Struct
+from typing import Final
+
+from protocol_lib.framing import FrameError
+
+_LENGTH: Final = Struct(">i")
+_BUFFER_BYTES: Final = 64 * 1024
+
+
+class FrameReceiver:
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._shared = memoryview(bytearray(_BUFFER_BYTES))
+        self._held = 0
+        #: the buffer of a frame too large for the shared one
+        self._own: memoryview | None = None
+        self._own_held = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._own is not None:
+            return self._own[self._own_held :]
+        return self._shared[self._held :]
+
+    def received(self, count: int) -> list[bytes | memoryview]:
+        """The frames that these bytes complete; FrameError when the next one cannot be."""
+        if self._own is not None:
+            self._own_held += count
+            if self._own_held < len(self._own):
+                return []
+            frame, self._own = self._own, None
+            return [frame]
+        self._held += count
+        return self._cut()
+
+    def _cut(self) -> list[bytes | memoryview]:
+        frames: list[bytes | memoryview] = []
+        shared, held, position = self._shared, self._held, 0
+        while held - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(shared, position)
+            if not 0 <= length <= self._size_max:
+                raise FrameError(f"a frame of {length} bytes")
+            begin, end = position + _LENGTH.size, position + _LENGTH.size + length
+            if end <= held:
+                frames.append(bytes(shared[begin:end]))
+                position = end
+                continue
+            if length > _BUFFER_BYTES - _LENGTH.size:
+                self._own = memoryview(bytearray(length))
+                self._own_held = held - begin
+                self._own[: self._own_held] = shared[begin:held]
+                position = held
+            break
+        if position:
+            rest = bytes(shared[position:held])
+            shared[: len(rest)] = rest
+            self._held = len(rest)
+        return frames
