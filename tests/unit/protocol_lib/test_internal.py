@@ -10,6 +10,7 @@ from protocol_lib.internal.consumer_group import (
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
+from protocol_lib.internal.control_record import ControlRecordKey, EndTransactionMarkerValue
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, read_key, read_value, write
@@ -26,6 +27,11 @@ VALUES = [
     for kinds, package in ((OFFSETS_TOPIC, GROUP_CLASSES), (TRANSACTIONS_TOPIC, TRANSACTION_CLASSES))
     for value in dict.fromkeys(value for _, value in kinds.values())
     for version in range(message_info(value).versions.last + 1)
+]
+CONTROL_CLASSES = "org.apache.kafka.common.message."
+CONTROL = [
+    (ControlRecordKey, 0, CONTROL_CLASSES + "ControlRecordTypeSchema", 0),
+    (EndTransactionMarkerValue, 0, CONTROL_CLASSES + "EndTxnMarker", 0),
 ]
 EVERYTHING = [*KEYS, (TransactionLogKey, 0, TRANSACTION_CLASSES + "TransactionLogKey", 0), *VALUES]
 
@@ -114,7 +120,9 @@ def test_exact_bytes(message, version, written):
 
 
 @pytest.mark.parametrize(
-    ("cls", "version", "theirs", "their_version"), EVERYTHING, ids=lambda value: getattr(value, "__name__", None)
+    ("cls", "version", "theirs", "their_version"),
+    [*EVERYTHING, *CONTROL],
+    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_kafka_reads_and_writes_the_same_bytes(kafka_classes, fill, cls, version, theirs, their_version):
     if (cls, version) == (OffsetCommitKey, 0):
@@ -124,7 +132,7 @@ def test_kafka_reads_and_writes_the_same_bytes(kafka_classes, fill, cls, version
         message = fill(cls, version, draw, small=True)
         written = write(message, version)
         assert kafka_classes.round_trip(theirs, their_version, written[2:]) == written[2:]
-        if cls.__name__.endswith("Key"):
+        if cls.__name__.endswith("Key") and cls is not ControlRecordKey:
             assert read_key(TRANSACTIONS_TOPIC if cls is TransactionLogKey else OFFSETS_TOPIC, written) == message
         else:
             assert read_value(cls, written) == message

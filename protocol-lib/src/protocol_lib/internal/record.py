@@ -21,7 +21,7 @@ T = TypeVar("T")
 #: The class of a key by its version, and the class of the values under it.
 Kinds = Mapping[int, tuple[type, type]]
 
-_VERSION_SIZE: Final = 2
+VERSION_SIZE: Final = 2
 
 
 def _kinds(*pairs: tuple[type, type]) -> Kinds:
@@ -73,13 +73,13 @@ TRANSACTIONS_TOPIC: Final = _kinds((transaction_log.TransactionLogKey, transacti
 
 def write(message: Any, version: int) -> bytes:
     """A key or a value, its version in front."""
-    return encode(message, version, version.to_bytes(_VERSION_SIZE, "big"))
+    return encode(message, version, version.to_bytes(VERSION_SIZE, "big"))
 
 
 def read_version(data: Buffer) -> int:
-    if len(data) < _VERSION_SIZE:
+    if len(data) < VERSION_SIZE:
         raise DecodeError(f"a key or value of {len(data)} bytes")
-    return int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
+    return int.from_bytes(data[:VERSION_SIZE], "big", signed=True)
 
 
 def read_key(kinds: Kinds, key: Buffer) -> Any | None:
@@ -87,7 +87,7 @@ def read_key(kinds: Kinds, key: Buffer) -> Any | None:
     version = read_version(key)
     if version not in kinds:
         return None
-    return decode_prefix(kinds[version][0], version, key, _VERSION_SIZE)
+    return decode_prefix(kinds[version][0], version, key, VERSION_SIZE)
 
 
 def read_value(cls: type[T], value: Buffer) -> T:
@@ -95,4 +95,4 @@ def read_value(cls: type[T], value: Buffer) -> T:
     version = read_version(value)
     if version not in message_info(cls).versions:
         raise DecodeError(f"{cls.__name__} of version {version}")
-    return decode_prefix(cls, version, value, _VERSION_SIZE)
+    return decode_prefix(cls, version, value, VERSION_SIZE)

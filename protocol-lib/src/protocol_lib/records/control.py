@@ -1,28 +1,28 @@
-"""Control records: how a transaction ends, written into the log by the broker and never shown to users.
+"""Control batches: how a transaction ends, written into the log by the broker and never shown to users.
 
-A control batch (attributes: transactional and control) holds one record:
+A control batch (attributes: transactional and control) holds one record, declared in `internal.control_record`:
 
-    key    version i16 = 0, type i16        0 abort, 1 commit; 2 to 6 belong to KRaft
+    key    version i16 = 0, type i16        0 abort, 1 commit
     value  version i16 = 0, coordinator epoch i32
+
+Newer versions are read as far as they are known, as Kafka does.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
-from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
+from protocol_lib.codec import decode_prefix
 from protocol_lib.errors import DecodeError
+from protocol_lib.internal.control_record import ControlRecordKey, ControlType, EndTransactionMarkerValue
+from protocol_lib.internal.record import VERSION_SIZE, read_version, write
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 
-_KEY: Final = Struct(">hh")
-_VALUE: Final = Struct(">hi")
+__all__ = ["ControlType", "EndTransactionMarker", "build_marker_batch", "read_marker"]
+
+T = TypeVar("T")
+
 _VERSION: Final = 0
-
-
-class ControlType(IntEnum):
-    ABORT = 0
-    COMMIT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,26 @@ class EndTransactionMarker:
 
 
 def read_marker(record: Record) -> EndTransactionMarker | None:
-    """What a control record says; None for types that are none of ours."""
-    if record.key is None or len(record.key) < _KEY.size:
-        raise DecodeError("a control record with a short key")
-    _, type_ = _KEY.unpack_from(record.key)
+    """What a control record says of a transaction; None for types that say nothing of one."""
+    type_ = _read(ControlRecordKey, record.key).type
     if type_ not in (ControlType.ABORT, ControlType.COMMIT):
         return None
-    if record.value is None or len(record.value) < _VALUE.size:
-        raise DecodeError("an end transaction marker with a short value")
-    _, coordinator_epoch = _VALUE.unpack_from(record.value)
-    return EndTransactionMarker(ControlType(type_), coordinator_epoch)
+    value = _read(EndTransactionMarkerValue, record.value)
+    return EndTransactionMarker(ControlType(type_), value.coordinator_epoch)
+
+
+def _read(cls: type[T], data: bytes | None) -> T:
+    if data is None or read_version(data) < 0:
+        raise DecodeError(f"a control record without {cls.__name__}")
+    return decode_prefix(cls, _VERSION, data, VERSION_SIZE)
 
 
 def build_marker_batch(
     marker: EndTransactionMarker, *, timestamp: int, producer_id: int, producer_epoch: int, base_offset: int = 0
 ) -> bytes:
     """The control batch that ends a transaction."""
-    key = _KEY.pack(_VERSION, marker.type)
-    value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
+    key = write(ControlRecordKey(type=marker.type), _VERSION)
+    value = write(EndTransactionMarkerValue(coordinator_epoch=marker.coordinator_epoch), _VERSION)
     return build_batch(
         [Record(base_offset, timestamp, key, value)],
         base_offset=base_offset,
