@@ -13,6 +13,7 @@ import functools
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_broker import HEAP, JVM, libraries, need_java
@@ -47,12 +48,14 @@ class KafkaClasses:
     def close(self) -> None:
         self._gateway.shutdown()
 
+    def named(self, name: str) -> Any:
+        """A class by its full name: call it for an object, or its static methods."""
+        return functools.reduce(getattr, name.split("."), self.jvm)
+
     def read(self, name: str, version: int, data: bytes) -> JavaObject:
         """An object of a generated message class, read from bytes; all of them must be taken."""
         buffer = self.jvm.java.nio.ByteBuffer.wrap(data)
-        message = functools.reduce(getattr, name.split("."), self.jvm)(
-            self.jvm.org.apache.kafka.common.protocol.ByteBufferAccessor(buffer), version
-        )
+        message = self.named(name)(self.jvm.org.apache.kafka.common.protocol.ByteBufferAccessor(buffer), version)
         assert buffer.remaining() == 0, f"{name} v{version} leaves {buffer.remaining()} bytes of {data.hex()}"
         return message
 

@@ -10,6 +10,7 @@ Where to look:
     records            records in all formats, compression, conversion, control records
     internal           what brokers keep in __consumer_offsets and __transaction_state
     consumer_protocol  what group members tell each other through the coordinator
+    plain, scram       SASL PLAIN and SCRAM, tokens and both sides of the exchange
 
 Nothing is imported here, so a program pays only for what it uses.
 """
@@ -23,7 +24,9 @@ __all__ = [
     "headers",
     "internal",
     "messages",
+    "plain",
     "records",
     "schema",
+    "scram",
     "varint",
 ]
