@@ -132,6 +132,7 @@ class Storage:
 
     async def _begin(self) -> None:
         self.topic_registry.reconcile()
+        await asyncio.to_thread(self.logs.sync_recovered)
         self.logs.start(asyncio.get_running_loop())
         self.health.checks["groups"] = lambda: self.coordinator.fault
         loading = self.coordinator.start()
@@ -194,6 +195,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
 def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:
     """The broker's own defaults, by topic config name."""
     return {
+        "flush.policy": settings.flush_policy,
         "max.message.bytes": str(settings.message_max_bytes),
         "retention.bytes": str(settings.log_retention_bytes),
         "retention.ms": str(settings.log_retention_ms),

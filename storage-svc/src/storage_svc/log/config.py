@@ -40,6 +40,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = FOREVER
     flush_ms: int = FOREVER
+    #: None: as the data folder.
+    flush_policy: FlushPolicy | None = None
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -49,6 +51,7 @@ class LogConfig:
     retention_ms: int = 7 * _DAY_MS
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
+    segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
 
     @property
@@ -92,6 +95,7 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "file.delete.delay.ms": int,
     "flush.messages": int,
     "flush.ms": int,
+    "flush.policy": FlushPolicy,
     "index.interval.bytes": int,
     "max.message.bytes": int,
     "message.timestamp.after.max.ms": int,
@@ -101,6 +105,7 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "retention.ms": int,
     "segment.bytes": int,
     "segment.index.bytes": int,
+    "segment.jitter.ms": int,
     "segment.ms": int,
 }
 

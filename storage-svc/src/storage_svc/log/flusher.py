@@ -1,4 +1,4 @@
-"""The one flusher: everything dirty is synced back to back, in a thread of its own.
+"""A flusher: everything dirty is synced back to back, in a thread of its own.
 
 `mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
 So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final
@@ -30,7 +31,8 @@ _log = logs.get(__name__)
 
 
 class Flusher:
-    """Owned by the LogDirectory. Before `start` it only gathers."""
+    """Owned by the LogDirectory, which has one for logs that promise a sync and one for the others, whose syncs are
+    large and must not be waited for. Before `start` it only gathers."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -71,6 +73,11 @@ class Flusher:
             await asyncio.to_thread(self._thread.join)
             self._thread = None
             self._loop = None
+
+    def withdraw(self) -> list[PartitionLog]:
+        """Every log that is marked; they are not any more."""
+        dirty, self._dirty = self._dirty, {}
+        return list(dirty)
 
     def mark(self, log: PartitionLog) -> None:
         """The log has something to sync."""
@@ -147,10 +154,11 @@ class Flusher:
         if not self._running and self._idle is not None:
             self._idle.set()
 
-    def sync_now(self) -> None:
-        """Sync everything dirty in this thread; for start and stop, when nobody waits."""
-        while self._dirty:
-            dirty, self._dirty = self._dirty, {}
+    def sync_now(self, wanted: Callable[[PartitionLog], bool] = lambda _: True) -> None:
+        """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits."""
+        while dirty := [log for log in self._dirty if wanted(log)]:
+            for log in dirty:
+                del self._dirty[log]
             targets = [target for log in dirty if (target := log.sync_target()) is not None]
             self._sync(targets)
             for target in targets:

@@ -18,6 +18,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os.path import abspath, dirname
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
-from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.flusher import Flusher
@@ -41,6 +42,9 @@ _DELETED_FOLDER: Final = "-delete"
 _SET_ASIDE: Final = ("-future", "-stray")
 _METADATA_LOG: Final = "__cluster_metadata-0"
 _QUORUM_STATE: Final = "quorum-state"
+# Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
+_RECOVERY_THREADS: Final = 2
+_RECOVERY_SHARE: Final = 4
 
 _log = logs.get(__name__)
 
@@ -50,7 +54,8 @@ def wall_clock_ms() -> int:
 
 
 class LogDirectory:
-    """Owned by the event loop's thread. `open` and `create` block; after `start` a flusher thread syncs."""
+    """Owned by the event loop's thread. `open` and `create` block; after `start` two flushers' threads sync: one the
+    logs under flush.policy=group, one those under os."""
 
     def __init__(self, root: str, settings: LogSettings, files: Files, clock: Callable[[], int]) -> None:
         self.root = root
@@ -59,6 +64,7 @@ class LogDirectory:
         self.clock = clock
         self.policy = settings.flush_policy
         self.flusher = Flusher(files)
+        self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.cluster_id = ""
         self.recovery_seconds = 0.0
@@ -145,6 +151,7 @@ class LogDirectory:
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINT)
         log_starts = self._read_offsets(checkpoints.LOG_START)
         high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARK)
+        recoveries: dict[tuple[str, int], Recovery] = {}
         for name, is_folder, _ in self.files.entries(self.root):
             if not is_folder:
                 continue
@@ -160,15 +167,31 @@ class LogDirectory:
                 log_start_offset=log_starts.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
             )
-            recovery = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
-            self.logs[key] = recovery.run()
-            self.truncated_bytes += recovery.truncated_bytes
+            recoveries[key] = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
+        self._recover(recoveries)
         if not clean:
             # A partition's folder may have been made by a process that died before it had synced this one.
             self.files.sync_path(self.root)
-            self.flusher.sync_now()
+            self.sync_recovered()
         self.recovery_seconds = time.perf_counter() - started
         _log.info("data folder open", path=self.root, logs=len(self.logs), clean=clean)
+
+    def _recover(self, recoveries: dict[tuple[str, int], Recovery]) -> None:
+        if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
+            for key, recovery in recoveries.items():
+                self.logs[key] = recovery.run()
+        else:
+            with ThreadPoolExecutor(_RECOVERY_THREADS, "millrace-recovery") as pool:
+                running = {key: pool.submit(recovery.run) for key, recovery in recoveries.items()}
+            self.logs |= {key: future.result() for key, future in running.items() if future.exception() is None}
+            for future in running.values():
+                future.result()
+        self.truncated_bytes += sum(recovery.truncated_bytes for recovery in recoveries.values())
+
+    def sync_recovered(self) -> None:
+        """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,
+        and again when logs have got their own settings."""
+        self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
 
     def _is_controllers(self, name: str) -> bool:
         """Whether this is the log of a Kafka controller, which came with a folder that Kafka wrote."""
@@ -187,10 +210,18 @@ class LogDirectory:
     # -- LogEnvironment -----------------------------------------------------------------------------------------------
 
     def mark(self, log: PartitionLog) -> None:
-        self.flusher.mark(log)
+        (log.flusher or self._choose_flusher(log)).mark(log)
 
     def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
-        self.flusher.mark_later(log, delay_ms)
+        (log.flusher or self._choose_flusher(log)).mark_later(log, delay_ms)
+
+    def _choose_flusher(self, log: PartitionLog) -> Flusher:
+        """Logs whose writers wait for syncs do not wait for those of the others too. Before `start` logs have not got
+        their own settings yet, and one flusher gathers for all."""
+        if self._loop is None:
+            return self.flusher
+        log.flusher = self.flusher if log.policy is FlushPolicy.GROUP else self.background
+        return log.flusher
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         self._later(delay_ms, partial(self._unlink, paths))
@@ -293,6 +324,7 @@ class LogDirectory:
         self.files.rename(log.folder, renamed)
         del self.logs[topic, partition]
         self.flusher.forget(log)
+        self.background.forget(log)
         log.mark_deleted()
         self._later(log.config.file_delete_delay_ms, partial(self._remove_folder, renamed))
 
@@ -301,7 +333,11 @@ class LogDirectory:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the flusher and the periodic work."""
         self._loop = loop
+        gathered = self.flusher.withdraw()
         self.flusher.start(loop)
+        self.background.start(loop)
+        for log in gathered:
+            self.mark(log)
         self._every("checkpoints", self.settings.checkpoint_interval_ms, self.write_checkpoints)
         self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
         self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
@@ -373,7 +409,7 @@ class LogDirectory:
             timer.cancel()
         self._timers.clear()
         self._unlinking.clear()
-        await self.flusher.stop()
+        await asyncio.gather(self.flusher.stop(), self.background.stop())
         if self._storing is not None:
             await self._storing
         self._loop = None
@@ -386,6 +422,7 @@ class LogDirectory:
             if log.recovery_point < log.log_end_offset:
                 log.request_sync()
         self.flusher.sync_now()
+        self.background.sync_now()
         clean = True
         for log in self.logs.values():
             try:
@@ -401,6 +438,7 @@ class LogDirectory:
     def release(self) -> None:
         """Close every file and give up the lock; nothing is synced or completed, so the next start recovers."""
         self.flusher.close()
+        self.background.close()
         for log in self.logs.values():
             log.segments.close()
         if self._lock >= 0:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
@@ -41,6 +41,9 @@ from storage_svc.log.segment import Segment, file_stem
 from storage_svc.log.segments import Segments, set_aside
 from storage_svc.log.syncing import SyncTarget, Unsynced
 from storage_svc.log.transactions import Transactions
+
+if TYPE_CHECKING:
+    from storage_svc.log.flusher import Flusher
 
 __all__ = ["Appended", "Origin", "PartitionLog"]
 
@@ -100,6 +103,8 @@ class PartitionLog:
         self._staged_records = 0
         self._failing = False
         self._look_back = ProducerLookBack(self)
+        #: Who syncs it; it stays with one, for only one after the other its syncs say how far it is durable.
+        self.flusher: Flusher | None = None
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
         self.configure(config)
@@ -116,8 +121,9 @@ class PartitionLog:
         return self._environment.clock()
 
     def configure(self, config: LogConfig) -> None:
-        """Use these settings from now on."""
+        """Use these settings from now on. A flush policy counts for what is written after it was set."""
         self.config = config
+        self.policy = config.flush_policy or self._environment.policy
         self._rules = Rules(config)
         self.segments.configure(config)
 
@@ -152,10 +158,16 @@ class PartitionLog:
         if self._rules.log_append_time:
             append_time = max_timestamp = now_ms
         active = self.segments.active
-        if active.must_roll(self._staged_size, size, last_offset, max_timestamp, self.config, now_ms):
+        if self._staged and not active.can_tell(len(self._staged)):
             self.write_staged()
-            if base_offset != self._next_offset:
-                return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
+        if self._staged_size == 0 and active.size == 0:
+            active.first_timestamp = max_timestamp
+        rolls = active.must_roll(self._staged_size, size, last_offset, max_timestamp, self.config, now_ms)
+        if rolls:
+            self.write_staged()
+        if base_offset != self._next_offset:
+            return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
+        if rolls:
             try:
                 self.roll(now_ms)
             except StorageFailure as error:
@@ -235,7 +247,7 @@ class PartitionLog:
         self.appended_batches += len(staged)
         self.appended_records += records
         self.appended_bytes += size
-        if self._environment.policy is FlushPolicy.GROUP:
+        if self.policy is FlushPolicy.GROUP:
             self.request_sync()
         else:
             self.unsynced.note_written(self, records, self._environment)
@@ -311,7 +323,7 @@ class PartitionLog:
         if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
             return
         self.recovery_point = max(self.recovery_point, target.recovery_point)
-        if self._environment.policy is FlushPolicy.GROUP and target.end_offset > self.high_watermark:
+        if target.end_offset > self.high_watermark:
             self.readable.advance(target.end_offset, target.segment, target.position, self)
 
     def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:

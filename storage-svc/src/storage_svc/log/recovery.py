@@ -145,6 +145,7 @@ class Recovery:
             except StorageFailure as error:  # the batches carry their epochs
                 _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
         if not self._known.clean:
+            log.recovery_point = min(self._known.recovery_point, self._end_offset)
             log.unsynced.add_segments(*log.segments.behind_active())
             log.unsynced.add_paths(log.folder)
             log.request_sync()

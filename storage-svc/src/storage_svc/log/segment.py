@@ -11,6 +11,7 @@ followed is compared with the batch it leads to. What does not agree is rebuilt.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import random
 from typing import Final
 
 from service_chassis import logs
@@ -51,6 +52,7 @@ class Segment:
         "_files",
         "_growing",
         "_index_interval",
+        "_jitter",
         "_loaded",
         "_pins",
         "base_offset",
@@ -90,6 +92,7 @@ class Segment:
         self._bytes_since_index = 0
         # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
         self._growing = self._loaded = self._checked = False
+        self._jitter = random()
         self._pins = 0
         self._closing = False
         self.file_id = 0
@@ -134,23 +137,26 @@ class Segment:
     def must_roll(
         self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether a batch with these properties, behind `staged` bytes that are about to come, belongs elsewhere."""
+        """Whether a batch with these properties, behind `staged` bytes that are about to come, belongs elsewhere
+        (`can_tell` first). The order and the terms are Kafka's (LogSegment.shouldRoll)."""
         used = self.size + staged
         if used == 0:
             return False
         if not self._loaded:
             self.load()
-        if self.first_timestamp >= 0 and max_timestamp >= 0:
-            age = max_timestamp - self.first_timestamp
-        else:
-            age = now_ms - self.created_ms
+        age = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
         return (
             used + size > config.segment_bytes
-            or age > config.segment_ms
+            or age > config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
             or self.offset_index.full
             or self.time_index.full
             or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         )
+
+    def can_tell(self, staged_batches: int) -> bool:
+        """Whether so many batches that are about to come cannot fill an index: `must_roll` needs their size only."""
+        room = min(self.offset_index.entries_max, self.time_index.entries_max - 1)
+        return self.offset_index.file.count + staged_batches < room
 
     def locate(self, offset: int) -> tuple[int, Header] | None:
         """(position, header) of the first batch that ends at or behind the offset."""

@@ -48,14 +48,16 @@ class DataMetrics(Collector):
         yield CounterMetricFamily("millrace_read_bytes", "Bytes of records given to readers.", service.read_bytes)
 
     def _folder(self) -> Iterator[Metric]:
-        directory, flusher = self._directory, self._directory.flusher
+        directory = self._directory
+        flushers = directory.flusher, directory.background
+        dirty = sum(flusher.dirty_count for flusher in flushers)
         yield SummaryMetricFamily(
             "millrace_fsync_duration_seconds",
-            "Rounds of the flusher; one syncs everything that is dirty.",
-            count_value=flusher.sync_count,
-            sum_value=flusher.sync_seconds,
+            "Rounds of syncs; one syncs everything that is dirty.",
+            count_value=sum(flusher.sync_count for flusher in flushers),
+            sum_value=sum(flusher.sync_seconds for flusher in flushers),
         )
-        yield GaugeMetricFamily("millrace_dirty_logs", "Logs with something to sync.", flusher.dirty_count)
+        yield GaugeMetricFamily("millrace_dirty_logs", "Logs with something to sync.", dirty)
         yield CounterMetricFamily(
             "millrace_retention_deleted_bytes", "Bytes of deleted segments.", directory.deleted_bytes
         )

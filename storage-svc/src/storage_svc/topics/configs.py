@@ -114,7 +114,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         str(_LONG_MAX),
         _number(1, _LONG_MAX),
         None,
-        "Records after which a sync is forced under the flush policy os; under group every batch is synced anyway.",
+        "Records after which a sync is forced under flush.policy=os; under group every batch is synced anyway.",
     ),
     TopicConfig(
         "flush.ms",
@@ -122,7 +122,16 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         str(_LONG_MAX),
         _number(0, _LONG_MAX),
         None,
-        "Time after which a sync is forced under the flush policy os; under group every batch is synced anyway.",
+        "Time after which a sync is forced under flush.policy=os; under group every batch is synced anyway.",
+    ),
+    TopicConfig(
+        "flush.policy",
+        _T.STRING,
+        "group",
+        _one_of("group", "os"),
+        "flush.policy",
+        "group: acks=all is answered after a sync, and nobody reads what is not synced. os: the kernel decides when to "
+        "sync, as in Apache Kafka, which does not have this config.",
     ),
     TopicConfig(
         "follower.replication.throttled.replicas",
@@ -258,7 +267,14 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         None,
         "Largest size of a segment's offset index.",
     ),
-    TopicConfig("segment.jitter.ms", _T.LONG, "0", None, None, "Random time subtracted from segment.ms."),
+    TopicConfig(
+        "segment.jitter.ms",
+        _T.LONG,
+        "0",
+        _number(0, _LONG_MAX),
+        None,
+        "Up to this much, by chance, is subtracted from segment.ms for each segment, so that not all roll at once.",
+    ),
     TopicConfig(
         "segment.ms",
         _T.LONG,

@@ -8,6 +8,7 @@ import threading
 import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.files import Files
+from storage_svc.log.partition_log import Origin
 from storage_svc.log.retention import apply_retention
 
 NOW_MS = 1_700_000_000_000
@@ -224,3 +225,104 @@ def test_roll_when_an_index_is_full(tmp_path, folders, make_batch):
         log.append(make_batch(1, timestamp=NOW_MS + n))
     # Two time index entries fit into 24 bytes, and the last slot is kept: full after one.
     assert log.segments.bases == [0, 2, 4, 6]
+
+
+def test_segments_roll_at_different_times_when_jitter_is_set(tmp_path, folders, make_batch):
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=400)
+    logs = folders.open(tmp_path).create_many("t", range(60), bytes(16), config)
+    rolled = {}
+    for age in (0, 600, 800, 1001):
+        for log in logs:
+            log.append(make_batch(1, timestamp=NOW_MS + age))
+        rolled[age] = sum(len(log.segments) > 1 for log in logs)
+    assert (rolled[0], rolled[600], rolled[1001]) == (0, 0, 60)
+    assert 0 < rolled[800] < 60
+
+
+def test_what_rolls_does_not_depend_on_what_arrives_together(tmp_path, folders, make_batch):
+    """Timestamps and index entries of batches that are staged and not written yet count as well."""
+    config = LogConfig(segment_ms=1000, index_interval_bytes=1, segment_index_bytes=60)
+    one, together = folders.open(tmp_path).create_many("t", range(2), bytes(16), config)
+    for ages in ((0, 900, 1100, 1200), (1900, 1910, 1920, 1930, 1940, 1950, 1960, 3400)):
+        for age in ages:
+            one.append(make_batch(1, timestamp=NOW_MS + age))
+            together.stage(memoryview(make_batch(1, timestamp=NOW_MS + age)), Origin.CLIENT, NOW_MS)
+        together.write_staged()
+    assert together.segments.bases == one.segments.bases == [0, 2, 7, 11]
+
+
+async def test_a_topics_flush_policy_comes_before_the_brokers(tmp_path, folders, make_batch):
+    for broker in FlushPolicy:
+        files = GatedFiles()
+        directory = folders.open(tmp_path / broker, broker, files=files)
+        own = LogConfig(flush_policy=FlushPolicy.GROUP), LogConfig(flush_policy=FlushPolicy.OS), LogConfig()
+        group, os, default = (
+            directory.create(name, 0, bytes(16), config) for name, config in zip("god", own, strict=True)
+        )
+        directory.start(asyncio.get_running_loop())
+        files.gate.clear()
+        for log in (group, os, default):
+            log.append(make_batch(1))
+        assert [log.high_watermark for log in (group, os, default)] == [0, 1, int(broker is FlushPolicy.OS)]
+        files.gate.set()
+        assert await group.durable(1) == 0
+        await directory.close()
+
+
+async def test_a_flush_policy_may_change_while_records_are_not_synced(tmp_path, folders, make_batch):
+    files = GatedFiles()
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    files.gate.clear()
+    log.append(make_batch(1))
+    log.configure(LogConfig(flush_policy=FlushPolicy.OS))
+    assert log.high_watermark == 0
+    log.append(make_batch(1))
+    assert (log.high_watermark, await log.durable(2)) == (2, 0)
+    log.configure(LogConfig(flush_policy=FlushPolicy.GROUP))
+    log.append(make_batch(1))
+    assert log.high_watermark == 2
+    files.gate.set()
+    assert await log.durable(3) == 0
+    assert log.recovery_point == 3
+    await directory.close()
+
+
+async def test_syncs_that_nobody_waits_for_hold_up_nobody(tmp_path, folders, make_batch):
+    class OneSlowFile(Files):
+        slow = -1
+        released = threading.Event()
+
+        def sync(self, descriptor):
+            if descriptor == self.slow:
+                self.released.wait(10)
+            super().sync(descriptor)
+
+    files = OneSlowFile()
+    directory = folders.open(tmp_path, FlushPolicy.OS, files=files)
+    slow = directory.create("slow", 0, bytes(16), LogConfig(flush_messages=1))
+    quick = directory.create("quick", 0, bytes(16), LogConfig(flush_policy=FlushPolicy.GROUP))
+    directory.start(asyncio.get_running_loop())
+    files.slow = slow.segments.active.descriptor
+    slow.append(make_batch(1))
+    await asyncio.sleep(0.05)
+    quick.append(make_batch(1))
+    assert await asyncio.wait_for(quick.durable(1), 5) == 0
+    assert slow.recovery_point == 0
+    files.released.set()
+    await directory.close()
+    assert slow.recovery_point == 1
+
+
+def test_after_a_crash_what_a_log_promises_is_synced_before_it_is_served(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path)
+    for name in ("group", "os"):
+        directory.create(name, 0, bytes(16), LogConfig()).append(make_batch(1))
+    folders.crash(directory)
+    directory = folders.open(tmp_path)
+    group, os = directory.logs["group", 0], directory.logs["os", 0]
+    assert (group.recovery_point, os.recovery_point) == (0, 0)
+    group.configure(LogConfig(flush_policy=FlushPolicy.GROUP))
+    directory.sync_recovered()
+    assert (group.recovery_point, os.recovery_point) == (1, 0)

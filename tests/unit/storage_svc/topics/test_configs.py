@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from storage_svc.log.config import LogConfig
+from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs, effective
 
 #: Every topic config of Apache Kafka 4.x, with 3.x's flush and timestamp keys.
@@ -44,8 +44,8 @@ KAFKAS = {
 }
 
 
-def test_all_of_kafkas_keys_are_known() -> None:
-    assert set(TOPIC_CONFIGS) == KAFKAS
+def test_all_of_kafkas_keys_are_known_and_one_of_our_own() -> None:
+    assert set(TOPIC_CONFIGS) == KAFKAS | {"flush.policy"}
 
 
 def test_every_default_is_a_legal_value() -> None:
@@ -55,7 +55,7 @@ def test_every_default_is_a_legal_value() -> None:
 
 
 def test_the_defaults_are_the_logs_own() -> None:
-    assert LogConfig.from_properties(effective({}, {})) == LogConfig()
+    assert LogConfig.from_properties(effective({}, {})) == LogConfig(flush_policy=FlushPolicy.GROUP)
 
 
 def test_a_key_that_logs_do_not_read_is_not_honoured() -> None:
@@ -102,7 +102,7 @@ def test_honoured_values_are_kept(name: str, value: str) -> None:
         ("message.timestamp.type", "createtime", "not one of"),
         ("compression.type", "brotli", "not one of"),
         ("remote.storage.enable", "true", "no effect in this broker: only its default 'false'"),
-        ("segment.jitter.ms", "10", "no effect in this broker"),
+        ("flush.policy", "always", "not one of group, os"),
         ("min.compaction.lag.ms", "1", "no effect in this broker"),
     ],
 )
