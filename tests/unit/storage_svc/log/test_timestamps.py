@@ -35,25 +35,25 @@ def test_agrees_with_a_full_walk(tmp_path, folders):
     largest = max(t for t, _ in records)
     wanted = [0, 1, largest - 1, largest, largest + 1, *(chance.randint(9_700, 11_100) for _ in range(200))]
     for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp)) == expected(timestamp), timestamp
+        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
     assert found(find_largest(log)) == expected(largest)
     log.drop_oldest(2)
     records = [(t, offset) for t, offset in records if offset >= log.log_start_offset]
     for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp)) == expected(timestamp), timestamp
+        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
     folders.stop(directory)
     log = folders.open(tmp_path).logs["t", 0]
     for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp)) == expected(timestamp), timestamp
+        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
 
 
 def test_records_without_timestamps(tmp_path, folders):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
     log.append(build_batch([Record(0, -1, b"k", b"v")]))
     assert find_largest(log) is None
-    assert find_timestamp(log, 0) is None
+    assert find_timestamp(log, 0, log.log_start_offset) is None
 
 
 def test_empty_log(tmp_path, folders):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
-    assert (find_largest(log), find_timestamp(log, 0)) == (None, None)
+    assert (find_largest(log), find_timestamp(log, 0, log.log_start_offset)) == (None, None)
