@@ -1,0 +1,103 @@
+"""Decoding what nobody should send: lengths and counts that lie, nulls where there are none, and messages made to cost.
+
+A message or a DecodeError, within a memory that is a small multiple of the input. The costliest cases are printed.
+"""
+
+import contextlib
+import random
+import time
+import tracemalloc
+from dataclasses import dataclass
+
+import pytest
+from oracles.every_message import EVERY_MESSAGE
+from oracles.plain_writer import PlainWriter
+from protocol_lib.codec import decode, decoder
+from protocol_lib.errors import DecodeError
+
+#: The most a decode may take for each byte of its input, and besides.
+MEMORY_PER_BYTE, MEMORY_BESIDES = 64, 10_000
+PADDING = 1_500
+
+
+@dataclass
+class Worst:
+    memory_per_byte: float = 0
+    largest: str = ""
+    microseconds_per_byte: float = 0
+    slowest: str = ""
+
+
+@pytest.fixture(scope="module")
+def worst():
+    return Worst()
+
+
+def written_plainly(fill, cls, version, seed):
+    return PlainWriter().message(fill(cls, version, random.Random(seed), small=True), version)
+
+
+def tampered(written, mark, value, tail=None):
+    """The message with another length, count or null at a mark; after it the message's own bytes, or others."""
+    rest = bytes(written.data[mark.end :]) if tail is None else tail
+    return bytes(written.data[: mark.start]) + mark.spelled(value) + rest
+
+
+def cost_of(read, body):
+    """Seconds and bytes of memory that the reading takes, of two times the lesser."""
+    seconds = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        with contextlib.suppress(DecodeError):
+            read(body)
+        seconds.append(time.perf_counter() - begin)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(DecodeError):
+            read(body)
+        return min(seconds), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@EVERY_MESSAGE
+def test_a_length_or_count_that_lies_and_a_null_where_none_may_be_are_refused(cls, version, fill):
+    for seed in range(2):
+        written = written_plainly(fill, cls, version, seed)
+        for mark in written.marks:
+            if mark.form != "b":
+                with pytest.raises(DecodeError):
+                    decode(cls, version, tampered(written, mark, mark.largest))
+            if mark.form in "hi":
+                with pytest.raises(DecodeError, match=f"{mark.name} (is null|has a negative length|holds a null)"):
+                    decode(cls, version, tampered(written, mark, -2))
+            if mark.nullable:
+                with contextlib.suppress(DecodeError):  # what follows is read as something else
+                    decode(cls, version, tampered(written, mark, -1))
+            else:
+                with pytest.raises(DecodeError, match=f"{mark.name} (is null|holds a null)"):
+                    decode(cls, version, tampered(written, mark, -1))
+
+
+@EVERY_MESSAGE
+def test_a_message_made_to_cost_costs_a_small_multiple_of_its_size(cls, version, fill, worst):
+    written = written_plainly(fill, cls, version, 0)
+    counts = {mark.name: mark for mark in written.marks if mark.element_min is not None}
+    for mark in counts.values():
+        for tail in (bytes(PADDING), b"\1" * PADDING, b"\2" * PADDING):
+            body = tampered(written, mark, PADDING // mark.element_min, tail)
+            took, memory = cost_of(decoder(cls, version), body)
+            name = f"{cls.__name__} {version}, {mark.name}"
+            assert memory < MEMORY_PER_BYTE * len(body) + MEMORY_BESIDES, name
+            if memory / len(body) > worst.memory_per_byte:
+                worst.memory_per_byte, worst.largest = memory / len(body), name
+            if took * 1e6 / len(body) > worst.microseconds_per_byte:
+                worst.microseconds_per_byte, worst.slowest = took * 1e6 / len(body), name
+
+
+def test_the_costliest_messages(worst, capsys):
+    with capsys.disabled():
+        print(f"\n  largest: {worst.memory_per_byte:.0f} bytes of memory for a byte of {worst.largest}")
+        print(f"  slowest: {worst.microseconds_per_byte:.2f} µs for a byte of {worst.slowest}")
+    assert worst.largest
+    assert worst.slowest
