@@ -6,8 +6,8 @@ every cut the data folder is opened again, possibly cut while that goes on, and:
 - everything acknowledged is there, at its offset, with the same bytes (`flush.policy=group`: acknowledged is synced);
 - what else is there are batches that were sent, in the order they were sent, none twice;
 - nothing that could be read is gone, and so the leader epoch has not moved;
-- every producer sends again what it has no answer for, and one batch it has an answer for: the survivors and the latter
-  get the offsets they have, the others new ones;
+- every producer sends its last five batches again, as if it had heard no answer: those that are there get the offsets
+  they have, the others new ones;
 - the first attempt to write is acknowledged.
 """
 
@@ -35,7 +35,7 @@ from storage_svc.log.retention import apply_retention
 ROOT = Path("/simulated/data")
 PARTITIONS = 2
 PRODUCERS = 3
-IN_FLIGHT_MAX = 1
+IN_FLIGHT_MAX = 5
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200, retention_bytes=9000, retention_ms=-1)
 
 PARTITION = st.integers(0, PARTITIONS - 1)
@@ -291,14 +291,15 @@ class PowerCuts(RuleBasedStateMachine):
         assert there == sent
 
     def _send_again(self) -> None:
-        """What producers do that got no answer; and one that did not hear the answer it was sent."""
+        """What producers do that got no answer, or did not hear the answers they were sent."""
         for index, partition in enumerate(self.partitions):
-            lost = []
-            for producer in partition.producers:
-                again = producer.in_flight
-                if len(producer.sent) > len(again) and producer.sent[0] in partition.batches:
-                    again = producer.sent
-                lost += again
+            start = self.logs[index].log_start_offset
+            lost = [
+                each
+                for producer in partition.producers
+                for each in producer.sent
+                if not each.acknowledged or each.base_offset >= start
+            ]
             self._write(index, lost)
             self._write(index, [self._batch(index, None, 1, 10)])
 
