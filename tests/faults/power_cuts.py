@@ -1,13 +1,15 @@
 """A storage engine on a simulated disk whose power is cut at any call, beside a model of what its users were told.
 
-Two partitions, three idempotent producers each with up to five batches in flight, and whoever produces without. After
-every cut the data folder is opened again, possibly cut while that goes on, and:
+Two partitions, three idempotent producers each with up to five batches in flight, a transactional one, and whoever
+produces without. After every cut the data folder is opened again, possibly cut while that goes on, and:
 
 - everything acknowledged is there, at its offset, with the same bytes (`flush.policy=group`: acknowledged is synced);
 - what else is there are batches that were sent, in the order they were sent, none twice;
 - nothing that could be read is gone, and so the leader epoch has not moved;
 - every producer sends its last five batches again, as if it had heard no answer: those that are there get the offsets
   they have, the others new ones;
+- transactions whose producers had no answer are ended again, and the aborted ones are what committed readers are told;
+- records that were deleted stay deleted;
 - the first attempt to write is acknowledged.
 """
 
@@ -25,16 +27,18 @@ from faults.simulated_disk import PowerCut, SimulatedDisk
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from protocol_lib.records.batch import build_batch, read_batches
+from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.appending import Origin
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.retention import apply_retention
+from storage_svc.log.retention import apply_retention, drop_below_start
 
 ROOT = Path("/simulated/data")
 PARTITIONS = 2
 PRODUCERS = 3
+TRANSACTIONAL = 1000
 IN_FLIGHT_MAX = 5
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200, retention_bytes=9000, retention_ms=-1)
 
@@ -77,6 +81,9 @@ class Sent:
     producer: int | None = None
     base_offset: int = -1
     acknowledged: bool = False
+    #: Of a transaction: whether this is its marker, and which one.
+    transactional: bool = False
+    commits: bool | None = None
 
     @property
     def end_offset(self) -> int:
@@ -103,6 +110,11 @@ class Partition:
 
         #: How far somebody may have read.
         self.readable_end = 0
+        #: Below this offset everything was deleted, which the user was told.
+        self.deleted_end = 0
+        #: How many records the transactional producer sent, and how the transaction without an answer is to end.
+        self.transactional_sequence = 0
+        self.undecided: bool | None = None
 
     @property
     def acknowledged_end(self) -> int:
@@ -198,6 +210,60 @@ class PowerCuts(RuleBasedStateMachine):
     def delete_oldest(self, partition: int) -> None:
         self._survive(lambda: apply_retention(self.logs[partition], self.now_ms))
 
+    @rule(partition=PARTITION, part=st.floats(0, 1))
+    def delete_records(self, partition: int, part: float) -> None:
+        log = self.logs[partition]
+        offset = log.log_start_offset + int(part * (log.high_watermark - log.log_start_offset))
+
+        def delete() -> None:
+            log.raise_log_start(offset)
+            assert asyncio.run(self.directory.store_log_starts())
+            self.partitions[partition].deleted_end = offset
+            drop_below_start(log)
+
+        self._survive(delete)
+
+    @rule(partition=PARTITION, counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), commits=st.booleans())
+    def transact(self, partition: int, counts: list[int], commits: bool) -> None:
+        def begin_and_end() -> None:
+            model = self.partitions[partition]
+            model.undecided = commits
+            assert self.logs[partition].transactions.begin(TRANSACTIONAL, 0) == 0
+            self._write(partition, [self._transactional_batch(model, count) for count in counts])
+            self._end_transaction(partition)
+
+        self._survive(begin_and_end)
+
+    def _transactional_batch(self, model: Partition, count: int) -> Sent:
+        records = [Record(n, self.now_ms, None, str(self.number).encode()) for n in range(count)]
+        self.number += 1
+        made = build_batch(
+            records,
+            producer_id=TRANSACTIONAL,
+            producer_epoch=0,
+            base_sequence=model.transactional_sequence,
+            transactional=True,
+        )
+        model.transactional_sequence += count
+        return Sent(made, count, transactional=True)
+
+    def _end_transaction(self, partition: int) -> None:
+        """Write its marker, until a sync has answered for it."""
+        log, model = self.logs[partition], self.partitions[partition]
+        if (commits := model.undecided) is None:
+            return
+        marker = EndTransactionMarker(ControlType.COMMIT if commits else ControlType.ABORT, 0)
+        made = build_marker_batch(marker, timestamp=self.now_ms, producer_id=TRANSACTIONAL, producer_epoch=0)
+        sent = Sent(made, 1, base_offset=log.log_end_offset, transactional=True, commits=commits)
+        model.batches.append(sent)
+        ended = log.transactions.end(TRANSACTIONAL, 0, commit=commits, coordinator_epoch=0)
+        assert (ended.error_code, ended.base_offset) == (0, sent.base_offset)
+        log.on_durable(sent.end_offset, lambda code: self._acknowledge(sent, code))
+        self.directory.flusher.sync_now()
+        assert sent.acknowledged
+        model.undecided = None
+        assert log.last_stable_offset == log.high_watermark == log.log_end_offset
+
     @rule()
     def stop_and_start(self) -> None:
         def again() -> None:
@@ -250,8 +316,11 @@ class PowerCuts(RuleBasedStateMachine):
             try:
                 self._open()
                 self._everything_is_there()
+                for partition in range(PARTITIONS):
+                    self._end_transaction(partition)
                 self._send_again()
                 self.directory.flusher.sync_now()
+                self._the_aborted_are_known()
             except PowerCut:
                 self.tally.cuts_while_starting += 1
                 continue
@@ -274,6 +343,9 @@ class PowerCuts(RuleBasedStateMachine):
             partition.batches = survivors
             assert end == (survivors[-1].end_offset if survivors else 0)
             self._same_bytes(partition, log)
+            assert log.log_start_offset >= partition.deleted_end
+            written = sum(each.count for each in survivors if each.transactional and each.commits is None)
+            partition.transactional_sequence = written
             for each in survivors:  # who sends without a producer id never asks again
                 each.acknowledged = each.acknowledged or each.producer is None
         self.directory.check_invariants()
@@ -289,6 +361,19 @@ class PowerCuts(RuleBasedStateMachine):
         sent = [(each.base_offset, each.records[16:]) for each in partition.batches if each.end_offset > start]
         assert [offset for offset, _ in there] == [offset for offset, _ in sent]
         assert there == sent
+
+    def _the_aborted_are_known(self) -> None:
+        for partition, log in zip(self.partitions, self.logs, strict=True):
+            first, expected = -1, []
+            for each in partition.batches:
+                if each.transactional and each.commits is None and first < 0:
+                    first = each.base_offset
+                elif each.commits is not None:
+                    if not each.commits and first >= 0 and each.base_offset >= log.log_start_offset:
+                        expected.append((TRANSACTIONAL, first))
+                    first = -1
+            spans = log.spans(log.log_start_offset, 1 << 20, min_one=True, committed=True)
+            assert log.transactions.aborted(log.log_start_offset, spans) == expected
 
     def _send_again(self) -> None:
         """What producers do that got no answer, or did not hear the answers they were sent."""
