@@ -209,6 +209,9 @@ def log_settings(settings: StorageSettings) -> LogSettings:
         flush_policy=settings.flush_policy,
         retention_check_interval_ms=settings.log_retention_check_interval_ms,
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
+        cleaner_dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+        cleaner_io_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
     )
 
 

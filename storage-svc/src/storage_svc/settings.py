@@ -47,6 +47,18 @@ class StorageSettings(ServiceSettings):
     log_retention_check_interval_ms: int = Field(
         300_000, ge=1, description="How often segments are checked against their retention."
     )
+    log_cleaner_backoff_ms: int = Field(
+        15_000, ge=1, description="How long compaction rests when no log is due for it."
+    )
+    log_cleaner_dedupe_buffer_size: int = Field(
+        128 << 20,
+        ge=1 << 20,
+        le=1 << 40,
+        description="Memory of one compaction's key map, 27 bytes a key; with more keys a log is compacted in parts.",
+    )
+    log_cleaner_io_max_bytes_per_second: int = Field(
+        0, ge=0, le=_LONG_MAX, description="Bytes compaction may read and write a second, together; 0: no limit."
+    )
     producer_id_expiration_ms: int = Field(
         _DAY_MS, ge=1, description="How long the state of an idle idempotent producer is kept."
     )

@@ -1,6 +1,6 @@
 """The small text files of a data folder, as Kafka writes them (kafka-semantics.md §1.1).
 
-Offset checkpoint (recovery-point, log-start, replication):      leader-epoch-checkpoint:
+Offset checkpoint (recovery-point, log-start, replication, cleaner): leader-epoch-checkpoint:
     0                                                                0
     2                                                                1
     orders 0 1042                                                    0 0
@@ -23,6 +23,7 @@ from storage_svc.log.errors import LogError
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
+CLEANED: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"

@@ -8,7 +8,7 @@ Defaults are Kafka's (kafka-semantics.md §1.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -43,10 +43,13 @@ class LogConfig:
     #: None: as the data folder.
     flush_policy: FlushPolicy | None = None
     index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = FOREVER
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
     segment_bytes: int = 1 << 30
@@ -78,7 +81,11 @@ class LogConfig:
         for name, value in properties.items():
             if (read := _READERS.get(name)) is not None:
                 values[name.replace(".", "_")] = read(value)
-        return cls(**values)
+        config = cls(**values)
+        if config.compacted and config.max_compaction_lag_ms < config.segment_ms:
+            # The active segment is not compacted: one that is due must not stay active.
+            return replace(config, segment_ms=config.max_compaction_lag_ms)
+        return config
 
 
 def _policy(value: str) -> frozenset[str]:
@@ -97,10 +104,13 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "flush.ms": int,
     "flush.policy": FlushPolicy,
     "index.interval.bytes": int,
+    "max.compaction.lag.ms": int,
     "max.message.bytes": int,
     "message.timestamp.after.max.ms": int,
     "message.timestamp.before.max.ms": int,
     "message.timestamp.type": str,
+    "min.cleanable.dirty.ratio": float,
+    "min.compaction.lag.ms": int,
     "retention.bytes": int,
     "retention.ms": int,
     "segment.bytes": int,
@@ -121,3 +131,6 @@ class LogSettings:
     producer_id_check_interval_ms: int = 600_000
     parked_reads_max: int = 10_000
     read_bytes_max: int = 55 << 20
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_bytes: int = 128 << 20
+    cleaner_io_bytes_per_second: int = 0

@@ -130,6 +130,17 @@ class Files:
         with _border(f"inspect {path}"):
             return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """The file counts as changed at that time."""
+        with _border(f"date {path}"):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def free_bytes(self, path: str) -> int:
+        """Space left for us on the file system that holds the path."""
+        with _border(f"inspect the file system of {path}"):
+            disk = os.statvfs(path)
+            return disk.f_bavail * disk.f_frsize
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 

@@ -5,11 +5,13 @@
     .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
     recovery-point-offset-checkpoint       synced up to here (kafka-semantics.md §1.1)
     log-start-offset-checkpoint
+    cleaner-offset-checkpoint              compacted up to here
     replication-offset-checkpoint          high watermarks
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
 
-Checkpoints are written every minute, and at a clean stop. Retention and the expiry of producers run here too.
+Checkpoints are written every minute, and at a clean stop. Retention, compaction and the expiry of producers run here
+too.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
+from storage_svc.log.cleaner import Cleaner
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.files import Files
@@ -66,6 +69,7 @@ class LogDirectory:
         self.flusher = Flusher(files)
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.cleaner = Cleaner(files, lambda: list(self.logs.values()), root, settings, clock)
         self.cluster_id = ""
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
@@ -152,6 +156,7 @@ class LogDirectory:
         log_starts = self._read_offsets(checkpoints.LOG_START)
         high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARK)
         recoveries: dict[tuple[str, int], Recovery] = {}
+        cleaned = self._read_offsets(checkpoints.CLEANED)
         for name, is_folder, _ in self.files.entries(self.root):
             if not is_folder:
                 continue
@@ -169,6 +174,8 @@ class LogDirectory:
             )
             recoveries[key] = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
         self._recover(recoveries)
+        for key, log in self.logs.items():
+            log.compaction.cleaned_to = cleaned.get(key)
         if not clean:
             # A partition's folder may have been made by a process that died before it had synced this one.
             self.files.sync_path(self.root)
@@ -338,6 +345,7 @@ class LogDirectory:
         self.background.start(loop)
         for log in gathered:
             self.mark(log)
+        self.cleaner.start(loop)
         self._every("checkpoints", self.settings.checkpoint_interval_ms, self.write_checkpoints)
         self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
         self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
@@ -409,6 +417,7 @@ class LogDirectory:
             timer.cancel()
         self._timers.clear()
         self._unlinking.clear()
+        await self.cleaner.stop()
         await asyncio.gather(self.flusher.stop(), self.background.stop())
         if self._storing is not None:
             await self._storing

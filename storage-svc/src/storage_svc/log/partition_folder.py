@@ -22,10 +22,16 @@ from service_chassis import logs
 from storage_svc.log.batches import headers
 from storage_svc.log.files import Files
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
-from storage_svc.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, file_stem
+from storage_svc.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_stem,
+)
 
-_SWAP: Final = ".swap"
-_CLEANED: Final = ".cleaned"
 _STEM_LENGTH: Final = 20
 
 _log = logs.get(__name__)
@@ -68,28 +74,29 @@ def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
     for name in names:
         if name.endswith(DELETED_SUFFIX):
             files.unlink(f"{folder}/{name}")
-    cleaned = [_offset(name) for name in names if name.endswith(_CLEANED) and _has_offset(name)]
-    swaps = {name for name in names if name.endswith(_SWAP) and _has_offset(name)}
+    cleaned = [_offset(name) for name in names if name.endswith(CLEANED_SUFFIX) and _has_offset(name)]
+    swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and _has_offset(name)}
     for name in names:
         unfinished = name in swaps and cleaned and _offset(name) >= min(cleaned)
-        if name.endswith(_CLEANED) or unfinished:
+        if name.endswith(CLEANED_SUFFIX) or unfinished:
             files.unlink(f"{folder}/{name}")
             swaps.discard(name)
-    swapped = sorted(_offset(name) for name in swaps if name.endswith(LOG_SUFFIX + _SWAP))
+    swapped = sorted(_offset(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     if swapped:
-        end = _swap_end(files, folder, swapped[-1])
+        end = max(_swap_end(files, folder, swapped[-1]), swapped[0] + 1)
         for name in names - swaps:
             data = any(_is_data(name, suffix) for suffix in SUFFIXES)
             if data and swapped[0] <= _offset(name) < end:
                 files.unlink(f"{folder}/{name}")
+        files.sync_path(folder)  # else a power cut could bring one back beside what takes its place
     for name in sorted(swaps):
-        files.rename(f"{folder}/{name}", f"{folder}/{name[: -len(_SWAP)]}")
+        files.rename(f"{folder}/{name}", f"{folder}/{name[: -len(SWAP_SUFFIX)]}")
         _log.info("segment swap finished", path=f"{folder}/{name}")
 
 
 def _swap_end(files: Files, folder: str, base: int) -> int:
     """The offset behind the last batch of a `.log.swap` file."""
-    path = f"{folder}/{file_stem(base)}{LOG_SUFFIX}{_SWAP}"
+    path = f"{folder}/{file_stem(base)}{LOG_SUFFIX}{SWAP_SUFFIX}"
     descriptor = files.open(path, create=False)
     try:
         end = base

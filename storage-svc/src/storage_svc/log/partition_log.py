@@ -26,6 +26,7 @@ from service_chassis import logs
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, shape_refusal, stamped
 from storage_svc.log.appending import Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix, unpack_header
+from storage_svc.log.compaction_state import CompactionState
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
 from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import DiskFull, StorageFailure
@@ -89,6 +90,7 @@ class PartitionLog:
         self.epochs = epochs
         self.leader_epoch = max(0, epochs.latest)
         self.unsynced = Unsynced()
+        self.compaction = CompactionState()
         self.offline: str | None = None
         self.deleted = False
         self.appended_batches = self.appended_records = self.appended_bytes = 0
@@ -401,6 +403,23 @@ class PartitionLog:
         finally:
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         return sum(segment.size for segment in dropped)
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """A rewritten segment takes the place of those behind the active one that it was made of (segment_swap.py).
+
+        Raises:
+            StorageFailure: it has; files of the old ones are left under their names.
+        """
+        self.segments.replace(old, new)
+        self.unsynced.forget_segments(old)
+        if self.readable.segment in old:  # at its end: what is cleaned is readable
+            self.readable.place(self.segments[self.segments.index_of(new.base_offset) + 1], 0)
+        paths: list[str] = []
+        try:
+            for segment in old:
+                paths += set_aside(self.files, segment, snapshot=segment.base_offset != new.base_offset)
+        finally:
+            self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
 
     def raise_log_start(self, offset: int) -> None:
         """Records below the offset are not read any more."""

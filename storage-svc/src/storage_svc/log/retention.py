@@ -2,8 +2,8 @@
 
 Kafka's order: segments wholly below the log start, then from the oldest while the log without it is still as large as
 `retention.bytes` allows, then from the oldest while its youngest record is older than `retention.ms`. Never behind the
-high watermark. When the active segment's time has come too, another one is started first. Files are renamed `.deleted`
-at once and unlinked after `file.delete.delay.ms`.
+high watermark, and nothing while the log is compacted. When the active segment's time has come too, another one is
+started first. Files are renamed `.deleted` at once and unlinked after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     Raises:
         StorageFailure: the disk refused; what was not deleted is found again next time.
     """
-    if log.deleted or log.offline is not None:
+    if log.deleted or log.offline is not None or log.compaction.running:
         return 0
     count = max(_below_start(log), _breaching(log, now_ms))
     if count == 0:
@@ -39,7 +39,7 @@ def drop_below_start(log: PartitionLog) -> int:
     Raises:
         StorageFailure: the disk refused; what was not deleted is found again by `apply_retention`.
     """
-    count = _below_start(log)
+    count = 0 if log.compaction.running else _below_start(log)
     return log.drop_oldest(count) if count else 0
 
 
@@ -59,7 +59,7 @@ def _breaching(log: PartitionLog, now_ms: int) -> int:
     surplus = log.segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     for index, segment in enumerate(log.segments):
         end_offset = log.segments.end_of(index, log.log_end_offset)
-        if segment.size == 0 or end_offset > log.high_watermark:
+        if (segment is log.segments.active and segment.size == 0) or end_offset > log.high_watermark:
             break
         too_large = surplus >= segment.size
         if not too_large and not _expired(log, index, now_ms):

@@ -28,6 +28,9 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+#: Behind one of the others: what compaction has not finished, what it has (partition_folder.py), what is to be deleted.
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
 DELETED_SUFFIX: Final = ".deleted"
 SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
@@ -55,6 +58,8 @@ class Segment:
         "_jitter",
         "_loaded",
         "_pins",
+        "_stem",
+        "_suffix",
         "base_offset",
         "created_ms",
         "descriptor",
@@ -71,13 +76,20 @@ class Segment:
         "transaction_index",
     )
 
-    def __init__(self, files: Files, folder: str, base_offset: int, config: LogConfig, created_ms: int) -> None:
-        stem = file_stem(base_offset)
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        *,
+        suffix: str = "",
+    ) -> None:
         self._files = files
         self.folder = folder
         self.base_offset = base_offset
-        self.path = f"{folder}/{stem}{LOG_SUFFIX}"
-        self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
+        self._stem = f"{folder}/{file_stem(base_offset)}"
         self.descriptor = -1
         self.size = 0
         self.created_ms = created_ms
@@ -85,9 +97,10 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         index_bytes = config.segment_index_bytes
-        self.offset_index = OffsetIndex(files, f"{folder}/{stem}{INDEX_SUFFIX}", base_offset, index_bytes)
-        self.time_index = TimeIndex(files, f"{folder}/{stem}{TIME_INDEX_SUFFIX}", base_offset, index_bytes)
-        self.transaction_index = TransactionIndex(files, f"{folder}/{stem}{TRANSACTION_INDEX_SUFFIX}")
+        self.offset_index = OffsetIndex(files, "", base_offset, index_bytes)
+        self.time_index = TimeIndex(files, "", base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(files, "")
+        self.rename(suffix)
         self._index_interval = config.index_interval_bytes
         self._bytes_since_index = 0
         # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
@@ -98,9 +111,11 @@ class Segment:
         self.file_id = 0
 
     @classmethod
-    def create(cls, files: Files, folder: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+    def create(
+        cls, files: Files, folder: str, base_offset: int, config: LogConfig, now_ms: int, *, suffix: str = ""
+    ) -> Segment:
         """A new, empty segment; what was there under its names is dropped."""
-        segment = cls(files, folder, base_offset, config, now_ms)
+        segment = cls(files, folder, base_offset, config, now_ms, suffix=suffix)
         segment.open(create=True)
         if segment.size:
             files.truncate(segment.descriptor, 0)
@@ -109,6 +124,15 @@ class Segment:
         segment.restart_indexes()
         segment.transaction_index.begin_anew()
         return segment
+
+    def rename(self, suffix: str) -> None:
+        """Its files have this behind their names now; those that are open stay so."""
+        self._suffix = suffix
+        self.path = f"{self._stem}{LOG_SUFFIX}{suffix}"
+        self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
+        self.offset_index.file.path = f"{self._stem}{INDEX_SUFFIX}{suffix}"
+        self.time_index.file.path = f"{self._stem}{TIME_INDEX_SUFFIX}{suffix}"
+        self.transaction_index.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
 
     def open(self, *, create: bool = False) -> None:
         """Open the `.log` file, if it is not open."""
@@ -374,5 +398,8 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Every file this segment may have, the `.log` last: a segment without its log is nothing."""
-        stem = self.path[: -len(LOG_SUFFIX)]
-        return [stem + suffix for suffix in (*SUFFIXES[1:], LOG_SUFFIX)]
+        return [path + self._suffix for path in self.own_paths()]
+
+    def own_paths(self) -> list[str]:
+        """As `paths`, of a segment that is part of its log."""
+        return [self._stem + suffix for suffix in (*SUFFIXES[1:], LOG_SUFFIX)]

@@ -87,6 +87,13 @@ class Segments:
         self._warm = [segment for segment in self._warm if segment not in taken]
         return taken
 
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """It takes the place of neighbours behind the active one; they belong to the log no more."""
+        start = self._ordered.index(old[0])
+        self._ordered[start : start + len(old)] = [new]
+        self.bases[start : start + len(old)] = [new.base_offset]
+        self._warm = [segment for segment in self._warm if segment not in old]
+
     def configure(self, config: LogConfig) -> None:
         for segment in self._ordered:
             segment.configure(config)
@@ -103,13 +110,15 @@ class Segments:
         assert self.active not in self._warm, self.bases
 
 
-def set_aside(files: Files, segment: Segment) -> list[str]:
+def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:
     """Rename the files of a segment that is no part of its log any more, so that a start removes what is left of them;
-    their new paths."""
+    their new paths. `snapshot`: that of its base offset as well."""
     segment.release()
-    snapshot = f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}"
+    paths = segment.paths()
+    if snapshot:
+        paths.append(f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}")
     renamed = []
-    for path in (*segment.paths(), snapshot):
+    for path in paths:
         if files.exists(path):
             files.rename(path, path + DELETED_SUFFIX)
             renamed.append(path + DELETED_SUFFIX)

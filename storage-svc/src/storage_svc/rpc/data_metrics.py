@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from protocol_lib.errors import ErrorCode
 
+from storage_svc.log.cleaner import Cleaner
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.rpc.data import DataService
@@ -35,6 +36,7 @@ class DataMetrics(Collector):
         yield from _partitions(logs)
         yield from self._service_totals()
         yield from self._folder()
+        yield from _compaction(self._directory.cleaner, logs)
 
     def _service_totals(self) -> Iterator[Metric]:
         service = self._service
@@ -75,6 +77,30 @@ class DataMetrics(Collector):
             return
         yield GaugeMetricFamily("millrace_disk_free_bytes", "Free space for data.", disk.f_bavail * disk.f_frsize)
         yield GaugeMetricFamily("millrace_disk_total_bytes", "Size of the data's disk.", disk.f_blocks * disk.f_frsize)
+
+
+def _compaction(cleaner: Cleaner, logs: list[PartitionLog]) -> Iterator[Metric]:
+    totals = cleaner.totals
+    yield SummaryMetricFamily(
+        "millrace_compaction_duration_seconds",
+        "Logs compacted, and the time it took.",
+        count_value=totals.runs,
+        sum_value=totals.seconds,
+    )
+    yield CounterMetricFamily("millrace_compaction_failed", "Compactions that failed.", totals.failures)
+    yield CounterMetricFamily("millrace_compaction_read_bytes", "Bytes read to compact.", totals.bytes_read)
+    yield CounterMetricFamily("millrace_compaction_written_bytes", "Bytes of compacted segments.", totals.bytes_written)
+    yield CounterMetricFamily(
+        "millrace_compaction_removed_records", "Records that compaction removed.", totals.records_removed
+    )
+    yield GaugeMetricFamily(
+        "millrace_compaction_dirty_ratio_max", "Uncompacted share of the dirtiest log.", cleaner.dirty_ratio_max
+    )
+    yield GaugeMetricFamily(
+        "millrace_compaction_uncleanable_logs",
+        "Logs that compaction has given up until the next start.",
+        sum(log.compaction.uncleanable is not None for log in logs),
+    )
 
 
 def _topics(logs: list[PartitionLog]) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """The table of topic configs: every key Apache Kafka has, its type, default, check, and whether it does something here.
 
 A key with a check is honoured. A key without one is known but has no effect in this broker (replication, tiered
-storage, tuning of compaction): it can only be given its default, so that nobody is told a lie, and is listed as
+storage): it can only be given its default, so that nobody is told a lie, and is listed as
 read-only. Values are strings, as in Kafka's API; null means the default.
 
 The effective value of a key: the topic's own, else the broker's (`broker_key`, from the settings), else the default.
@@ -61,6 +61,14 @@ def _number(low: int, high: int) -> Check:
     return check
 
 
+def _share(value: str) -> str | None:
+    try:
+        share = float(value)
+    except ValueError:
+        return "is not a number"
+    return None if 0 <= share <= 1 else "is not in 0..1"
+
+
 def _one_of(*choices: str) -> Check:
     return lambda value: None if value in choices else f"is not one of {', '.join(choices)}"
 
@@ -78,8 +86,8 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "delete",
         _cleanup_policy,
         "log.cleanup.policy",
-        "What happens to old segments: delete (retention), compact (every record needs a key and none is deleted; "
-        "superseded records are not removed yet), or both.",
+        "What happens to old records: delete (retention), compact (the last one of each key stays; every record needs "
+        "a key), or both.",
     ),
     TopicConfig(
         "compression.type",
@@ -96,9 +104,9 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "delete.retention.ms",
         _T.LONG,
         "86400000",
+        _number(0, _LONG_MAX),
         None,
-        None,
-        "How long compaction keeps tombstones.",
+        "How long a tombstone stays after the first compaction that met it, for readers that start before.",
     ),
     TopicConfig(
         "file.delete.delay.ms",
@@ -163,9 +171,9 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "max.compaction.lag.ms",
         _T.LONG,
         str(_LONG_MAX),
+        _number(1, _LONG_MAX),
         None,
-        None,
-        "Longest time a record stays uncompacted.",
+        "Age of a record after which compaction is due whatever the share of uncompacted bytes.",
     ),
     TopicConfig(
         "max.message.bytes",
@@ -203,17 +211,17 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "min.cleanable.dirty.ratio",
         _T.DOUBLE,
         "0.5",
+        _share,
         None,
-        None,
-        "Share of uncompacted bytes that starts a compaction.",
+        "Share of uncompacted bytes, 0 to 1, above which a compaction is due.",
     ),
     TopicConfig(
         "min.compaction.lag.ms",
         _T.LONG,
         "0",
+        _number(0, _LONG_MAX),
         None,
-        None,
-        "Shortest time a record stays uncompacted.",
+        "Age below which records are not compacted.",
     ),
     TopicConfig(
         "min.insync.replicas",

@@ -103,7 +103,10 @@ def test_honoured_values_are_kept(name: str, value: str) -> None:
         ("compression.type", "brotli", "not one of"),
         ("remote.storage.enable", "true", "no effect in this broker: only its default 'false'"),
         ("flush.policy", "always", "not one of group, os"),
-        ("min.compaction.lag.ms", "1", "no effect in this broker"),
+        ("min.compaction.lag.ms", "-1", "it is not in 0..9223372036854775807"),
+        ("min.cleanable.dirty.ratio", "1.1", "it is not in 0..1"),
+        ("min.cleanable.dirty.ratio", "nan", "it is not in 0..1"),
+        ("min.cleanable.dirty.ratio", "half", "it is not a number"),
     ],
 )
 def test_what_cannot_be_set_is_refused_with_the_reason(name: str, value: str, reason: str) -> None:
