@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from bench import descendants
 from raw import Connection
 from table import Row
 
@@ -30,7 +31,7 @@ def _started(folder: Path, policy: str) -> tuple[subprocess.Popen[str], str]:
         "MILLRACE_TOPICS": f"t:{PARTITIONS}",
         "MILLRACE_LOG_LEVEL": "error",
     }
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
     found = re.search(r"kafka=(\S+)", line)
@@ -40,7 +41,11 @@ def _started(folder: Path, policy: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
+    """Broker first: its supervisor, which would start it again, and stop it in order when it ends itself, is halted."""
+    process.send_signal(signal.SIGSTOP)
+    for pid in descendants(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
     process.wait()
 
 

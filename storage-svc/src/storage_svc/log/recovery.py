@@ -102,7 +102,7 @@ class Recovery:
             self._state = ProducerState()
         for index, segment in enumerate(segments):
             self._check_transaction_index(segments, index, there=segment.base_offset in found.transaction_indexes)
-        producers = self._state or self._producers.state_at(segments, self._end_offset)
+        producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
         self._producers.remove_stray(found.logs, self._end_offset)
         self._epochs.truncate(self._end_offset)
         log = PartitionLog(
