@@ -1,14 +1,23 @@
-"""Subscriptions and assignments: exact bytes, what kafka-python makes of them, newer and broken ones."""
+"""Subscriptions and assignments: exact bytes, what other libraries and Kafka make of them, newer and broken ones."""
+
+import random
 
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol_lib.consumer_protocol import (
     Assignment,
+    CooperativeStickyUserData,
+    StickyUserData,
     Subscription,
     TopicPartitions,
     decode_assignment,
+    decode_cooperative_sticky,
+    decode_sticky,
     decode_subscription,
     encode_assignment,
+    encode_cooperative_sticky,
+    encode_sticky,
     encode_subscription,
 )
 from protocol_lib.errors import DecodeError
@@ -69,3 +78,68 @@ def test_broken_bytes_are_decode_errors():
     for data in [whole[:end] for end in range(len(whole))] + [b"\xff\xff" + whole[2:]]:
         with pytest.raises(DecodeError):
             decode_subscription(data)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_kafka_reads_and_writes_the_same_bytes(kafka_classes, fill, version):
+    draw = random.Random(version)
+    for cls, name, encode in (
+        (Subscription, "ConsumerProtocolSubscription", encode_subscription),
+        (Assignment, "ConsumerProtocolAssignment", encode_assignment),
+    ):
+        for _ in range(10):
+            ours = fill(cls, version, draw)
+            if cls is Subscription:
+                ours.owned_partitions = tuple({each.topic: each for each in ours.owned_partitions}.values())
+            else:
+                ours.assigned_partitions = tuple({each.topic: each for each in ours.assigned_partitions}.values())
+            written = encode(ours, version)
+            assert (
+                kafka_classes.round_trip(f"org.apache.kafka.common.message.{name}", version, written[2:]) == written[2:]
+            )
+
+
+def test_aiokafka_reads_and_writes_the_same_bytes():
+    ours = encode_subscription(Subscription(topics=SUBSCRIPTION.topics, user_data=b"u"), 0)
+    theirs = ConsumerProtocolMemberMetadata(0, list(SUBSCRIPTION.topics), b"u")
+    assert theirs.encode() == ours
+    assert ConsumerProtocolMemberMetadata.decode(ours) == theirs
+    ours = encode_assignment(ASSIGNMENT, 0)
+    theirs = ConsumerProtocolMemberAssignment(0, [("a", [0, 1]), ("b", [])], None)
+    assert theirs.encode() == ours
+    assert ConsumerProtocolMemberAssignment.decode(ours) == theirs
+
+
+STICKY = StickyUserData(previous_assignment=(TopicPartitions(topic="a", partitions=(0, 2)),), generation=7)
+
+
+def test_user_data_of_the_sticky_assignors():
+    assert encode_sticky(STICKY) == bytes.fromhex("00000001 0001 61 00000002 00000000 00000002 00000007")
+    assert decode_sticky(encode_sticky(STICKY)) == STICKY
+    older = StickyUserData(previous_assignment=STICKY.previous_assignment)
+    assert decode_sticky(encode_sticky(STICKY)[:-4]) == older
+    assert encode_cooperative_sticky(CooperativeStickyUserData(generation=7)) == bytes.fromhex("00000007")
+    assert decode_cooperative_sticky(b"\0\0\0\7more") == CooperativeStickyUserData(generation=7)
+    for broken in (b"", b"\0\0\0"):
+        with pytest.raises(DecodeError):
+            decode_cooperative_sticky(broken)
+        with pytest.raises(DecodeError):
+            decode_sticky(broken)
+
+
+def test_kafka_s_assignors_write_the_same_user_data(kafka_classes):
+    consumer = "org.apache.kafka.clients.consumer."
+    partitions = kafka_classes.jvm.java.util.ArrayList()
+    for index in (0, 2):
+        partitions.add(kafka_classes.named("org.apache.kafka.common.TopicPartition")("a", index))
+    assignment = kafka_classes.named(f"{consumer}ConsumerPartitionAssignor.Assignment")(partitions)
+    optional = kafka_classes.jvm.java.util.Optional.empty()
+    group = kafka_classes.named(f"{consumer}ConsumerGroupMetadata")
+    of_generation = group("g", 7, "m", optional)
+    for name, ours in (
+        ("StickyAssignor", encode_sticky(STICKY)),
+        ("CooperativeStickyAssignor", encode_cooperative_sticky(CooperativeStickyUserData(generation=7))),
+    ):
+        assignor = kafka_classes.named(consumer + name)()
+        assignor.onAssignment(assignment, of_generation)
+        assert bytes(assignor.subscriptionUserData(kafka_classes.jvm.java.util.HashSet()).array()) == ours
