@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gateway_svc.handlers import HANDLERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -87,7 +88,7 @@ async def test_a_long_frame_cut_in_half(broker: Running, log_lines: LogLines) ->
         (-1, 0, "unknown_api"),
         (4, 0, "unknown_api"),
         (12, 5, "unsupported_version"),
-        (1, 3, "unsupported_version"),
+        (1, 19, "unsupported_version"),
         (3, -1, "unsupported_version"),
         (0, 14, "unsupported_version"),
     ],
@@ -110,11 +111,28 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     wire = await broker.connect()
     wire.send_frame(18, 99, 5, b"whatever it may be")
     frame = await wire.receive_frame()
-    # correlation id, error 35, one range: ApiVersions 0-4
-    assert frame == struct.pack(">ihihhh", 5, 35, 1, 18, 0, 4)
+    # correlation id, error 35, one range: ApiVersions 0-5
+    assert frame == struct.pack(">ihihhh", 5, 35, 1, 18, 0, 5)
     assert log_lines() == []
     response = await wire.call(18, 3, ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     assert response.error_code == 0
+
+
+async def test_a_client_of_another_cluster_is_sent_away(broker: Running) -> None:
+    wire = await broker.connect()
+
+    async def asked(version: int, cluster_id: str | None, node_id: int) -> tuple[int, int]:
+        request = ApiVersionsRequest(
+            client_software_name="x", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+        )
+        response = await wire.call(18, version, request)
+        return response.error_code, len(response.api_keys)
+
+    cluster_id, every = broker.core.logs.cluster_id, len(HANDLERS)
+    assert await asked(5, None, -1) == (0, every)
+    assert await asked(5, cluster_id, 1) == (0, every)
+    assert await asked(5, cluster_id, 77) == (0, every)
+    assert await asked(5, "another", 1) == (129, 0)
 
 
 async def test_bytes_after_a_request_are_ignored(broker: Running, log_lines: LogLines) -> None:
@@ -200,14 +218,6 @@ async def test_an_error_with_acks_0_closes_the_connection(broker: Running, log_l
     wire.send(0, 7, produce_request("nowhere", batch(b"a"), acks=0))
     assert await wire.closed() == b""
     assert [line["reason"] for line in log_lines()] == ["UNKNOWN_TOPIC_OR_PARTITION"]
-
-
-async def test_old_produce_versions_are_announced_and_answered_unsupported(broker: Running) -> None:
-    wire = await broker.connect()
-    versions: ApiVersionsResponse = await wire.call(18, 0, ApiVersionsRequest())
-    assert [(each.min_version, each.max_version) for each in versions.api_keys if each.api_key == 0] == [(0, 13)]
-    response = await wire.call(0, 2, produce_request("single", b"\0" * 40))
-    assert response.responses[0].partition_responses[0].error_code == 35
 
 
 async def test_a_slow_frame_is_ended(start_broker: StartBroker, log_lines: LogLines) -> None:

@@ -25,6 +25,7 @@ from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.listening import BACKLOG, advertised, bind
 from gateway_svc.memory import MemoryBudget
+from gateway_svc.message_sets import Conversions
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
@@ -67,6 +68,7 @@ class Gateway:
             answers=MemoryBudget(settings.gateway_memory_bytes),
             files=self._files,
             sessions=FetchSessions(),
+            conversions=Conversions(loop),
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,
         )
@@ -158,6 +160,7 @@ class Gateway:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait({self._sweeping})
+        self._services.conversions.close()
         if self._files is not None:
             self._files.close()
         if self._end_watch is not None:

@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             begin = position + 4
             if size > end - begin:
                 break
-            if not self._may_start(data[begin : begin + 2]):
+            if not self._may_start(data[begin : begin + 4]):
                 held = True
                 break
             position = begin + size
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_long(self) -> None:
         buffer = memoryview(cast(bytearray, self._long))
-        if not self._may_start(buffer[:2]):
+        if not self._may_start(buffer[:4]):
             self.frame_started_at = None
             self._pause_reading()
             return

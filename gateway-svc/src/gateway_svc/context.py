@@ -17,6 +17,7 @@ from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.memory import MemoryBudget
+from gateway_svc.message_sets import Conversions
 from gateway_svc.metrics import ApiCounts, GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
@@ -45,6 +46,7 @@ class Services:
     #: None when this gateway does not see storage's files.
     files: SliceFiles | None
     sessions: FetchSessions
+    conversions: Conversions
     #: (API key, lowest, highest version) of everything served, as ApiVersions says it.
     api_ranges: tuple[tuple[int, int, int], ...]
     loop: asyncio.AbstractEventLoop

@@ -51,13 +51,14 @@ class Dispatcher:
         if handler.min_version < api.min_version or handler.max_version > api.max_version:
             raise ValueError(f"{api.name}: versions {handler.min_version}-{handler.max_version} are not all declared")
         self._handlers[key] = handler
-        self._kinds[key] = handler.kind
         for version in range(handler.min_version, handler.max_version + 1):
+            kind = Kind.CONTROL if version < handler.alone_below else handler.kind
+            self._kinds[key << 16 | version] = kind
             self._routes[key, version] = Route(
                 api_key=key,
                 api_name=api.name,
                 version=version,
-                kind=handler.kind,
+                kind=kind,
                 handler=handler,
                 decode=decoder(api.request, version),
                 header_tail=encode_response_header(key, version, 0)[4:],
@@ -72,8 +73,8 @@ class Dispatcher:
         return tuple((key, each.min_version, each.max_version) for key, each in sorted(self._handlers.items()))
 
     def kind(self, frame: bytes | memoryview) -> Kind:
-        """How the request shares its connection; only its API key is looked at."""
-        return self._kinds.get(frame[0] << 8 | frame[1], Kind.CONTROL)
+        """How the request shares its connection; only its API key and version are looked at."""
+        return self._kinds.get(int.from_bytes(frame[:4], "big"), Kind.CONTROL)
 
     def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, Any]:
         """The request's call and its decoded body.

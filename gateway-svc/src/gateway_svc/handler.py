@@ -23,6 +23,8 @@ class InlineHandler:
     kind: Kind = Kind.CONTROL
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.
     may_park: bool = False
+    #: Versions below this one are worked on alone, whatever the kind: their order could be lost otherwise.
+    alone_below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class TaskHandler:
     handle: Callable[[Call, Any, Services], Awaitable[tuple[Any, int]]]
     kind: Kind = Kind.CONTROL
     may_park: bool = False
+    alone_below: int = 0
 
 
 Handler = InlineHandler | TaskHandler

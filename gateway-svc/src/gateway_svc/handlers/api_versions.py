@@ -3,7 +3,9 @@
 The answer is read from the handlers' registrations; no features are announced. The header of the answer is version 0
 in every version. A request of a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
 range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other than letters, digits, "-"
-and "." is answered INVALID_REQUEST, as Kafka does. Produce is announced from version 0, see handlers/produce.py.
+and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes to be at another cluster
+is answered REBOOTSTRAP_REQUIRED (KIP-1242); a client that believes to be at another node of this one is served, unlike
+in Kafka: any gateway serves everything, and gateways behind one address are one node to it.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         error, ranges = ErrorCode.INVALID_REQUEST, ()
+    elif request.cluster_id is not None and request.cluster_id != services.cluster.cluster_id:
+        error, ranges = ErrorCode.REBOOTSTRAP_REQUIRED, ()
     versions = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
     call.answer(ApiVersionsResponse(error_code=error, api_keys=versions), error)
 
 
-HANDLER = InlineHandler(ApiKey.API_VERSIONS, 0, 4, serve)
+HANDLER = InlineHandler(ApiKey.API_VERSIONS, 0, 5, serve)

@@ -5,8 +5,12 @@ small ones are read here. A slice whose file is gone by then is read again by va
 its read up. Fetch sessions are served (`fetch_sessions`). Version 13 names topics by id.
 
 Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
-a gateway), `last_fetched_epoch` (a log is never truncated below what was read). Versions 0-3 would need record
-formats 0 and 1, which are not written yet: not served.
+a gateway), `last_fetched_epoch` (a log is never truncated below what was read).
+
+Versions 0-3 are answered in message sets: of format 0 in 0 and 1, of format 1 in 2 and 3 (message_sets.py). Records in
+zstd have no number there and are answered UNSUPPORTED_COMPRESSION_TYPE; below version 10 so is a topic whose
+compression.type is zstd, as Apache Kafka 3 does. A batch larger than what is asked for is given whole in every version,
+if it is the first; Kafka cut it off before version 3, where an old consumer could only give up.
 """
 
 from __future__ import annotations
@@ -29,9 +33,12 @@ from gateway_svc.context import Call, Services
 from gateway_svc.errors import SliceGone
 from gateway_svc.fetch_sessions import Fetch, FetchedPartition
 from gateway_svc.handler import InlineHandler
+from gateway_svc.message_sets import MessageSetRead
 from gateway_svc.slices import FileRange, RecordParts
 from gateway_svc.waiting import Kind
 
+_FORMAT_1_VERSION = 2
+_RECORD_BATCH_VERSION = 4
 _TOPIC_ID_VERSION = 13
 #: Before this version clients do not know KAFKA_STORAGE_ERROR.
 _STORAGE_ERROR_VERSION = 6
@@ -46,7 +53,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
     if isinstance(fetch, ErrorCode):
         call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
         return
-    by_reference = services.files is not None and services.files.usable(now)
+    by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
     if not by_reference:
         room = services.answers.limit - services.answers.used
@@ -70,6 +77,10 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         except Exception as error:
             call.failed(error)
 
+    if call.version < _RECORD_BATCH_VERSION:
+        magic = 1 if call.version >= _FORMAT_1_VERSION else 0
+        MessageSetRead(call, services.storage.records, services.conversions, magic, done).start(read)
+        return
     cancel = services.storage.records.read(read, done)
     if call.parts is None:
         call.abandon = cancel
@@ -198,4 +209,4 @@ def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
                     part.release()
 
 
-HANDLER = InlineHandler(ApiKey.FETCH, 4, 18, serve, Kind.READ, may_park=True)
+HANDLER = InlineHandler(ApiKey.FETCH, 0, 18, serve, Kind.READ, may_park=True)

@@ -5,9 +5,8 @@ otherwise); everything else about the records is storage's. The answer leaves wh
 partitions: after the sync with acks -1, after the write with acks 1. With acks 0 there is no answer; an error then
 closes the connection, the only sign such a client can be given.
 
-Versions 0-2 carry message sets of formats 0 and 1, which are not converted yet: every partition is answered
-UNSUPPORTED_VERSION. They are announced all the same, because librdkafka before 2.11.1 stops compressing when the
-lowest version announced is not 0 (KAFKA-18659). Before version 4 clients do not know KAFKA_STORAGE_ERROR and are told
+Versions 0-2 carry message sets of formats 0 and 1, which are converted here (message_sets.py); such requests are
+worked on one at a time for each connection. Before version 4 clients do not know KAFKA_STORAGE_ERROR and are told
 NOT_LEADER_OR_FOLLOWER. Version 13 names topics by id. Storage answers transactional records INVALID_TXN_STATE:
 transactions are not served. `current_leader` and `node_endpoints` (KIP-951) are never sent: every gateway serves every
 partition.
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_contract.data import AppendedPartition, AppendPartition, AppendRequest, AppendResponse
+from broker_contract.data import AppendedPartition, AppendPartition, AppendRequest, AppendResponse, Buffer
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.produce import (
@@ -34,6 +33,7 @@ from protocol_lib.records.header import MAGIC, TRANSACTIONAL
 
 from gateway_svc.context import Call, Services, error_name
 from gateway_svc.handler import InlineHandler
+from gateway_svc.message_sets import batches_of, is_quick
 from gateway_svc.waiting import Kind
 
 _RECORD_BATCH_VERSION = 3
@@ -47,21 +47,50 @@ _MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT, _BATCH_HEADER_BYTES = 16, 22, 57, 6
 
 
 def serve(call: Call, request: ProduceRequest, services: Services) -> None:
-    refused = ErrorCode.UNSUPPORTED_VERSION if call.version < _RECORD_BATCH_VERSION else ErrorCode.NONE
     partitions = [
         AppendPartition(topic.name, data.index, data.records or b"", topic.topic_id)
         for topic in request.topic_data
         for data in topic.partition_data
     ]
-    if request.transactional_id is None and any(_is_transactional(each.records) for each in partitions):
-        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if refused:
-        _finish(call, request, services, partitions, [AppendedPartition(refused) for _ in partitions])
-        return
+    if call.version < _RECORD_BATCH_VERSION:
+        _serve_message_sets(call, request, services, partitions)
+    elif request.transactional_id is None and any(_is_transactional(each.records) for each in partitions):
+        refused = AppendedPartition(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        _finish(call, request, services, partitions, [refused for _ in partitions])
+    else:
+        _append(call, request, services, partitions, {})
+
+
+def _serve_message_sets(
+    call: Call, request: ProduceRequest, services: Services, partitions: list[AppendPartition]
+) -> None:
+    sets = [each.records for each in partitions]
+
+    def converted(result: tuple[list[Buffer], dict[int, AppendedPartition]]) -> None:
+        batches, outcomes = result
+        for partition, batch in zip(partitions, batches, strict=True):
+            partition.records = batch
+        _append(call, request, services, partitions, outcomes)
+
+    services.conversions.run(call, lambda: batches_of(sets), converted, inline=is_quick(sets))
+
+
+def _append(
+    call: Call,
+    request: ProduceRequest,
+    services: Services,
+    partitions: list[AppendPartition],
+    known: dict[int, AppendedPartition],
+) -> None:
+    """Appends and answers. What is `known` of partitions, by index, is told unless storage knows worse of them."""
 
     def done(response: AppendResponse) -> None:
         try:
-            _finish(call, request, services, partitions, response.partitions)
+            appended = response.partitions
+            for index, outcome in known.items():
+                if appended[index].error_code == ErrorCode.INVALID_RECORD:  # what it says of no records at all
+                    appended[index] = outcome
+            _finish(call, request, services, partitions, appended)
         except Exception as error:
             call.failed(error)
 
@@ -154,4 +183,4 @@ def _record_count(records: bytes | memoryview) -> int:
     return int.from_bytes(records[_RECORD_COUNT_AT:_BATCH_HEADER_BYTES], "big")
 
 
-HANDLER = InlineHandler(ApiKey.PRODUCE, 0, 13, serve, Kind.APPEND)
+HANDLER = InlineHandler(ApiKey.PRODUCE, 0, 13, serve, Kind.APPEND, alone_below=_RECORD_BATCH_VERSION)

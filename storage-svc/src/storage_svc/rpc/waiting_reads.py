@@ -30,7 +30,10 @@ _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _READ_COMMITTED: Final = 1
+#: The first Fetch version whose clients know zstd (KIP-110).
+_ZSTD_SINCE_VERSION: Final = 10
 
 _log = service_logs.get(__name__)
 
@@ -191,6 +194,8 @@ class WaitingReads:
             return ReadResult(log), 0
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
             return ReadResult(error), 0
+        if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
+            return ReadResult(_UNSUPPORTED_COMPRESSION), 0
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None

@@ -1,0 +1,101 @@
+"""Clients that speak as they did before Kafka 0.11: message sets of formats 0 and 1, every codec, beside new clients.
+
+librdkafka takes a broker's version from its settings when it may not ask for it; so does kafka-python.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import pytest
+
+from tests.wire.conftest import SynchronousBroker
+
+TIMEOUT_S = 20
+CODECS = ("none", "gzip", "snappy", "lz4")
+#: What librdkafka believes of the broker. From 0.10 on it asks, whatever its settings say.
+BROKER_VERSIONS = ("0.8.2.2", "0.9.0.1")
+
+_topics = count()
+
+
+@pytest.fixture
+def topic(module_broker: SynchronousBroker) -> str:
+    name = f"old-clients-{next(_topics)}"
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": module_broker.bootstrap_servers})
+    for future in admin.create_topics([confluent_kafka.admin.NewTopic(name, num_partitions=1)]).values():
+        future.result(TIMEOUT_S)
+    return name
+
+
+def config(broker: SynchronousBroker, version: str | None) -> dict[str, object]:
+    old = {"api.version.request": False, "broker.version.fallback": version} if version else {}
+    return {"bootstrap.servers": broker.bootstrap_servers, **old}
+
+
+def produce(broker: SynchronousBroker, topic: str, values: range, version: str | None, codec: str) -> None:
+    failed: list[object] = []
+    producer = confluent_kafka.Producer(config(broker, version) | {"compression.type": codec, "linger.ms": 50})
+    for value in values:
+        producer.produce(
+            topic,
+            key=b"key-%d" % value,
+            value=b"%d" % value,
+            timestamp=1_700_000_000_000 + value,
+            on_delivery=lambda error, _record: failed.append(error) if error else None,
+        )
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+
+
+def consume(broker: SynchronousBroker, topic: str, number: int, version: str | None) -> list[confluent_kafka.Message]:
+    consumer = confluent_kafka.Consumer(config(broker, version) | {"group.id": "unused"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found = []
+    while len(found) < number:
+        (record,) = consumer.consume(1, TIMEOUT_S) or [None]
+        assert record is not None, f"{len(found)} of {number}"
+        assert record.error() is None
+        found.append(record)
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_librdkafka(module_broker: SynchronousBroker, topic: str, version: str, codec: str) -> None:
+    """Old and new producers take turns on one topic; old and new consumers read the same."""
+    produce(module_broker, topic, range(100), version, codec)
+    produce(module_broker, topic, range(100, 200), None, codec)
+    produce(module_broker, topic, range(200, 300), version, codec)
+    for reader in (version, None):
+        found = consume(module_broker, topic, 300, reader)
+        assert [record.offset() for record in found] == list(range(300))
+        assert [record.value() for record in found] == [b"%d" % value for value in range(300)]
+        assert [record.key() for record in found] == [b"key-%d" % value for value in range(300)]
+    times = [record.timestamp()[1] for record in consume(module_broker, topic, 300, None)]
+    assert times == [-1] * 100 + [1_700_000_000_000 + value for value in range(100, 200)] + [-1] * 100
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])  # what it has without other packages
+@pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10)])
+def test_kafka_python(module_broker: SynchronousBroker, topic: str, version: tuple[int, ...], codec: str) -> None:
+    options = {"bootstrap_servers": module_broker.bootstrap_servers, "api_version": version}
+    producer = kafka.KafkaProducer(**options, compression_type=None if codec == "none" else codec, linger_ms=50)
+    sent = [producer.send(topic, key=b"key", value=b"%d" % value) for value in range(50)]
+    assert [each.get(TIMEOUT_S).offset for each in sent] == list(range(50))
+    producer.close()
+    produce(module_broker, topic, range(50, 100), None, codec)
+    consumer = kafka.KafkaConsumer(**options, auto_offset_reset="earliest", enable_auto_commit=False)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer.assign([partition])
+    found = []
+    while len(found) < 100:
+        records = consumer.poll(TIMEOUT_S * 1000)
+        assert records
+        found += records[partition]
+    assert [(record.offset, record.value) for record in found] == [(value, b"%d" % value) for value in range(100)]
+    consumer.close()
