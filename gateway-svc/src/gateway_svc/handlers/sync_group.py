@@ -1,16 +1,27 @@
-"""SyncGroup: the group's leader hands in the assignment; every member's answer is its own part, once it is stored."""
+"""SyncGroup: the group's leader hands in the assignment; every member's answer is its own part, once it is stored.
+
+From version 5 on protocol type and name are mandatory: INCONSISTENT_GROUP_PROTOCOL without them, whatever else is wrong
+(KIP-559).
+"""
 
 from __future__ import annotations
 
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from gateway_svc.context import Call, Services
 from gateway_svc.handler import TaskHandler
 
+_PROTOCOL_VERSION = 5
+
 
 async def handle(call: Call, request: SyncGroupRequest, services: Services) -> tuple[SyncGroupResponse, int]:
+    if call.version >= _PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b""), int(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        )
     answer = await services.storage.groups.sync_group(
         groups_pb2.SyncGroupRequest(
             correlation_id=call.correlation_id,

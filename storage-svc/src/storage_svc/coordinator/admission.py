@@ -65,6 +65,10 @@ def join_fault(join: Join, settings: CoordinatorSettings) -> ErrorCode:
 
 
 def metadata_fault(metadata: str | None, settings: CoordinatorSettings) -> ErrorCode:
-    if metadata is not None and len(metadata.encode()) > settings.offset_metadata_bytes_max:
+    """The limit counts Java's characters (UTF-16 units), as Kafka does in spite of the setting's name."""
+    if not metadata:
+        return ErrorCode.NONE
+    length = len(metadata.encode("utf-16-be", "surrogatepass")) // 2
+    if length > settings.offset_metadata_bytes_max or len(metadata.encode()) > STRING_BYTES_MAX:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

@@ -169,7 +169,7 @@ class GroupsService:
 
 
 def _described(group: Group) -> pb.DescribeGroupsResponse.Group:
-    """What members support and were assigned is settled, and shown, only while the group is stable (Kafka)."""
+    """What members support is shown only while the group is stable; what they were assigned last, always (Kafka)."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name or "" if is_stable else ""
     return pb.DescribeGroupsResponse.Group(
@@ -185,7 +185,7 @@ def _described(group: Group) -> pb.DescribeGroupsResponse.Group:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 metadata=member.metadata(protocol_name) if is_stable else b"",
-                assignment=member.assignment if is_stable else b"",
+                assignment=member.assignment,
             )
             for member in group.members
         ],

@@ -80,6 +80,21 @@ async def test_each_offset_is_checked_by_itself(node: Node) -> None:
     assert node.fetched("g") == {("orders", 0): 5, ("orders", 2): 5}
 
 
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ("x" * 4096, E.NONE),
+        ("x" * 4097, E.OFFSET_METADATA_TOO_LARGE),
+        ("é" * 4096, E.NONE),
+        ("\N{GRINNING FACE}" * 2048, E.NONE),
+        ("\N{GRINNING FACE}" * 2049, E.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+async def test_metadata_is_measured_in_javas_characters(node: Node, metadata: str, expected: E) -> None:
+    commit = Commit(request=0, member_id="", generation_id=-1)
+    assert await node.coordinator.commit("g", commit, [NewOffset("orders", 0, 1, -1, metadata)]) == [expected]
+
+
 async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
     assert await node.commit("g", ("nothing", 0, 1)) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert await node.commit("h", ("orders", 0, 1), generation_id=3) == [E.ILLEGAL_GENERATION]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -388,8 +389,22 @@ async def test_a_groups_life_over_the_wire(peer: Peer) -> None:
     assert (described.groups[0].state, len(described.groups[0].members)) == ("Empty", 0)
 
 
+async def test_assignments_are_shown_while_a_group_rebalances(peer: Peer) -> None:
+    joined = await peer.groups.JoinGroup(join("g"))
+    share = groups.SyncGroupRequest.MemberAssignment(member_id=joined.member_id, assignment=b"all")
+    who = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
+    await peer.groups.SyncGroup(groups.SyncGroupRequest(assignments=[share], **who))
+    second = peer.groups.JoinGroup(join("g"))
+    async with asyncio.timeout(10):
+        while (await peer.groups.Heartbeat(groups.HeartbeatRequest(**who))).error_code == 0:
+            pass
+    (group,) = (await peer.groups.DescribeGroups(groups.DescribeGroupsRequest(group_ids=["g"]))).groups
+    shown = [(each.metadata, each.assignment) for each in group.members]
+    assert (group.state, shown) == ("PreparingRebalance", [(b"", b"all"), (b"", b"")])
+    second.cancel()
+
+
 async def test_parked_joins_are_answered_when_the_service_stops(peer: Peer) -> None:
-    import asyncio
 
     first = await peer.groups.JoinGroup(join("g"))
     who = {"group_id": "g", "member_id": first.member_id, "generation_id": 1}

@@ -1,0 +1,185 @@
+"""The requests of consumer groups, short enough to tell a story with: one method per API, defaults as clients send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol_lib.consumer_protocol import Subscription, encode_subscription
+from protocol_lib.messages.delete_groups import DeleteGroupsRequest
+from protocol_lib.messages.describe_groups import DescribeGroupsRequest
+from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol_lib.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol_lib.messages.list_groups import ListGroupsRequest
+from protocol_lib.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol_lib.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol_lib.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+from tests.parity.conversation import Pending, Talk
+
+ORDERS = encode_subscription(Subscription(topics=("orders",)))
+RANGE = (("range", ORDERS),)
+SESSION_MS = 10_000
+
+
+class GroupTalk(Talk):
+    async def join(self, who: str, *, version: int = 9, **fields: Any) -> Any:
+        return await self.ask(who, 11, version, self._join(version, fields))
+
+    async def join_later(self, who: str, *, version: int = 9, **fields: Any) -> Pending:
+        return await self.later(who, 11, version, self._join(version, fields))
+
+    def _join(self, version: int, fields: dict[str, Any]) -> JoinGroupRequest:
+        protocols = fields.pop("protocols", RANGE)
+        given = {
+            "group_id": self.group,
+            "session_timeout_ms": SESSION_MS,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": tuple(JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols),
+        }
+        if version >= 1:
+            given["rebalance_timeout_ms"] = SESSION_MS
+        return JoinGroupRequest(**(given | fields))
+
+    async def sync(self, who: str, member_id: str, generation_id: int, **fields: Any) -> Any:
+        version = fields.pop("version", 3)
+        return await self.ask(who, 14, version, self._sync(member_id, generation_id, fields))
+
+    async def sync_later(self, who: str, member_id: str, generation_id: int, **fields: Any) -> Pending:
+        version = fields.pop("version", 3)
+        return await self.later(who, 14, version, self._sync(member_id, generation_id, fields))
+
+    def _sync(self, member_id: str, generation_id: int, fields: dict[str, Any]) -> SyncGroupRequest:
+        assignments = tuple(
+            SyncGroupRequestAssignment(member_id=each, assignment=data)
+            for each, data in fields.pop("assignments", {}).items()
+        )
+        given = {"group_id": self.group, "generation_id": generation_id, "member_id": member_id}
+        return SyncGroupRequest(assignments=assignments, **(given | fields))
+
+    async def heartbeat(self, who: str, member_id: str, generation_id: int, **fields: Any) -> Any:
+        version = fields.pop("version", 4)
+        given = {"group_id": self.group, "generation_id": generation_id, "member_id": member_id}
+        return await self.ask(who, 12, version, HeartbeatRequest(**(given | fields)))
+
+    async def leave(self, who: str, *members: tuple[str, str | None], **fields: Any) -> Any:
+        """Members are (member id, group instance id)."""
+        version = fields.pop("version", 5)
+        given: dict[str, Any] = {"group_id": self.group}
+        if version >= 3:
+            given["members"] = tuple(MemberIdentity(member_id=each, group_instance_id=name) for each, name in members)
+        else:
+            ((given["member_id"], _),) = members
+        return await self.ask(who, 13, version, LeaveGroupRequest(**(given | fields)))
+
+    async def commit(self, who: str, *offsets: tuple[str, int, int], **fields: Any) -> Any:
+        """Offsets are (topic, partition, offset); `member` is (member id, generation id or member epoch)."""
+        version, metadata = fields.pop("version", 9), fields.pop("metadata", "")
+        given: dict[str, Any] = {"group_id": self.group}
+        if "member" in fields:
+            given["member_id"], given["generation_id_or_member_epoch"] = fields.pop("member")
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for topic, partition, offset in offsets:
+            by_topic.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        topics = tuple(
+            OffsetCommitRequestTopic(
+                **({"topic_id": self.topic_ids[topic]} if version >= 10 else {"name": topic}),
+                partitions=tuple(partitions),
+            )
+            for topic, partitions in by_topic.items()
+        )
+        return await self.ask(who, 8, version, OffsetCommitRequest(topics=topics, **(given | fields)))
+
+    async def fetch(self, who: str, *partitions: tuple[str, int], **fields: Any) -> Any:
+        """All committed offsets when no partition is named."""
+        version = fields.pop("version", 8)
+        if version < 8:
+            old = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=(index,)) for name, index in partitions)
+            request = OffsetFetchRequest(group_id=self.group, topics=old if partitions else None, **fields)
+            return await self.ask(who, 9, version, request)
+        topics = tuple(
+            OffsetFetchRequestTopics(
+                **({"topic_id": self.topic_ids[name]} if version >= 10 else {"name": name}), partition_indexes=(index,)
+            )
+            for name, index in partitions
+        )
+        group = OffsetFetchRequestGroup(
+            group_id=fields.pop("group_id", self.group), topics=topics if partitions else None, **fields
+        )
+        return await self.ask(who, 9, version, OffsetFetchRequest(groups=(group,)))
+
+    async def describe(self, who: str, *, version: int = 6) -> Any:
+        request = DescribeGroupsRequest(groups=(self.group,), include_authorized_operations=version >= 3)
+        return await self.ask(who, 15, version, request)
+
+    async def listed(self, who: str, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> None:
+        """Puts what is said of the script's own group into the transcript."""
+        request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+        response = await self.ask(who, 16, 5, request)
+        name, _ = self.transcript.pop()  # type: ignore[misc]
+        own = [self._named(each) for each in response.groups if each.group_id == self.group]
+        self.transcript.append((name, response.error_code, own))
+
+    async def delete(self, who: str, *, version: int = 2, group_id: str | None = None) -> Any:
+        names = (self.group if group_id is None else group_id,)
+        return await self.ask(who, 42, version, DeleteGroupsRequest(groups_names=names))
+
+    async def forget(self, who: str, *partitions: tuple[str, int]) -> Any:
+        topics = tuple(
+            OffsetDeleteRequestTopic(name=name, partitions=(OffsetDeleteRequestPartition(partition_index=index),))
+            for name, index in partitions
+        )
+        return await self.ask(who, 47, 0, OffsetDeleteRequest(group_id=self.group, topics=topics))
+
+    # --- stories that many scripts begin with ---------------------------------------------------------------------
+
+    async def stable(self, who: str = "a", **fields: Any) -> tuple[str, int]:
+        """A group of one with an assignment: (member id, generation id)."""
+        joined = await self.join(who, version=3, **fields)
+        await self.sync(who, joined.member_id, joined.generation_id, assignments={joined.member_id: b"all"})
+        return joined.member_id, joined.generation_id
+
+    async def pair(self) -> tuple[str, str, int]:
+        """A stable group of two, "a" its leader: their member ids and the generation id."""
+        first, _ = await self.stable("a")
+        second = await self.join_later("b", version=3)
+        await self.join("a", version=3, member_id=first)
+        joined = await self.answer(second)
+        generation_id = joined.generation_id
+        following = await self.sync_later("b", joined.member_id, generation_id)
+        await self.sync("a", first, generation_id, assignments={first: b"one", joined.member_id: b"two"})
+        await self.answer(following)
+        return first, joined.member_id, generation_id
+
+    async def static(self, who: str = "s", name: str = "static", **fields: Any) -> tuple[str, int]:
+        """A stable group of one static member."""
+        joined = await self.join(who, version=5, group_instance_id=name, **fields)
+        await self.sync(
+            who,
+            joined.member_id,
+            joined.generation_id,
+            version=3,
+            group_instance_id=name,
+            assignments={joined.member_id: b"all"},
+        )
+        return joined.member_id, joined.generation_id
