@@ -1,15 +1,22 @@
 """The leader epochs of a partition and the offset each began at (`leader-epoch-checkpoint`).
 
 E.g. [(0, 0), (3, 1042)]: records 0-1041 were appended under epoch 0, later ones under epoch 3. Epochs and start offsets
-rise. The file is rewritten whenever the list changes; batches carry their epoch too, so a lost file can be rebuilt.
+rise. The file is rewritten whenever the list changes; batches carry their epoch too, so a lost file or one that does
+not agree with them is rebuilt (`agree`, `rebuild`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+from protocol_lib.records.header import HEADER_SIZE
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
+from storage_svc.log.batches import Header, headers
 from storage_svc.log.files import Files
+from storage_svc.log.segment import Segment
 
 _log = logs.get(__name__)
 
@@ -17,12 +24,14 @@ _log = logs.get(__name__)
 class LeaderEpochs:
     """Owned by its PartitionLog."""
 
-    __slots__ = ("_entries", "_files", "path")
+    __slots__ = ("_entries", "_files", "found", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path
         self._entries: list[tuple[int, int]] = []
+        #: Whether there was a file that could be read.
+        self.found = False
 
     @property
     def latest(self) -> int:
@@ -40,20 +49,68 @@ class LeaderEpochs:
             return None
         return max((entry for entry, _ in self._entries if entry <= epoch), default=epoch), newer
 
+    def next_start(self, offset: int) -> int:
+        """Where the first epoch begins that begins behind an offset; 2^63 - 1 without one."""
+        return next((start for _, start in self._entries if start > offset), 2**63 - 1)
+
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset), oldest first."""
         return list(self._entries)
 
     def load(self) -> None:
-        """Read the file; one that cannot be read counts as empty."""
+        """Read the file; one that cannot be read, or whose entries do not rise, counts as empty."""
         data = self._files.read_file(self.path)
         if data is None:
             return
         try:
-            self._entries = checkpoints.decode_epochs(data)
+            entries = checkpoints.decode_epochs(data)
         except checkpoints.UnreadableCheckpoint as error:
             _log.warning("leader epochs unreadable", path=self.path, reason=str(error))
+            return
+        if all(low[0] < high[0] and low[1] < high[1] for low, high in pairwise([(-1, -1), *entries])):
+            self._entries = entries
+            self.found = bool(entries)
+        else:
+            _log.warning("leader epochs out of order", path=self.path, entries=entries)
+
+    # -- what the batches say -----------------------------------------------------------------------------------------
+
+    def agree(self, segments: Sequence[Segment]) -> bool:
+        """Whether the list is true of the first batch of all, and of the first and the last one of the last segment.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        looked_at = [_first(self._files, segments[0]), _first(self._files, segments[-1])]
+        looked_at.append(_last(self._files, segments[-1]))
+        return all(self._agrees(header) for header in looked_at)
+
+    def _agrees(self, header: Header | None) -> bool:
+        return header is None or header.leader_epoch < 0 or self.at(header.base_offset) == header.leader_epoch
+
+    def rebuild(self, segments: Sequence[Segment]) -> None:
+        """Make the list anew from the batches. Epochs rise, so a segment is walked only if one begins inside it.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        self._entries = []
+        firsts = [_first(self._files, segment) for segment in segments]
+        for segment, first, following in zip(segments, firsts, [*firsts[1:], None], strict=True):
+            if first is None:
+                continue
+            self.assign(first.leader_epoch, first.base_offset)
+            if following is not None and following.leader_epoch == first.leader_epoch:
+                continue
+            was_open = segment.descriptor >= 0
+            segment.open()
+            for _, header in headers(self._files, segment.descriptor, 0, segment.size):
+                self.assign(header.leader_epoch, header.base_offset)
+            if not was_open:
+                segment.close()
+
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """From this offset on, records belong to this epoch; whether that is news. `store` afterwards."""
@@ -88,3 +145,20 @@ class LeaderEpochs:
 
     def store(self, *, sync: bool) -> None:
         self._files.replace_file(self.path, checkpoints.encode_epochs(self._entries), sync=sync)
+
+
+def _first(files: Files, segment: Segment) -> Header | None:
+    was_open = segment.descriptor >= 0
+    segment.open()
+    found = next(headers(files, segment.descriptor, 0, segment.size, HEADER_SIZE), None)
+    if not was_open:
+        segment.close()
+    return found[1] if found else None
+
+
+def _last(files: Files, active: Segment) -> Header | None:
+    """Of the active segment, which is open."""
+    last = None
+    for _, header in headers(files, active.descriptor, active.position_before(2**63 - 1), active.size):
+        last = header
+    return last

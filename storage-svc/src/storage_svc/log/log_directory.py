@@ -73,6 +73,7 @@ class LogDirectory:
         self.cluster_id = ""
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
+        self.quarantined_bytes = 0
         self.deleted_bytes = 0
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -194,6 +195,7 @@ class LogDirectory:
             for future in running.values():
                 future.result()
         self.truncated_bytes += sum(recovery.truncated_bytes for recovery in recoveries.values())
+        self.quarantined_bytes += sum(recovery.quarantined_bytes for recovery in recoveries.values())
 
     def sync_recovered(self) -> None:
         """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,

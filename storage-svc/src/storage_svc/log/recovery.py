@@ -2,15 +2,13 @@
 
 In order (kafka-semantics.md §1.6):
 1. what a crash left half done in the folder is finished or removed (partition_folder.py)
-2. without the clean-shutdown marker, from the segment that holds the recovery point on: every batch's length and CRC is
-   checked and the indexes are made anew; at the first bad batch the file is cut and later segments are dropped, as they
-   are where batches are missing between two segments that no checkpoint knows to be durable
+2. without the clean-shutdown marker, or if the log does not end where a clean stop left it, from the segment that holds
+   the recovery point on: every batch's length and CRC is checked, the indexes are made anew, and what is torn or
+   damaged is put right (segment_recovery.py)
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
-5. a transaction index that is not in order is made anew
-
-A bad batch *below* a known durable offset with sound batches behind it is not a torn write but damage. Cutting there
-would destroy acknowledged records, so the log is opened offline instead: what lies before is read, nothing is written.
+5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or
+   contradicts the batches
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.segment import LOG_SUFFIX, Segment, file_stem
-from storage_svc.log.segment_window import SegmentWindow
+from storage_svc.log.segment_recovery import SegmentRecovery
 
 _log = logs.get(__name__)
 
@@ -67,7 +65,9 @@ class Recovery:
         self._producers = ProducerRecovery(self._files, folder, (), environment.clock())
         #: As of the end offset; None until segments were scanned.
         self._state: ProducerState | None = None
+        self._epochs_wrong = False
         self.truncated_bytes = 0
+        self.quarantined_bytes = 0
 
     def run(self) -> PartitionLog:
         """The log, ready for use.
@@ -88,11 +88,18 @@ class Recovery:
             segments = [self._new_segment(max(self._end_offset, self._known.log_start_offset))]
         active = segments[-1]
         active.load_for_append()
-        if self._damage is None:
+        if self._known.clean:
             self._end_offset, position = _end(self._files, active)
-            if position != active.size:
-                _log.warning("torn although the last stop was clean", segment=active.relative_path, position=position)
+            if position != active.size or self._end_offset != self._known.recovery_point:
+                _log.warning(
+                    "not as the last stop, which was clean, left it",
+                    segment=active.relative_path,
+                    position=position,
+                    end_offset=self._end_offset,
+                    recovery_point=self._known.recovery_point,
+                )
                 segments = self._recover(segments)
+                segments[-1].load_for_append()
         if self._end_offset < self._known.log_start_offset:
             _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
             for segment in segments:
@@ -103,6 +110,7 @@ class Recovery:
         for index, segment in enumerate(segments):
             self._check_transaction_index(segments, index, there=segment.base_offset in found.transaction_indexes)
         producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
+        self._check_epochs(segments)
         self._producers.remove_stray(found.logs, self._end_offset)
         self._epochs.truncate(self._end_offset)
         log = PartitionLog(
@@ -125,6 +133,7 @@ class Recovery:
                 log=self._folder,
                 end_offset=self._end_offset,
                 truncated_bytes=self.truncated_bytes,
+                quarantined_bytes=self.quarantined_bytes,
                 seconds=round(time.perf_counter() - started, 4),
             )
         return log
@@ -144,7 +153,7 @@ class Recovery:
                 self._epochs.store(sync=False)
             except StorageFailure as error:  # the batches carry their epochs
                 _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
-        if not self._known.clean:
+        if not self._known.clean or self._state is not None:
             log.recovery_point = min(self._known.recovery_point, self._end_offset)
             log.unsynced.add_segments(*log.segments.behind_active())
             log.unsynced.add_paths(log.folder)
@@ -176,84 +185,27 @@ class Recovery:
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Step 2; the segments that are left."""
+        if not segments:
+            return segments
         start = 0
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._known.recovery_point:
                 start = index
-        if not segments:
-            return segments
-        self._state = self._producers.state_at(segments[:start], segments[start].base_offset)
-        for index in range(start, len(segments)):
-            segment = segments[index]
-            if index > start and self._follows_a_gap(segment):
-                _log.warning(
-                    "segments behind lost batches dropped", first=segment.relative_path, end_offset=self._end_offset
-                )
-                for later in segments[index:]:
-                    self._drop(later)
-                return segments[:index]
-            segment.open()
-            whole = self._scan(segment, self._state)
-            if whole == segment.size:
-                if index + 1 < len(segments):
-                    self._finish_indexes(segment)
-                    self._producers.store(self._state, segments[index + 1].base_offset)
-                continue
-            if self._is_damage(segment, whole):
-                self._damage = f"{segment.relative_path} is damaged at position {whole}, offset {self._end_offset}"
-                segment.size = whole
-                return segments[: index + 1]
-            _log.warning(
-                "torn segment cut",
-                segment=segment.relative_path,
-                position=whole,
-                bytes=segment.size - whole,
-                end_offset=self._end_offset,
-                segments_dropped=len(segments) - index - 1,
-            )
-            self.truncated_bytes += segment.size - whole
-            self._files.truncate(segment.descriptor, whole)
-            segment.size = whole
-            for later in segments[index + 1 :]:
-                self._drop(later)
-            return segments[: index + 1]
+        durable_offset = max(self._known.recovery_point, self._known.high_watermark)
+        recovery = SegmentRecovery(self._files, self._epochs, self._producers, durable_offset)
+        segments = recovery.run(segments, start)
+        self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage
+        self._epochs_wrong = recovery.epochs_wrong
+        self.truncated_bytes += recovery.truncated_bytes
+        self.quarantined_bytes += recovery.quarantined_bytes
         return segments
 
-    def _follows_a_gap(self, segment: Segment) -> bool:
-        """Whether batches that nobody knows to be durable are missing before a segment: its own reached the disk first.
-
-        Gaps that compaction leaves lie below the recovery point.
-        """
-        return segment.base_offset > self._end_offset >= max(self._known.recovery_point, self._known.high_watermark)
-
-    def _finish_indexes(self, segment: Segment) -> None:
-        try:
-            segment.finish()
-        except StorageFailure as error:  # the next look-up rebuilds them in memory
-            _log.warning("index not written", segment=segment.relative_path, reason=str(error))
-        segment.release()
-
-    def _scan(self, segment: Segment, state: ProducerState) -> int:
-        """Check every batch and rebuild the indexes; the position behind the last good batch."""
-        segment.restart_indexes()
-        segment.transaction_index.begin_anew()
-        if segment.size == 0:
-            self._end_offset = max(self._end_offset, segment.base_offset)
-            return 0
-        position = 0
-        next_offset = segment.base_offset
-        window = SegmentWindow(segment)
-        while (header := window.good_batch(position, next_offset)) is not None:
-            segment.note(position, header.size, header.last_offset, header.max_timestamp)
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
-                batch = partial(window.batch, position, header)
-                if (aborted := self._producers.replay(state, header, batch)) is not None:
-                    segment.transaction_index.append(aborted)
-            next_offset = header.last_offset + 1
-            position += header.size
-        self._end_offset = max(self._end_offset, next_offset)
-        return position
+    def _check_epochs(self, segments: list[Segment]) -> None:
+        """Make the epoch list anew if it was lost or contradicts the batches."""
+        if self._epochs_wrong or not self._epochs.agree(segments):
+            if self._epochs.entries:
+                _log.warning("leader epochs rebuilt", log=self._folder, were=self._epochs.entries)
+            self._epochs.rebuild(segments)
 
     def _check_transaction_index(self, segments: list[Segment], index: int, *, there: bool) -> None:
         """Make a transaction index anew unless it is sound; those of scanned segments were."""
@@ -274,13 +226,6 @@ class Recovery:
                     segment.transaction_index.append(aborted)
             if segment is not segments[-1]:
                 segment.close()
-
-    def _is_damage(self, segment: Segment, position: int) -> bool:
-        """Whether the bad batch at this position lies below a durable offset and before a good one."""
-        durable = max(self._known.recovery_point, self._known.high_watermark)
-        if self._end_offset >= durable:
-            return False
-        return SegmentWindow(segment).good_batch_follows(position, self._end_offset, self._config.max_message_bytes)
 
     def _topic_id(self) -> bytes:
         """The topic's id, all zeros when the folder does not say."""

@@ -1,11 +1,16 @@
 """A segment's bytes as recovery reads them: in large pieces, and trusting nothing they say.
 
-A batch is good if it lies in the segment as a whole, its header makes sense at that place, and its CRC is right.
+A batch is good if it lies in the segment as a whole and its CRC is right. Base offset and leader epoch lie outside the
+CRC: whether they make sense at that place is segment_scan.py's to say.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from struct import Struct
 from typing import Final
+from zlib import crc32
 
 from crc32c import crc32c
 from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
@@ -13,10 +18,20 @@ from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from storage_svc.log.batches import CRC_START, Header, unpack_header
 from storage_svc.log.segment import Segment
 
-_MAGIC_AT: Final = 16
-_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
 # Larger pieces come from fresh pages each time, which costs more than the calls that they save.
 _STEP: Final = 96 << 10
+_SEARCH_STEP: Final = 1 << 20
+_OLD_HEADER: Final = Struct(">qiIb")
+_OLD_CRC_START: Final = 16
+#: What a disk writes or does not write as a whole; what was never written reads as zeros.
+_SECTOR: Final = 512
+_NO_SECTOR: Final = bytes(_SECTOR)
+#: So many leading zeros are not the beginning of a batch: the upper half of a small one's length is among them.
+_ZEROS_MIN: Final = 11
+#: From the first to the magic byte.
+_SEARCHED: Final = 17
 
 
 class SegmentWindow:
@@ -37,49 +52,85 @@ class SegmentWindow:
                 self._start, at = position, 0
         return at
 
-    def _view(self, position: int, length: int) -> memoryview:
+    def view(self, position: int, length: int) -> memoryview:
         """The bytes there; fewer at the end of the segment."""
         length = max(0, min(length, self._segment.size - position))
         at = self._move_to(position, length)
         return self._bytes[at : at + length]
 
     def batch(self, position: int, header: Header) -> memoryview:
-        """The bytes of a good batch, until the window moves on."""
-        return self._view(position, header.size)
+        """The bytes of a good batch."""
+        return self.view(position, header.size)
 
-    def good_batch(self, position: int, offset_min: int) -> Header | None:
-        """The header of the batch at a position, if a good one with no lower offset than this is there."""
+    def good_batch(self, position: int) -> Header | None:
+        """The header of the batch at a position, if a good one is there."""
         room = self._segment.size - position
         if room < HEADER_SIZE:
             return None
         at = self._move_to(position, HEADER_SIZE)
         fields = unpack_header(self._bytes, at)
-        base_offset, size, last_delta = fields[0], fields[1] + LOG_OVERHEAD, fields[6]
-        if (
-            fields[3] != MAGIC
-            or not HEADER_SIZE <= size <= room
-            or base_offset < offset_min
-            or last_delta < 0
-            or base_offset + last_delta - self._segment.base_offset > _RELATIVE_OFFSET_MAX
-        ):
+        size = fields[1] + LOG_OVERHEAD
+        if fields[3] != MAGIC or not HEADER_SIZE <= size <= room or fields[6] < 0:
             return None
         if at + size > len(self._bytes):
             at = self._move_to(position, size)
         return Header._make(fields) if crc32c(self._bytes[at + CRC_START : at + size]) == fields[4] else None
 
-    def good_batch_follows(self, position: int, offset_min: int, batch_bytes_max: int) -> bool:
-        """Whether behind a bad batch at this position a good one is found, as far as the bad one may reach."""
-        head = self._view(position, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
+    def is_old_format(self, position: int) -> bool:
+        """Whether a whole message of format 0 or 1 is at a position."""
+        head = self.view(position, _OLD_HEADER.size)
+        if len(head) < _OLD_HEADER.size:
             return False
+        _, length, crc, magic = _OLD_HEADER.unpack(head)
+        message = self.view(position, LOG_OVERHEAD + length) if magic < MAGIC and length > 0 else b""
+        return len(message) == LOG_OVERHEAD + length and int(crc) == crc32(message[_OLD_CRC_START:])
+
+    # -- behind a bad batch -------------------------------------------------------------------------------------------
+
+    def next_good(self, position: int, offset_min: int) -> int | None:
+        """Where behind a bad batch at this position the next good one begins, with no lower offset than this.
+
+        The bad one's length is believed if it leads to a good batch, or to the end. Otherwise its length is what is
+        damaged, and the rest of the segment is searched. A good batch may also be found inside a record (a topic of
+        copied batches); one that is followed by another, or ends where the segment does, is preferred.
+        """
+        head = self.view(position, LOG_OVERHEAD)
         behind = position + LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
-        if behind > position and self.good_batch(behind, offset_min):
+        if behind == self._segment.size:
+            return None
+        if behind > position and self._belongs(behind, offset_min):
+            return behind
+        alone = None
+        for candidate in self._candidates(position + 1, offset_min):
+            header = self._belongs(candidate, offset_min)
+            if header is None:
+                continue
+            behind = candidate + header.size
+            if behind == self._segment.size or self.good_batch(behind) is not None:
+                return candidate
+            alone = candidate if alone is None else alone
+        return alone
+
+    def _belongs(self, position: int, offset_min: int) -> Header | None:
+        header = self.good_batch(position)
+        if header is None or not 0 <= header.base_offset - offset_min <= RELATIVE_OFFSET_MAX:
+            return None
+        return header
+
+    def _candidates(self, start: int, offset_min: int) -> Iterator[int]:
+        """Where a header of format v2 with such an offset may begin."""
+        upper = offset_min >> 32
+        high = b"|".join(re.escape(each.to_bytes(4, "big")) for each in (upper, upper + 1))
+        shape = re.compile(b"(?s)(?=(?:" + high + rb").{4}[\x00-\x7f].{7}\x02)")
+        for step in range(start, self._segment.size, _SEARCH_STEP):
+            piece = self._segment.read(step, _SEARCH_STEP + _SEARCHED - 1)
+            for match in shape.finditer(piece):
+                if match.start() < _SEARCH_STEP:
+                    yield step + match.start()
+
+    def never_written(self, start: int, end: int) -> bool:
+        """Whether bytes between two positions look as if a sector never came to the disk: a power cut, not damage."""
+        boundary = -(-start // _SECTOR) * _SECTOR
+        if boundary - start >= _ZEROS_MIN and not any(self.view(start, min(boundary, end) - start)):
             return True
-        # The length may be what is damaged: look for the next batch byte by byte.
-        search = bytes(self._view(position + 1, LOG_OVERHEAD + batch_bytes_max + HEADER_SIZE))
-        magic_at = search.find(MAGIC, _MAGIC_AT)
-        while magic_at >= 0:
-            if self.good_batch(position + 1 + magic_at - _MAGIC_AT, offset_min):
-                return True
-            magic_at = search.find(MAGIC, magic_at + 1)
-        return False
+        return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end - _SECTOR + 1, _SECTOR))

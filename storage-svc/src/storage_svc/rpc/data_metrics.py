@@ -71,6 +71,11 @@ class DataMetrics(Collector):
             "Bytes of torn batches cut at the last start.",
             directory.truncated_bytes,
         )
+        yield GaugeMetricFamily(
+            "millrace_recovery_quarantined_bytes",
+            "Bytes of damaged batches copied aside at the last start.",
+            directory.quarantined_bytes,
+        )
         try:
             disk = os.statvfs(directory.root)
         except OSError:  # the folder's disk does not answer: everything else is still worth telling

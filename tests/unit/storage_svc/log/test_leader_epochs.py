@@ -76,3 +76,61 @@ def test_the_epoch_that_tells_of_lost_records_is_stored_at_once(folders, tmp_pat
 
     assert (log.log_end_offset, log.leader_epoch) == (3, 1)
     assert log.epochs.entries == [(0, 0), (1, 3)]
+
+
+@pytest.fixture
+def three_epochs(folders, make_batch, tmp_path):
+    """Several segments; epoch 0 from offset 0, 2 from 10 and 5 from 30 to 60."""
+    directory = folders.open(tmp_path / "data")
+    log = directory.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=700))
+    for epoch, end in ((0, 10), (2, 30), (5, 60)):
+        log.leader_epoch = epoch
+        while log.log_end_offset < end:
+            log.append(make_batch(5))
+    assert len(log.segments) > 3
+    folders.stop(directory)
+    assert (tmp_path / "data" / "t-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n3\n0 0\n2 10\n5 30\n"
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"0\n0\n",
+        b"\xff",
+        b"0\n3\n0 0\n5 30\n2 10\n",
+        b"0\n3\n0 0\n2 30\n5 10\n",
+        b"0\n1\n7 0\n",
+        b"0\n2\n0 0\n2 10\n",
+    ],
+)
+def test_a_lost_or_wrong_list_is_rebuilt_from_the_batches(folders, three_epochs, clean, content):
+    file = three_epochs / "t-0" / "leader-epoch-checkpoint"
+    file.unlink() if content is None else file.write_bytes(content)
+    if not clean:
+        (three_epochs / ".kafka_cleanshutdown").unlink()
+        (three_epochs / "recovery-point-offset-checkpoint").unlink()
+    log = folders.open(three_epochs).logs["t", 0]
+    assert log.epochs.entries == [(0, 0), (2, 10), (5, 30)]
+    assert log.leader_epoch == 5
+    assert file.read_bytes() == b"0\n3\n0 0\n2 10\n5 30\n"
+
+
+def test_a_flipped_epoch_of_any_batch_is_put_right(folders, three_epochs):
+    """It lies outside the CRC; the list and the neighbours know better."""
+    (three_epochs / ".kafka_cleanshutdown").unlink()
+    (three_epochs / "recovery-point-offset-checkpoint").unlink()
+    for path in sorted((three_epochs / "t-0").glob("*.log")):
+        whole = path.read_bytes()
+        position = 0
+        while position < len(whole):
+            for at in range(position + 12, position + 16):
+                path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+                directory = folders.open(three_epochs)
+                assert directory.logs["t", 0].epochs.entries == [(0, 0), (2, 10), (5, 30)], (path.name, at)
+                folders.crash(directory)
+                assert path.read_bytes() == whole, (path.name, at)
+            position += 12 + int.from_bytes(whole[position + 8 : position + 12], "big")

@@ -1,0 +1,85 @@
+"""Damaged bytes of a log, taken out of it and kept: the folder `quarantine` in the partition's folder.
+
+    quarantine/00000000000000000000.log-8400-20-30     the bytes that were at position 8400 of that segment, between
+                                                       the batches of offset 19 and offset 30
+    quarantine/00000000000000000700.log-0-712-         at the end of the log: nothing good came behind them
+
+A hole is first copied here and synced; then the segment is written anew without it (`.cleaned`, synced, renamed over
+the old one), so that the segment is sound for every reader, Kafka's tools too, and the hole is a gap in the offsets, as
+compaction leaves them. The broker never reads, changes or deletes what is in here, it only looks at the names: they
+tell a gap that damage left from one that a power cut left. What to do with it is for people to say. It goes with its
+topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from storage_svc.log.files import Files
+from storage_svc.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, file_stem
+from storage_svc.log.segment_scan import Hole
+
+FOLDER: Final = "quarantine"
+
+_AT_THE_END: Final = re.compile(r"\d{20}\.log-\d+-(\d+)-(?:\.\d+)?", re.ASCII)
+_STEP: Final = 8 << 20
+
+
+def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> None:
+    """Copy what is in the holes.
+
+    Raises:
+        StorageFailure: not all of it could be; nothing was changed.
+    """
+    folder = f"{segment.folder}/{FOLDER}"
+    files.make_folder(folder)
+    for hole in holes:
+        following = "" if hole.next_offset is None else hole.next_offset
+        name = f"{file_stem(segment.base_offset)}{LOG_SUFFIX}-{hole.start}-{hole.first_offset}-{following}"
+        data = segment.read(hole.start, hole.end - hole.start)
+        path, number = f"{folder}/{name}", 1
+        while (there := files.read_file(path)) is not None and not data.startswith(there):
+            number += 1  # another damage at the same place, after the segment was written anew
+            path = f"{folder}/{name}.{number}"
+        files.replace_file(path, data)
+    files.sync_path(folder)
+    files.sync_path(segment.folder)
+
+
+def damaged_ends(files: Files, folder: str) -> set[int]:
+    """The offsets at which segments of a partition's folder ended once damage at their ends was taken out.
+
+    Raises:
+        StorageFailure: the folder cannot be read.
+    """
+    path = f"{folder}/{FOLDER}"
+    names = [name for name, _, _ in files.entries(path)] if files.exists(path) else []
+    return {int(match[1]) for name in names if (match := _AT_THE_END.fullmatch(name))}
+
+
+def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: int) -> None:
+    """Write the segment anew: its bytes up to the end position without the holes. It is open afterwards.
+
+    Raises:
+        StorageFailure: the old segment is as it was.
+    """
+    path = segment.path + CLEANED_SUFFIX
+    files.unlink(path)
+    descriptor = files.open(path, create=True)
+    try:
+        written = start = 0
+        for hole_start, hole_end in [*((hole.start, hole.end) for hole in holes), (end, end)]:
+            for position in range(start, min(hole_start, end), _STEP):
+                piece = segment.read(position, min(_STEP, hole_start - position))
+                files.append(descriptor, [piece], written, len(piece))
+                written += len(piece)
+            start = hole_end
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+    segment.close()
+    files.rename(path, segment.path)
+    files.sync_path(segment.folder)
+    segment.open()
