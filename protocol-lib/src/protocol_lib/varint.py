@@ -49,20 +49,34 @@ def read_signed(buffer: Buffer, position: int) -> tuple[int, int]:
     value = buffer[position]
     position += 1
     if value > 0x7F:
-        value &= 0x7F
-        shift = 7
-        while True:
-            byte = buffer[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 63:
-                raise DecodeError("a signed varint goes on for more than 10 bytes")
-        if value >> 64:
-            raise DecodeError("a signed varint exceeds 64 bits")
+        value, position = read_on(buffer, position, value)
     return (value >> 1) ^ -(value & 1), position
+
+
+def read_on(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of a signed number whose first byte says that more follows; zig-zag is not undone."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return first & 0x7F | byte << 7, position + 1
+    value = first & 0x7F | (byte & 0x7F) << 7
+    shift = 14
+    while True:
+        position += 1
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise DecodeError("a signed varint goes on for more than 10 bytes")
+    if value >> 64:
+        raise DecodeError("a signed varint exceeds 64 bits")
+    return value, position + 1
+
+
+def unzigzag(value: int) -> int:
+    """The signed number of an unsigned one: 0, 1, 2, 3 … are 0, -1, 1, -2 …"""
+    return (value >> 1) ^ -(value & 1)
 
 
 def write_unsigned(value: int) -> bytes:
@@ -72,6 +86,8 @@ def write_unsigned(value: int) -> bytes:
 
 
 def write_signed(value: int) -> bytes:
+    if -64 <= value < 64:
+        return SMALL[(value << 1) ^ (value >> 63)]
     if not SIGNED_MIN <= value <= SIGNED_MAX:
         raise EncodeError(f"{value} does not fit a signed varint")
     return _write((value << 1) ^ (value >> 63))

@@ -14,8 +14,8 @@ from typing import Final
 
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
-from protocol_lib.records.header import HEADER_SIZE, read_batch_header
-from protocol_lib.varint import Buffer, read_signed, write_signed
+from protocol_lib.records.header import HEADER_SIZE, BatchHeader, read_batch_header
+from protocol_lib.varint import Buffer, read_on, read_signed, unzigzag, write_signed
 
 Header = tuple[str, bytes | None]
 
@@ -23,6 +23,9 @@ Header = tuple[str, bytes | None]
 _RECORD_SIZE_MIN: Final = 7
 _HEADER_SIZE_MIN: Final = 2
 _NULL: Final = write_signed(-1)
+_ATTRIBUTES: Final = b"\0"
+_NO_HEADERS: Final = write_signed(0)
+_NULL_LENGTH: Final = 1  # -1 before zig-zag is undone
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class Record:
 
 
 def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of one whole batch, in order; DecodeError where they turn out malformed.
+    """The records of one whole batch, in order; DecodeError at once or where they turn out malformed.
 
     The CRC is not checked here. `limit` bounds the bytes the batch may decompress to.
     """
@@ -47,69 +50,124 @@ def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Itera
     body = bytes(decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit))
     if not 0 <= header.records_count <= len(body) // _RECORD_SIZE_MIN:
         raise DecodeError(f"{header.records_count} records in {len(body)} bytes")
-    position = 0
+    return _records(body, header)
+
+
+def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    """What costs here is calls, so nearly every varint, being of one byte or two, is read in place.
+
+    Lengths only lead on, and a record must end where it says: then each of its fields was inside.
+    """
+    new, size, position = object.__new__, len(body), 0
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
     try:
         for _ in range(header.records_count):
-            record, position = _read_record(body, position, header.base_offset, header.base_timestamp)
-            if header.is_log_append_time:
-                record.timestamp = header.max_timestamp
+            length = body[position]
+            position += 1
+            if length > 0x7F:
+                length, position = read_on(body, position, length)
+            end = position + (length >> 1)
+            if length & 1 or end > size:
+                raise DecodeError(f"a record of {unzigzag(length)} bytes where {size - position} are left")
+            timestamp_delta = body[position + 1]
+            position += 2
+            if timestamp_delta > 0x7F:
+                timestamp_delta, position = read_on(body, position, timestamp_delta)
+            offset_delta = body[position]
+            position += 1
+            if offset_delta > 0x7F:
+                offset_delta, position = read_on(body, position, offset_delta)
+            record = new(Record)
+            record.offset = base_offset + ((offset_delta >> 1) ^ -(offset_delta & 1))
+            if append_time is None:
+                record.timestamp = base_timestamp + ((timestamp_delta >> 1) ^ -(timestamp_delta & 1))
+            else:
+                record.timestamp = append_time
+            length = body[position]
+            position += 1
+            if length > 0x7F:
+                length, position = read_on(body, position, length)
+            if length & 1:
+                _expect_null(length)
+                record.key = None
+            else:
+                after = position + (length >> 1)
+                record.key = body[position:after]
+                position = after
+            length = body[position]
+            position += 1
+            if length > 0x7F:
+                length, position = read_on(body, position, length)
+            if length & 1:
+                _expect_null(length)
+                record.value = None
+            else:
+                after = position + (length >> 1)
+                record.value = body[position:after]
+                position = after
+            if body[position]:
+                record.headers, position = _read_headers(body, position, end)
+            else:
+                record.headers = ()
+                position += 1
+            if position != end:
+                raise DecodeError("a record is not as long as it says")
             yield record
     except (IndexError, UnicodeDecodeError) as fault:
         raise DecodeError(f"record: {fault}") from fault
-    if position != len(body):
-        raise DecodeError(f"{len(body) - position} bytes after the last record")
+    if position != size:
+        raise DecodeError(f"{size - position} bytes after the last record")
 
 
-def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
-    length, position = read_signed(body, position)
-    end = position + length
-    if length < _RECORD_SIZE_MIN - 1 or end > len(body):
-        raise DecodeError(f"a record of {length} bytes where {len(body) - position} are left")
-    timestamp_delta, position = read_signed(body, position + 1)
-    offset_delta, position = read_signed(body, position)
-    key, position = _read_bytes(body, position, end)
-    value, position = _read_bytes(body, position, end)
+def _expect_null(length: int) -> None:
+    """Of the odd lengths, which are the negative ones, only -1 means something."""
+    if length != _NULL_LENGTH:
+        raise DecodeError(f"a field of {unzigzag(length)} bytes")
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
     count, position = read_signed(body, position)
     if not 0 <= count <= max(0, end - position) // _HEADER_SIZE_MIN:
         raise DecodeError(f"{count} record headers in {end - position} bytes")
     headers = []
     for _ in range(count):
-        name, position = _read_bytes(body, position, end)
-        if name is None:
+        length, position = read_signed(body, position)
+        if length < 0:
             raise DecodeError("a record header without a key")
-        content, position = _read_bytes(body, position, end)
-        headers.append((name.decode(), content))
-    if position != end:
-        raise DecodeError("a record is not as long as it says")
-    return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, tuple(headers)), end
-
-
-def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_signed(body, position)
-    if length == -1:
-        return None, position
-    after = position + length
-    if length < 0 or after > end:
-        raise DecodeError(f"a field of {length} bytes in a record that has {end - position} left")
-    return body[position:after], after
+        after = position + length
+        name = str(body[position:after], "utf-8")
+        length, position = read_signed(body, after)
+        if length < -1:
+            raise DecodeError(f"a field of {length} bytes")
+        after = position + max(0, length)
+        headers.append((name, None if length < 0 else body[position:after]))
+        position = after
+    return tuple(headers), position
 
 
 def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: list[bytes]) -> None:
     """Add one record's bytes, the length first, to a list of pieces."""
-    parts = [
-        b"\0",
-        write_signed(record.timestamp - base_timestamp),
-        write_signed(record.offset - base_offset),
-        *_sized(record.key),
-        *_sized(record.value),
-        write_signed(len(record.headers)),
-    ]
-    for name, content in record.headers:
-        parts += _sized(name.encode())
-        parts += _sized(content)
-    pieces.append(write_signed(sum(map(len, parts))))
-    pieces += parts
-
-
-def _sized(data: bytes | None) -> tuple[bytes, ...]:
-    return (_NULL,) if data is None else (write_signed(len(data)), data)
+    key, value = record.key, record.value
+    if record.headers:
+        tail = [write_signed(len(record.headers))]
+        for name, content in record.headers:
+            encoded = name.encode()
+            tail += write_signed(len(encoded)), encoded
+            tail += (_NULL,) if content is None else (write_signed(len(content)), content)
+        headers = b"".join(tail)
+    else:
+        headers = _NO_HEADERS
+    body = b"".join(
+        (
+            _ATTRIBUTES,
+            write_signed(record.timestamp - base_timestamp),
+            write_signed(record.offset - base_offset),
+            _NULL if key is None else write_signed(len(key)),
+            key or b"",
+            _NULL if value is None else write_signed(len(value)),
+            value or b"",
+            headers,
+        )
+    )
+    pieces += write_signed(len(body)), body
