@@ -49,6 +49,7 @@ compose-test: setup
 bench: setup
 	$(BIN)/python tests/load/bench.py
 	$(BIN)/python tests/load/log.py
+	$(BIN)/python tests/load/records.py
 
 generate: setup
 	@mkdir -p build

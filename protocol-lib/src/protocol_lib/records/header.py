@@ -51,6 +51,7 @@ CRC_POSITION: Final = 17
 _CRC_FROM: Final = 21
 _LENGTH: Final = Struct(">i")
 CRC: Final = Struct(">I")
+_new: Final = object.__new__
 _ASSIGNED: Final = Struct(">qii")
 
 
@@ -143,12 +144,33 @@ def batch_size(buffer: Buffer, position: int = 0) -> int:
 
 def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at a position; its batch may reach past the end of the buffer."""
-    magic = read_magic(buffer, position)
-    if magic != MAGIC:
-        raise UnsupportedMagic(magic)
     if len(buffer) - position < HEADER_SIZE:
-        raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
-    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+        magic = read_magic(buffer, position)
+        raise (
+            DecodeError(f"a record batch of {len(buffer) - position} bytes")
+            if magic == MAGIC
+            else UnsupportedMagic(magic)
+        )
+    header: BatchHeader = _new(
+        BatchHeader
+    )  # the broker reads one a batch: this takes two thirds of what the class does
+    (
+        header.base_offset,
+        header.batch_length,
+        header.partition_leader_epoch,
+        header.magic,
+        header.crc,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.records_count,
+    ) = HEADER.unpack_from(buffer, position)
+    if header.magic != MAGIC:
+        raise UnsupportedMagic(header.magic & 0xFF)
     if header.batch_length < BATCH_LENGTH_MIN:
         raise DecodeError(f"a record batch of length {header.batch_length}")
     return header
@@ -174,7 +196,8 @@ def batch_crc(batch: Buffer) -> int:
 def crc_matches(batch: Buffer) -> bool:
     """Whether one whole batch, and no byte more, has the CRC it says."""
     (crc,) = CRC.unpack_from(batch, CRC_POSITION)
-    return bool(crc == batch_crc(batch))
+    said: int = crc
+    return said == crc32c(memoryview(batch)[_CRC_FROM:])
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
