@@ -11,6 +11,7 @@ Where to look:
     internal           what brokers keep in __consumer_offsets and __transaction_state
     consumer_protocol  what group members tell each other through the coordinator
     plain, scram       SASL PLAIN and SCRAM, tokens and both sides of the exchange
+    dump               recorded frames made readable: python -m protocol_lib decode
 
 Nothing is imported here, so a program pays only for what it uses.
 """
@@ -19,6 +20,7 @@ __all__ = [
     "api",
     "codec",
     "consumer_protocol",
+    "dump",
     "errors",
     "framing",
     "headers",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oracles.every_message import EVERY_MESSAGE
 from oracles.plain_writer import PlainWriter
 from protocol_lib.api import APIS
-from protocol_lib.codec import decode, encode, encode_parts, encode_size
+from protocol_lib.codec import decode, encode, encode_parts, encode_size, source
 from protocol_lib.errors import DecodeError, EncodeError, UnsupportedVersion
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.fetch import (
@@ -324,6 +324,13 @@ def test_a_traceback_shows_the_compiled_text():
     assert 'File "<kafka codec decode_FetchRequest_v11>", line' in text
     assert "o.replica_id, o.max_wait_ms" in text
     assert linecache.getlines("<kafka codec decode_FetchRequest_v11>")
+
+
+@EVERY_MESSAGE
+def test_every_message_has_its_text(cls, version):
+    text = source(cls, version)
+    assert f"\ndef decode_{cls.__name__}_v{version}(buf, pos, size):\n" in f"\n{text}"
+    assert f"\ndef encode_{cls.__name__}_v{version}(o, put, refer" in f"\n{text}"
 
 
 def test_the_command_prints_the_compiled_text():
