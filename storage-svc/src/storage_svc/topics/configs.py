@@ -78,6 +78,10 @@ def _cleanup_policy(value: str) -> str | None:
     return None if parts and set(parts) <= {"compact", "delete"} else "is not a list of compact, delete"
 
 
+def _gzip_level(value: str) -> str | None:
+    return None if value == "-1" else _number(1, 9)(value) and "is neither -1 nor in 1..9"
+
+
 _T = ConfigType
 _TABLE: Final[tuple[TopicConfig, ...]] = (
     TopicConfig(
@@ -97,9 +101,30 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         None,
         "Codec of stored batches; producer keeps what the producer chose.",
     ),
-    TopicConfig("compression.gzip.level", _T.INT, "-1", None, None, "Level, when compression.type is gzip."),
-    TopicConfig("compression.lz4.level", _T.INT, "9", None, None, "Level, when compression.type is lz4."),
-    TopicConfig("compression.zstd.level", _T.INT, "3", None, None, "Level, when compression.type is zstd."),
+    TopicConfig(
+        "compression.gzip.level",
+        _T.INT,
+        "-1",
+        _gzip_level,
+        None,
+        "Level, when compression.type is gzip and the producer's codec is another; -1: zlib's own choice.",
+    ),
+    TopicConfig(
+        "compression.lz4.level",
+        _T.INT,
+        "9",
+        _number(1, 17),
+        None,
+        "Level, when compression.type is lz4 and the producer's codec is another.",
+    ),
+    TopicConfig(
+        "compression.zstd.level",
+        _T.INT,
+        "3",
+        _number(-131_072, 22),
+        None,
+        "Level, when compression.type is zstd and the producer's codec is another.",
+    ),
     TopicConfig(
         "delete.retention.ms",
         _T.LONG,
@@ -314,7 +339,8 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     """What to store of a creation's configs: nulls mean the default and are left out.
 
     Raises:
-        InvalidConfigError: an unknown key, a bad value, or a value other than the default for a key without effect.
+        InvalidConfigError: an unknown key, a bad value, two values that contradict each other, or a value other than
+            the default for a key without effect.
     """
     checked = {}
     for name, value in configs.items():
@@ -333,6 +359,10 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         if (fault := config.check(value)) is not None:
             raise InvalidConfigError(f"Invalid value '{value[:100]}' for configuration {name}: it {fault}")
         checked[name] = value
+    lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    shortest, longest = (int(checked.get(name, TOPIC_CONFIGS[name].default)) for name in lags)
+    if shortest > longest:
+        raise InvalidConfigError(f"{lags[0]} ({shortest}) is larger than {lags[1]} ({longest})")
     return checked
 
 

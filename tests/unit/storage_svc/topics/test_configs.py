@@ -82,6 +82,9 @@ def test_the_topics_own_value_beats_the_brokers_which_beats_the_default() -> Non
         ("message.timestamp.type", "LogAppendTime"),
         ("compression.type", "zstd"),
         ("min.insync.replicas", "2"),
+        ("compression.gzip.level", "-1"),
+        ("compression.gzip.level", "9"),
+        ("compression.zstd.level", "-5"),
     ],
 )
 def test_honoured_values_are_kept(name: str, value: str) -> None:
@@ -107,6 +110,11 @@ def test_honoured_values_are_kept(name: str, value: str) -> None:
         ("min.cleanable.dirty.ratio", "1.1", "it is not in 0..1"),
         ("min.cleanable.dirty.ratio", "nan", "it is not in 0..1"),
         ("min.cleanable.dirty.ratio", "half", "it is not a number"),
+        ("compression.gzip.level", "0", "neither -1 nor in 1..9"),
+        ("compression.gzip.level", "10", "neither -1 nor in 1..9"),
+        ("compression.lz4.level", "18", "not in 1..17"),
+        ("compression.zstd.level", "23", "not in -131072..22"),
+        ("preallocate", "true", "no effect in this broker: only its default 'false'"),
     ],
 )
 def test_what_cannot_be_set_is_refused_with_the_reason(name: str, value: str, reason: str) -> None:
@@ -116,3 +124,10 @@ def test_what_cannot_be_set_is_refused_with_the_reason(name: str, value: str, re
 
 def test_null_means_the_default() -> None:
     assert check_configs({"retention.ms": None, "segment.ms": "5"}) == {"segment.ms": "5"}
+
+
+def test_the_shortest_compaction_lag_may_not_be_longer_than_the_longest() -> None:
+    lags = {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "6"}
+    assert check_configs(lags) == lags
+    with pytest.raises(InvalidConfigError, match=r"lag.ms \(7\) is larger than max.compaction.lag.ms \(6\)"):
+        check_configs(lags | {"min.compaction.lag.ms": "7"})
