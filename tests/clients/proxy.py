@@ -10,7 +10,7 @@ Answers that tell where brokers are tell the proxy's address instead, so clients
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
@@ -39,6 +39,8 @@ class KafkaProxy:
         self.target = target
         #: requests passed on, by API
         self.requests: Counter[ApiKey] = Counter()
+        #: their bytes
+        self.sizes: defaultdict[ApiKey, list[int]] = defaultdict(list)
         #: asked for each request before it reaches the broker, and each answer before it reaches the client
         self.on_request: Decide = _pass
         self.on_answer: Decide = _pass
@@ -102,6 +104,7 @@ class KafkaProxy:
             if self.on_request(key) is Action.DROP:
                 return
             self.requests[key] += 1
+            self.sizes[key].append(len(frame))
             asked[header.correlation_id] = key, header.api_version
             writer.write(len(frame).to_bytes(4, "big") + frame)
 

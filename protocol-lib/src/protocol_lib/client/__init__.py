@@ -7,23 +7,39 @@ errors       what all of them raise, from KafkaError down
 """
 
 from protocol_lib.client.accumulator import RecordMetadata
+from protocol_lib.client.assignors import Assignor, RangeAssignor, RoundRobinAssignor
 from protocol_lib.client.cluster import Cluster
 from protocol_lib.client.connection import Connection
+from protocol_lib.client.consumer import Consumer
+from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
 from protocol_lib.client.errors import BrokerError, KafkaError
+from protocol_lib.client.fetch_state import ConsumerRecord
+from protocol_lib.client.group_offsets import OffsetAndMetadata
 from protocol_lib.client.metadata import TopicPartition
 from protocol_lib.client.producer import Producer
+from protocol_lib.client.rebalancing import RebalanceListener
 from protocol_lib.client.sasl import SaslPlain
 from protocol_lib.client.settings import Address, ClientSettings
+from protocol_lib.client.topic_offsets import OffsetAndTimestamp
 
 __all__ = [
     "Address",
+    "Assignor",
     "BrokerError",
     "ClientSettings",
     "Cluster",
     "Connection",
+    "Consumer",
+    "ConsumerRecord",
+    "CooperativeStickyAssignor",
     "KafkaError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "Producer",
+    "RangeAssignor",
+    "RebalanceListener",
     "RecordMetadata",
+    "RoundRobinAssignor",
     "SaslPlain",
     "TopicPartition",
 ]

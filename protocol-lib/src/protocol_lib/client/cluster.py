@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from protocol_lib.client.backoff import Backoff
 from protocol_lib.client.connection import Connection
@@ -20,6 +20,7 @@ from protocol_lib.client.errors import (
     ClientClosedError,
     ConnectionFailedError,
     KafkaError,
+    ResponseTimeoutError,
     broker_error,
     check,
 )
@@ -42,10 +43,12 @@ class Purpose(Enum):
 
 _Key = tuple[Address, Purpose]
 
-#: What a coordinator answers when it is none (any more), or not yet.
-COORDINATOR_ERRORS: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
+
+def means_no_coordinator(fault: KafkaError) -> bool:
+    """Whether who coordinates has to be asked for anew."""
+    if isinstance(fault, BrokerError):
+        return fault.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return isinstance(fault, ConnectionFailedError | ResponseTimeoutError)
 
 
 class Cluster:
@@ -243,6 +246,22 @@ class Cluster:
 
     def forget_coordinator(self, key: str, key_type: KeyType = KeyType.GROUP) -> None:
         self._coordinators.pop((key, key_type), None)
+
+    async def at_coordinator(
+        self, group_id: str, attempt: Callable[[int], Awaitable[Result]], *, timeout_ms: int | None = None
+    ) -> Result:
+        """What an attempt with the node that coordinates a group returns, tried again as `retrying` does."""
+
+        async def ask() -> Result:
+            node_id = await self.coordinator(group_id)
+            try:
+                return await attempt(node_id)
+            except KafkaError as fault:
+                if means_no_coordinator(fault):
+                    self.forget_coordinator(group_id)
+                raise
+
+        return await self.retrying(ask, timeout_ms=timeout_ms)
 
     async def retrying(self, attempt: Callable[[], Awaitable[Result]], *, timeout_ms: int | None = None) -> Result:
         """What an attempt returns, tried again after retriable errors until the time is over (`api_timeout_ms`); what

@@ -1,0 +1,345 @@
+"""Reads records: of partitions one names, or of topics whose partitions a group shares.
+
+    async with Consumer("localhost:9092", group_id="billing") as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.key, record.value)
+
+Records are fetched ahead in the background. Rebalances happen inside `poll` (and so inside the `async for`), where
+everything handed over before counts as dealt with: with automatic commits its offsets are committed there. A consumer
+that does not poll for `rebalance_timeout_ms` leaves its group.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from protocol_lib.client.assignors import Assignor, RangeAssignor
+from protocol_lib.client.cluster import Cluster
+from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
+from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError
+from protocol_lib.client.fetch_state import ConsumerRecord, PartitionState
+from protocol_lib.client.fetcher import Fetcher, Fetching
+from protocol_lib.client.group_membership import GroupSettings
+from protocol_lib.client.group_offsets import Member, OffsetAndMetadata, commit_offsets, fetch_offsets
+from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.rebalancing import RebalanceListener, Rebalancing
+from protocol_lib.client.settings import ClientSettings
+from protocol_lib.client.topic_offsets import OffsetAndTimestamp, list_offsets
+from protocol_lib.messages.list_offsets import SpecialTimestamp
+
+_RESETS: Final = {"earliest": SpecialTimestamp.EARLIEST, "latest": SpecialTimestamp.LATEST, "none": None}
+_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+_POLL_RECORDS: Final = 500
+#: How long an iteration polls at a time.
+_ITERATION_MS: Final = 1_000
+
+
+class Consumer:
+    """`start` (or `async with`) before use, `close` after. Times are in milliseconds."""
+
+    def __init__(
+        self,
+        settings: str | ClientSettings,
+        *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        auto_offset_reset: str = "latest",
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        isolation_level: str = "read_uncommitted",
+        assignors: Sequence[Assignor] = (RangeAssignor(), CooperativeStickyAssignor()),
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        rebalance_timeout_ms: int = 300_000,
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 52_428_800,
+        partition_fetch_bytes: int = 1_048_576,
+        check_crcs: bool = True,
+        rack: str = "",
+    ) -> None:
+        """`settings` may be just the bootstrap servers. `auto_offset_reset` is "earliest", "latest" or "none": where
+        reading begins without a committed offset, and goes on when the position is not in the log any more.
+
+        `fetch_max_bytes` bounds an answer and what is fetched ahead, `partition_fetch_bytes` the same of a partition;
+        a batch larger than that is fetched all the same. Of `assignors` the group uses the first one that all of its
+        members have.
+        """
+        if auto_offset_reset not in _RESETS:
+            raise ValueError(f"auto_offset_reset={auto_offset_reset!r}")
+        if isolation_level not in _ISOLATION:
+            raise ValueError(f"isolation_level={isolation_level!r}")
+        self._settings = ClientSettings.of(settings)
+        self._group = group_id and GroupSettings(
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            assignors=tuple(assignors),
+        )
+        self._fetching = Fetching(
+            isolation_level=_ISOLATION[isolation_level],
+            min_bytes=fetch_min_bytes,
+            max_wait_ms=fetch_max_wait_ms,
+            max_bytes=fetch_max_bytes,
+            partition_bytes=partition_fetch_bytes,
+            check_crcs=check_crcs,
+            reset_to=_RESETS[auto_offset_reset],
+            rack=rack,
+        )
+        self._auto_commit_s = auto_commit_interval_ms / 1000 if auto_commit and group_id else None
+        self._commit_at = 0.0
+        self._committing: asyncio.Task[None] | None = None
+        self._cluster: Cluster | None = None
+        self._fetcher: Fetcher | None = None
+        self._rebalancing: Rebalancing | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        """Connects; KafkaError when no bootstrap server answers in time."""
+        cluster = Cluster(self._settings)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+        self._fetcher = Fetcher(cluster, self._fetching, self._find_positions)
+        self._fetcher.start()
+
+    async def close(self) -> None:
+        """Commits, if it does so by itself, and leaves the group."""
+        if self._cluster is None or self._fetcher is None:
+            return
+        try:
+            if self._rebalancing is not None:
+                await self._rebalancing.leave()
+            else:
+                await self._commit_quietly()
+        finally:
+            cluster, fetcher = self._cluster, self._fetcher
+            self._cluster = self._fetcher = self._rebalancing = None
+            if self._committing is not None:
+                self._committing.cancel()
+            await fetcher.stop()
+            await cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- what is read
+
+    async def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None
+    ) -> None:
+        """Reads these topics, or all whose whole name matches, sharing their partitions with the group's other
+        members. The assignment comes with the next `poll`."""
+        cluster, fetcher = self._running()
+        if not isinstance(self._group, GroupSettings):
+            raise ValueError("subscribe needs a group_id; assign does not")
+        if isinstance(topics, str):
+            raise TypeError("topics are a list of names")
+        if self._rebalancing is None:
+            fetcher.assign(set())
+            self._rebalancing = Rebalancing(cluster, fetcher, self._group, self._commit_quietly)
+        await self._rebalancing.subscribe(topics, listener)
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions, whoever else does."""
+        cluster, fetcher = self._running()
+        if self._rebalancing is not None:
+            raise ValueError("a consumer that subscribed is assigned its partitions by its group")
+        places = {TopicPartition(*place) for place in partitions}
+        cluster.want(place.topic for place in places)
+        if any(cluster.metadata.partition(place) is None for place in places):
+            await cluster.refresh()
+        fetcher.assign(places)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._running()[1].states)
+
+    async def poll(self, timeout_ms: int = 0, *, records_max: int = _POLL_RECORDS) -> list[ConsumerRecord]:
+        """The next records, up to so many, as soon as there are any; none when none come in time.
+
+        Raises, once, what keeps a partition from being read: NoOffsetError, CorruptMessageError, a refusal.
+        """
+        _, fetcher = self._running()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            fetcher.arrived.clear()
+            if self._rebalancing is None or await self._rebalancing.take_part(deadline):
+                self._commit_if_due(loop.time())
+                if taken := fetcher.take(records_max):
+                    return taken
+            if loop.time() >= deadline:
+                return []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await fetcher.arrived.wait()
+            if self._cluster is None:
+                raise ClientClosedError("the consumer was closed")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        while self._cluster is not None:
+            if taken := await self.poll(_ITERATION_MS, records_max=1):
+                return taken[0]
+        raise StopAsyncIteration
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands no records of these over until `resume`."""
+        for place in partitions:
+            self._state(place).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for place in partitions:
+            self._state(place).is_paused = False
+        _, fetcher = self._running()
+        fetcher.wake()
+        fetcher.arrived.set()
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record handed over is the first at or after this offset."""
+        if offset < 0:
+            raise ValueError(f"offset {offset}")
+        self._state(partition).seek(offset)
+        self._running()[1].wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._reset(partitions, SpecialTimestamp.EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._reset(partitions, SpecialTimestamp.LATEST)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the record that is handed over next, once it is known."""
+        state = self._state(partition)
+        _, fetcher = self._running()
+        while state.position is None:
+            if state.fault is not None:
+                fault, state.fault = state.fault, None
+                raise fault
+            fetcher.arrived.clear()
+            fetcher.wake()
+            await fetcher.arrived.wait()
+        return state.position
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._offsets_at(partitions, SpecialTimestamp.EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets after the last records that can be read at the consumer's isolation level."""
+        return await self._offsets_at(partitions, SpecialTimestamp.LATEST)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition that is not older than its timestamp; None where all are."""
+        cluster, _ = self._running()
+        found = await list_offsets(cluster, timestamps, isolation_level=self._fetching.isolation_level)
+        return {place: at if at.offset >= 0 else None for place, at in found.items()}
+
+    # -- committed offsets
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Saves these positions, by default those of all assigned partitions. KafkaError when the group refuses: this
+        consumer may have lost its partitions."""
+        cluster, _ = self._running()
+        if offsets is None:
+            positions = self._positions()
+        else:
+            positions = {
+                place: OffsetAndMetadata(position) if isinstance(position, int) else position
+                for place, position in offsets.items()
+            }
+        await commit_offsets(cluster, self._group_id(), positions, self._member())
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        cluster, _ = self._running()
+        wanted = list(partitions)
+        found = await fetch_offsets(cluster, self._group_id(), wanted, require_stable=True)
+        return {place: found.get(place) for place in wanted}
+
+    # -- inside
+
+    def _running(self) -> tuple[Cluster, Fetcher]:
+        if self._cluster is None or self._fetcher is None:
+            raise ClientClosedError("the consumer is not started, or closed")
+        return self._cluster, self._fetcher
+
+    def _group_id(self) -> str:
+        if not isinstance(self._group, GroupSettings):
+            raise ValueError("a consumer without group_id has no committed offsets")
+        return self._group.group_id
+
+    def _member(self) -> Member:
+        return Member() if self._rebalancing is None else self._rebalancing.membership.member
+
+    def _state(self, place: TopicPartition) -> PartitionState:
+        state = self._running()[1].states.get(place)
+        if state is None:
+            raise ValueError(f"{place} is not assigned")
+        return state
+
+    def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        for place in partitions:
+            self._state(place).reset(timestamp)
+        self._running()[1].wake()
+
+    async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        cluster, _ = self._running()
+        wanted = dict.fromkeys(partitions, timestamp)
+        found = await list_offsets(cluster, wanted, isolation_level=self._fetching.isolation_level)
+        return {place: at.offset for place, at in found.items()}
+
+    async def _find_positions(self, states: list[PartitionState]) -> None:
+        """Where reading begins: at the committed offset, else where `auto_offset_reset` says."""
+        cluster, fetcher = self._running()
+        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        if isinstance(self._group, GroupSettings) and states:
+            places = [state.place for state in states]
+            committed = await fetch_offsets(cluster, self._group.group_id, places, require_stable=True)
+        for state in states:
+            if state.position is not None or state.reset_to is not None:
+                continue  # somebody sought meanwhile
+            if at := committed.get(state.place):
+                state.seek(at.offset, at.leader_epoch)
+            else:
+                fetcher.lose(state, NoOffsetError(f"{state.place} has no committed offset"))
+
+    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            place: OffsetAndMetadata(state.position, leader_epoch=state.leader_epoch)
+            for place, state in self._running()[1].states.items()
+            if state.position is not None
+        }
+
+    def _commit_if_due(self, now: float) -> None:
+        if self._auto_commit_s is None or now < self._commit_at:
+            return
+        first, self._commit_at = self._commit_at == 0.0, now + self._auto_commit_s
+        if not first and (self._committing is None or self._committing.done()):
+            self._committing = asyncio.create_task(self._commit_quietly())
+
+    async def _commit_quietly(self) -> None:
+        """What is not committed is read again: that is all that a failure does."""
+        if self._auto_commit_s is not None:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                await asyncio.wait_for(self.commit(), self._settings.request_timeout_ms / 1000)

@@ -1,0 +1,331 @@
+"""Keeps the buffers of assigned partitions filled: to each leader of any that has room one fetch is on its way, of
+all of them at once, in a session.
+
+A task decides; each fetch is a task of its own. `wake` tells the first that there may be something to fetch, `arrived`
+tells consumers that there may be something to take.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocol_lib.api import ApiKey
+from protocol_lib.client.backoff import Backoff
+from protocol_lib.client.cluster import Cluster, Purpose
+from protocol_lib.client.connection import Connection
+from protocol_lib.client.errors import KafkaError, NoOffsetError, broker_error
+from protocol_lib.client.fetch_session import FetchSession, Wanted
+from protocol_lib.client.fetch_state import ConsumerRecord, Fetched, PartitionState
+from protocol_lib.client.isolation import readable_records, whole_batches
+from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.topic_offsets import list_offsets
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from protocol_lib.schema import ZERO_UUID
+
+#: The last version that names topics.
+_BY_NAME: Final = 12
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """How records are fetched. Times are in milliseconds."""
+
+    isolation_level: int
+    min_bytes: int
+    max_wait_ms: int
+    #: of one answer, and of everything that is fetched ahead
+    max_bytes: int
+    #: of one partition, and fetched ahead of it
+    partition_bytes: int
+    check_crcs: bool
+    #: a SpecialTimestamp for partitions whose position is not in the log; None: an error
+    reset_to: int | None
+    rack: str
+
+
+class Fetcher:
+    """`find_positions` is asked for partitions that have no position; it seeks or resets them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fetching: Fetching,
+        find_positions: Callable[[list[PartitionState]], Awaitable[None]],
+    ) -> None:
+        self.states: dict[TopicPartition, PartitionState] = {}
+        #: set when there may be something to take
+        self.arrived = asyncio.Event()
+        self._cluster = cluster
+        self._fetching = fetching
+        self._find_positions = find_positions
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._helpers: set[asyncio.Task[Any]] = set()
+        self._busy: set[int] = set()
+        self._positioning = False
+        self._sessions: dict[int, tuple[Connection, FetchSession]] = {}
+        self._backoffs: dict[int, Backoff] = defaultdict(lambda: Backoff(cluster.settings))
+        self._node_not_before: dict[int, float] = {}
+        self._loop = asyncio.get_running_loop()
+        self._turn = 0
+
+    def start(self) -> None:
+        self._cluster.on_metadata(self._wake.set)
+        self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, *self._helpers) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def assign(self, places: set[TopicPartition]) -> None:
+        """From now on these are read; what was assigned before goes on where it is."""
+        self.states = {place: self.states.get(place) or PartitionState(place) for place in sorted(places)}
+        self._wake.set()
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Up to so many records, of one partition after the other; the next call begins with another one."""
+        states = list(self.states.values())
+        taken: list[ConsumerRecord] = []
+        for index in range(len(states)):
+            state = states[(self._turn + index) % len(states)]
+            if state.is_paused or not state.has_something:
+                continue
+            try:
+                taken += state.take(count - len(taken))
+            except KafkaError as fault:
+                if taken:  # what was taken before it is handed over first
+                    state.fault = fault
+                    break
+                raise
+            if len(taken) >= count:
+                self._turn = (self._turn + index) % len(states)
+                break
+        else:
+            self._turn += 1
+        if taken:
+            self._wake.set()
+        return taken
+
+    # -- deciding
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            wait_s = self._start_what_is_due(self._loop.time())
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _start_what_is_due(self, now: float) -> float | None:
+        """Returns after how many seconds there may be more to do, None for not by itself."""
+        wake_at: list[float] = []
+        lost: list[PartitionState] = []
+        by_node: dict[int, list[PartitionState]] = defaultdict(list)
+        room = self._fetching.max_bytes - sum(state.buffered_bytes for state in self.states.values())
+        for state in self.states.values():
+            if state.not_before > now:
+                wake_at.append(state.not_before)
+            elif state.fault is None and state.fetch_offset is None and state.position is None:
+                lost.append(state)
+            elif self._has_room(state) and room > 0:
+                node_id = self._cluster.metadata.leader(state.place)
+                if node_id is None:
+                    self._wait(state, now)
+                    wake_at.append(state.not_before)
+                    self._cluster.refresh_soon()
+                else:
+                    by_node[node_id].append(state)
+        if lost and not self._positioning:
+            self._positioning = True
+            self._help(self._position(lost))
+        for node_id, states in by_node.items():
+            not_before = self._node_not_before.get(node_id, 0)
+            if not_before > now:
+                wake_at.append(not_before)
+            elif node_id not in self._busy:
+                self._busy.add(node_id)
+                self._help(self._fetch(node_id, states))
+        return max(0.0, min(wake_at) - now) if wake_at else None
+
+    def _has_room(self, state: PartitionState) -> bool:
+        return (
+            state.fetch_offset is not None
+            and state.fault is None
+            and not state.is_paused
+            and state.buffered_bytes < self._fetching.partition_bytes
+        )
+
+    def _wait(self, state: PartitionState, now: float) -> None:
+        state.not_before = now + self._cluster.settings.retry_backoff_ms / 1000
+
+    def _help(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helpers.discard)
+
+    # -- positions
+
+    async def _position(self, states: list[PartitionState]) -> None:
+        """Gives positions to partitions that have none. What fails is raised to who takes, or tried again."""
+        try:
+            await self._find_positions([state for state in states if state.reset_to is None])
+            wanted = {state.place: state.reset_to for state in states if state.reset_to is not None}
+            found = await list_offsets(self._cluster, wanted, isolation_level=self._fetching.isolation_level)
+            for place, at in found.items():
+                state = self.states.get(place)
+                if state is not None and state.reset_to == wanted[place]:
+                    state.seek(at.offset, at.leader_epoch)
+        except KafkaError as fault:
+            for state in states:
+                if state.position is None:
+                    self._wait(state, self._loop.time())
+                    if not fault.retriable:
+                        state.fault = fault
+        finally:
+            self._positioning = False
+            self._wake.set()
+            self.arrived.set()
+
+    def lose(self, state: PartitionState, fault: KafkaError) -> None:
+        """A partition's position is not in the log: it starts over, or who takes hears of it."""
+        if self._fetching.reset_to is None:
+            state.seek(state.position or 0)
+            state.fetch_offset = None
+            state.fault = fault
+        else:
+            state.reset(self._fetching.reset_to)
+
+    # -- fetching
+
+    async def _fetch(self, node_id: int, states: list[PartitionState]) -> None:
+        journeys = {state.place: (state, state.journey) for state in states}
+        try:
+            response, version = await self._ask(node_id, states)
+            self._backoffs[node_id].reset()
+            self._take_in(response, version, journeys)
+        except KafkaError as fault:
+            self._sessions.pop(node_id, None)
+            self._node_not_before[node_id] = self._loop.time() + self._backoffs[node_id].next_delay()
+            if fault.retriable:
+                self._cluster.refresh_soon()
+            else:
+                for state in states:
+                    state.fault = fault
+                self.arrived.set()
+        finally:
+            self._busy.discard(node_id)
+            self._wake.set()
+
+    async def _ask(self, node_id: int, states: list[PartitionState]) -> tuple[FetchResponse, int]:
+        cluster, fetching = self._cluster, self._fetching
+        connection = await cluster.connection(node_id, Purpose.FETCH)
+        known, session = self._sessions.get(node_id, (None, FetchSession()))
+        if known is not connection:
+            session = FetchSession()
+            self._sessions[node_id] = connection, session
+        wanted = {state.place: self._wanted(state) for state in states if state.fetch_offset is not None}
+        every_id = all(what.topic_id != ZERO_UUID for what in wanted.values())
+        version = connection.version_for(ApiKey.FETCH, None if every_id else _BY_NAME)
+        topics, forgotten = session.request(wanted)
+        request = FetchRequest(
+            max_wait_ms=fetching.max_wait_ms,
+            min_bytes=fetching.min_bytes,
+            max_bytes=fetching.max_bytes,
+            isolation_level=fetching.isolation_level,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+            rack_id=fetching.rack,
+        )
+        timeout_ms = cluster.settings.request_timeout_ms + fetching.max_wait_ms
+        response: FetchResponse = await connection.submit(request, version, timeout_ms=timeout_ms)
+        if response.error_code:
+            session.reset()
+            if ErrorCode.of(response.error_code) not in _SESSION_ERRORS:
+                raise broker_error(response.error_code, "Fetch")
+        else:
+            session.answered(response.session_id)
+        return response, version
+
+    def _wanted(self, state: PartitionState) -> Wanted:
+        metadata = self._cluster.metadata
+        partition = metadata.partition(state.place)
+        return Wanted(
+            offset=state.fetch_offset or 0,
+            bytes_max=self._fetching.partition_bytes,
+            leader_epoch=-1 if partition is None else partition.leader_epoch,
+            topic_id=metadata.topic_id(state.place.topic),
+        )
+
+    def _take_in(
+        self, response: FetchResponse, version: int, journeys: dict[TopicPartition, tuple[PartitionState, int]]
+    ) -> None:
+        names = self._cluster.metadata.names
+        for topic in response.responses:
+            name = topic.topic if version <= _BY_NAME else names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                state, journey = journeys.get(TopicPartition(name, data.partition_index), (None, 0))
+                if state is None or state.journey != journey or self.states.get(state.place) is not state:
+                    continue
+                if data.error_code:
+                    self._refused(state, ErrorCode.of(data.error_code), data)
+                else:
+                    self._buffer(state, data)
+        self.arrived.set()
+
+    def _buffer(self, state: PartitionState, data: PartitionData) -> None:
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if not data.records or state.fetch_offset is None:
+            return
+        try:
+            batches = whole_batches(memoryview(data.records))  # type: ignore[arg-type]
+        except DecodeError as fault:
+            state.fault = KafkaError(f"{state.place}: {fault}")
+            return
+        if not batches:
+            state.fault = broker_error(ErrorCode.MESSAGE_TOO_LARGE, f"{state.place}: offset {state.fetch_offset}")
+            return
+        last = batches[-1].header
+        aborted = data.aborted_transactions or () if self._fetching.isolation_level else ()
+        records = readable_records(
+            batches,
+            aborted,
+            from_offset=state.fetch_offset,
+            check_crcs=self._fetching.check_crcs,
+            about=str(state.place),
+        )
+        state.add(Fetched(records, len(data.records), last.last_offset + 1, last.partition_leader_epoch))
+
+    def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData) -> None:
+        fault = broker_error(code, str(state.place))
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.lose(state, NoOffsetError(f"{state.place}: offset {state.fetch_offset} is not in the log"))
+        elif fault.retriable and code is not ErrorCode.CORRUPT_MESSAGE:
+            self._wait(state, self._loop.time())
+            if data.current_leader is not None:
+                leader = data.current_leader
+                self._cluster.metadata.set_leader(state.place, leader.leader_id, leader.leader_epoch)
+            if code.means_stale_metadata or code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                self._cluster.refresh_soon()
+        else:
+            state.fault = fault

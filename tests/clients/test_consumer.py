@@ -1,0 +1,222 @@
+"""The consumer against real brokers, outside of groups: positions, limits, isolation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from clients.proxy import KafkaProxy
+from protocol_lib.api import ApiKey
+from protocol_lib.client import Consumer, ConsumerRecord, OffsetAndMetadata, Producer, TopicPartition
+from protocol_lib.client.errors import ClientClosedError, NoOffsetError
+from protocol_lib.records.compression import Codec
+
+
+async def fill(broker, topic: str, count: int, *, partition: int = 0, first: int = 0, **options: object) -> None:
+    async with Producer(broker.bootstrap, **options) as producer:
+        for number in range(first, first + count):
+            await producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=1_000_000 + number * 10)
+
+
+async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    """So many records, however many polls it takes."""
+    found: list[ConsumerRecord] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            found += await consumer.poll(500)
+    return found
+
+
+def values(records: list[ConsumerRecord]) -> list[int]:
+    return [int(record.value or b"-1") for record in records]
+
+
+@pytest.mark.parametrize("codec", Codec)
+async def test_records_come_as_they_were_sent(broker, codec):
+    topic = await broker.topic()
+    async with Producer(broker.bootstrap, compression=codec) as producer:
+        await producer.send(topic, b"v" * 3000, key=b"k", timestamp_ms=1234, headers=[("a", b"1"), ("b", None)])
+        await producer.send(topic, None, key=None, timestamp_ms=1235)
+    async with Consumer(broker.bootstrap) as consumer:
+        await consumer.assign([(topic, 0)])
+        consumer.seek_to_beginning(TopicPartition(topic, 0))
+        assert await read(consumer, 2) == [
+            ConsumerRecord(topic, 0, 0, 1234, b"k", b"v" * 3000, (("a", b"1"), ("b", None))),
+            ConsumerRecord(topic, 0, 1, 1235, None, None, ()),
+        ]
+        assert await consumer.poll(50) == []
+
+
+async def test_many_partitions_each_in_order_and_in_small_bites(broker):
+    topic = await broker.topic(partitions=4)
+    for partition in range(4):
+        await fill(broker, topic, 150, partition=partition, first=1000 * partition, batch_bytes=400)
+    limits = {"partition_fetch_bytes": 1000, "fetch_max_bytes": 2500, "fetch_max_wait_ms": 100}
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest", **limits) as consumer:
+        await consumer.assign([(topic, partition) for partition in range(4)])
+        found: list[ConsumerRecord] = []
+        while len(found) < 600:
+            bite = await consumer.poll(5000, records_max=7)
+            assert 0 < len(bite) <= 7
+            found += bite
+    for partition in range(4):
+        of_partition = [record for record in found if record.partition == partition]
+        assert values(of_partition) == list(range(1000 * partition, 1000 * partition + 150))
+        assert [record.offset for record in of_partition] == list(range(150))
+
+
+async def test_positions(broker):
+    topic = await broker.topic()
+    place = TopicPartition(topic, 0)
+    await fill(broker, topic, 20)
+    async with Consumer(broker.bootstrap, auto_offset_reset="latest") as consumer:
+        await consumer.assign([place])
+        assert await consumer.position(place) == 20
+        consumer.seek(place, 13)  # inside a batch
+        assert values(await consumer.poll(5000, records_max=3)) == [13, 14, 15]
+        assert await consumer.position(place) == 16
+        consumer.seek_to_beginning(place)
+        assert values(await consumer.poll(5000, records_max=1)) == [0]
+        consumer.seek_to_end(place)
+        await fill(broker, topic, 1, first=20)
+        assert values(await read(consumer, 1)) == [20]
+        assert await consumer.beginning_offsets([place]) == {place: 0}
+        assert await consumer.end_offsets([place]) == {place: 21}
+        at = await consumer.offsets_for_times({place: 1_000_101})
+        assert (at[place].offset, at[place].timestamp) == (11, 1_000_110)
+        assert await consumer.offsets_for_times({place: 2_000_000}) == {place: None}
+
+
+async def test_what_is_paused_waits_without_loss(broker):
+    topic = await broker.topic(partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    await fill(broker, topic, 5, partition=0)
+    await fill(broker, topic, 5, partition=1, first=100)
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([first, second])
+        consumer.pause(first)
+        assert values(await read(consumer, 5)) == [100, 101, 102, 103, 104]
+        assert await consumer.poll(50) == []
+        consumer.resume(first)
+        assert values(await read(consumer, 5)) == [0, 1, 2, 3, 4]
+
+
+async def test_a_position_outside_the_log_starts_over_or_is_an_error(broker):
+    topic = await broker.topic()
+    place = TopicPartition(topic, 0)
+    await fill(broker, topic, 3)
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([place])
+        consumer.seek(place, 1000)
+        assert values(await read(consumer, 3)) == [0, 1, 2]
+    async with Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
+        await consumer.assign([place])
+        with pytest.raises(NoOffsetError, match="no committed offset"):
+            await consumer.poll(5000)
+        consumer.seek(place, 1000)
+        with pytest.raises(NoOffsetError, match="1000 is not in the log"):
+            await consumer.poll(5000)
+        consumer.seek(place, 2)
+        assert values(await consumer.poll(5000)) == [2]
+
+
+async def test_a_group_without_members_has_offsets_too(broker):
+    topic, group = await broker.topic(), broker.name("group")
+    place = TopicPartition(topic, 0)
+    await fill(broker, topic, 10)
+    async with Consumer(broker.bootstrap, group_id=group, auto_commit=False) as consumer:
+        assert await consumer.committed([place]) == {place: None}
+        await consumer.assign([place])
+        await consumer.commit({place: OffsetAndMetadata(4, "so far")})
+        assert (await consumer.committed([place]))[place].metadata == "so far"
+    async with Consumer(broker.bootstrap, group_id=group) as consumer:
+        await consumer.assign([place])
+        assert values(await consumer.poll(5000, records_max=2)) == [4, 5]  # close commits
+    async with Consumer(broker.bootstrap, group_id=group) as consumer:
+        assert (await consumer.committed([place]))[place].offset == 6
+
+
+async def test_iteration_hands_over_one_record_at_a_time(broker):
+    topic = await broker.topic()
+    place = TopicPartition(topic, 0)
+    await fill(broker, topic, 10)
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([place])
+        seen = []
+        async for record in consumer:
+            seen.append(record.offset)
+            assert await consumer.position(place) == record.offset + 1
+            if len(seen) == 10:
+                break
+        assert seen == list(range(10))
+
+
+async def test_a_closed_consumer(broker):
+    consumer = Consumer(broker.bootstrap)
+    await consumer.start()
+    await consumer.close()
+    with pytest.raises(ClientClosedError):
+        await consumer.poll()
+    assert [record async for record in consumer] == []
+    await consumer.close()
+
+
+async def test_an_idle_fetch_says_only_what_changed(broker):
+    """Sessions: while nothing arrives, a fetch names no partition, and what arrives then is found all the same."""
+    topic = await broker.topic(partitions=3)
+    async with (
+        KafkaProxy(broker.bootstrap) as proxy,
+        Consumer(proxy.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer,
+    ):
+        await consumer.assign([(topic, partition) for partition in range(3)])
+        await fill(broker, topic, 3, partition=1)
+        assert values(await read(consumer, 3)) == [0, 1, 2]
+        while proxy.requests[ApiKey.FETCH] < 8:
+            await consumer.poll(20)
+        proxy.sizes[ApiKey.FETCH].clear()
+        while len(proxy.sizes[ApiKey.FETCH]) < 3:
+            await consumer.poll(20)
+        assert max(proxy.sizes[ApiKey.FETCH]) < 60  # the header and no partition
+        await fill(broker, topic, 2, partition=2, first=50)
+        assert values(await read(consumer, 2)) == [50, 51]
+
+
+async def test_read_committed_hands_over_what_was_committed(broker):
+    await broker.needs(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
+    topic = await broker.topic()
+
+    def write() -> None:
+        clients = [
+            confluent_kafka.Producer(
+                {"bootstrap.servers": broker.bootstrap, "transactional.id": broker.name("txn"), "linger.ms": 0}
+            )
+            for _ in range(2)
+        ]
+        for client in clients:
+            client.init_transactions(20)
+            client.begin_transaction()
+        for number in range(6):
+            clients[number % 2].produce(topic, b"%d" % number)
+            clients[number % 2].flush(20)
+        clients[0].abort_transaction(20)
+        clients[0].begin_transaction()
+        clients[0].produce(topic, b"6")
+        clients[0].flush(20)
+        clients[1].commit_transaction(20)
+        clients[0].commit_transaction(20)
+        clients[1].begin_transaction()
+        clients[1].produce(topic, b"7")  # still open
+        clients[1].flush(20)
+
+    await asyncio.to_thread(write)
+    place = TopicPartition(topic, 0)
+    reset = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50}
+    async with Consumer(broker.bootstrap, isolation_level="read_committed", **reset) as consumer:
+        await consumer.assign([place])
+        assert values(await read(consumer, 4)) == [1, 3, 5, 6]
+        assert await consumer.poll(100) == []
+        assert await consumer.end_offsets([place]) == {place: await consumer.position(place)}
+    async with Consumer(broker.bootstrap, **reset) as consumer:
+        await consumer.assign([place])
+        assert values(await read(consumer, 8)) == list(range(8))
