@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conformance.log_folders import CLEAN, KILLED, millrace, stop
+from conformance.log_rows import SEGMENT_BYTES, commit, create, produce, rows_of, write_topic
+from maven import need_java
 
 READY = re.compile(r"^ready kafka=(\S+) http=\S+$")
 START_TIMEOUT_S = 60
@@ -82,3 +85,20 @@ def need() -> Callable[..., None]:
             pytest.skip(f"not installed: {', '.join(missing)}")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that Millrace wrote and closed in order: the topics `ours` and `stamped`, and a group's offsets."""
+    need_java()
+    data = tmp_path_factory.mktemp("millrace") / "data"
+    with millrace(data) as up:
+        create(up.kafka, "ours", segment_bytes=str(SEGMENT_BYTES))
+        write_topic(up.kafka, "ours", rows_of("ours"))
+        create(up.kafka, "stamped", message_timestamp_type="LogAppendTime", compression_type="zstd")
+        produce(up.kafka, "stamped", 0, rows_of("stamped")[1], "gzip", idempotent=True)
+        commit(up.kafka, "ours")
+        shutil.copytree(data, data.with_name(KILLED))
+        stop(up)
+    assert (data / CLEAN).exists()
+    return data

@@ -1,0 +1,194 @@
+"""Transactions in the log: Kafka's files served by Millrace, ours by Kafka, and both the same, byte for byte.
+
+Two transactional producers of Apache Kafka take turns in one partition, their transactions overlap, every third one is
+aborted, and an idempotent producer writes between them. The same batches and markers are appended to a log of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from conformance.log_dumps import contents, dump, dumped_producers, files_of, sound
+from conformance.log_folders import EPOCHS, KILLED, hand_logs_over, millrace, stop
+from conformance.log_rows import EPOCH_MS, SEGMENT_BYTES, Row, create, read_with_offsets
+from kafka_broker import ApacheKafka
+from maven import need_java
+from protocol_lib.records.control import ControlType, read_marker
+from protocol_lib.records.header import CONTROL, TRANSACTIONAL
+from protocol_lib.records.record import read_records
+from storage_svc.log.batches import Header, headers
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.files import Files
+from storage_svc.log.log_directory import LogDirectory
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
+
+TOPIC = "transactions"
+FOLDER = f"{TOPIC}-0"
+ROUNDS = 18
+LEVELS = ("read_committed", "read_uncommitted")
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+Reading = dict[str, tuple[int, dict[int, Row]]]
+
+
+class Theirs(NamedTuple):
+    node: ApacheKafka
+    #: What Kafka's consumers were given at the end, and while the last transaction was open.
+    whole: Reading
+    undecided: Reading
+
+
+def _send(producer: Producer, name: str, count: int) -> None:
+    for number in range(count):
+        producer.produce(TOPIC, f"{name}-{number}-{'=' * 5000}", name, 0, timestamp=EPOCH_MS + number)
+    assert producer.flush(60) == 0
+
+
+def _write(bootstrap: str) -> Iterator[None]:
+    """Comes up for air when one transaction is open and everything else is over."""
+    first, second = (Producer({"bootstrap.servers": bootstrap, "transactional.id": name}) for name in ("one", "two"))
+    plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.codec": "lz4"})
+    for producer in (first, second):
+        producer.init_transactions(60)
+    for number in range(ROUNDS):
+        for producer, name in ((first, "one"), (second, "two")):
+            producer.begin_transaction()
+            _send(producer, f"{name}-{number}", 9)
+        _send(plain, f"plain-{number}", 3)
+        for index, producer in enumerate((second, first)):
+            if (number + index) % 3:
+                producer.commit_transaction(60)
+            else:
+                producer.abort_transaction(60)
+    first.begin_transaction()
+    _send(first, "open", 3)
+    _send(plain, "behind", 3)
+    yield
+    first.abort_transaction(60)
+
+
+def _readings(bootstrap: str) -> Reading:
+    return {level: read_with_offsets(bootstrap, TOPIC, level) for level in LEVELS}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Theirs:
+    """A node that wrote the topic and was stopped in order; a copy of its folder from when a transaction was open."""
+    need_java()
+    node = ApacheKafka(tmp_path_factory.mktemp("kafka"), {"log.cleaner.enable": "false"})
+    with node:
+        create(node.bootstrap, TOPIC, segment_bytes=str(SEGMENT_BYTES))
+        writing = _write(node.bootstrap)
+        next(writing)
+        undecided = _readings(node.bootstrap)
+        shutil.copytree(node.data, node.data.with_name(KILLED))
+        next(writing, None)
+        whole = _readings(node.bootstrap)
+    return Theirs(node, whole, undecided)
+
+
+def _batches(folder: Path) -> Iterator[tuple[Header, bytes]]:
+    files = Files()
+    for path in files_of(folder, ".log"):
+        descriptor = files.open(str(path), create=False)
+        for position, header in headers(files, descriptor, 0, files.size(str(path))):
+            yield header, files.read(descriptor, header.size, position)
+        files.close(descriptor)
+
+
+@pytest.fixture(scope="module")
+def ours(theirs: Theirs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of ours that was given the batches and markers of Kafka's log, one by one, each at the time
+    of its timestamp."""
+    now_ms = [0]
+    data = tmp_path_factory.mktemp("millrace")
+    directory = LogDirectory.open(data, LogSettings(), clock=lambda: now_ms[0])
+    log = directory.create(TOPIC, 0, bytes(range(16)), LogConfig(segment_bytes=SEGMENT_BYTES))
+    for header, batch in _batches(theirs.node.data / FOLDER):
+        now_ms[0] = header.max_timestamp
+        producer = header.producer_id, header.producer_epoch
+        if header.attributes & CONTROL:
+            (record,) = read_records(batch)
+            marker = read_marker(record)
+            commit = marker.type is ControlType.COMMIT
+            appended = log.transactions.end(*producer, commit=commit, coordinator_epoch=marker.coordinator_epoch)
+        else:
+            if header.attributes & TRANSACTIONAL:
+                assert log.transactions.begin(*producer) == 0
+            appended = log.append(bytes(8) + batch[8:])
+        assert (appended.error_code, appended.base_offset) == (0, header.base_offset)
+    asyncio.run(directory.close())
+    return data
+
+
+def test_the_topic_holds_what_the_tests_need(theirs: Theirs) -> None:
+    folder = theirs.node.data / FOLDER
+    assert len(files_of(folder, ".log")) == 2
+    assert [path.stat().st_size > 0 for path in files_of(folder, ".txnindex")] == [True, True]
+    end, committed = theirs.whole["read_committed"]
+    stable_end, undecided = theirs.undecided["read_committed"]
+    assert stable_end < theirs.undecided["read_uncommitted"][0] < end
+    assert set(undecided) < set(committed) < set(theirs.whole["read_uncommitted"][1])
+
+
+def test_the_same_appends_make_the_same_files(theirs: Theirs, ours: Path) -> None:
+    made, wanted = ours / FOLDER, theirs.node.data / FOLDER
+    for suffix in SUFFIXES:
+        assert contents(made, suffix) == contents(wanted, suffix), suffix
+    assert _entries(made) == _entries(wanted)
+
+
+def _entries(folder: Path) -> dict[str, list[bytes]]:
+    """The entries of each producer snapshot, in the order of their bytes: Kafka's is that of a hash map."""
+    return {
+        name: sorted(data[start : start + 46] for start in range(10, len(data), 46))
+        for name, data in contents(folder, ".snapshot").items()
+    }
+
+
+def test_kafkas_tool_finds_no_fault_in_our_transactions(ours: Path) -> None:
+    folder = ours / FOLDER
+    files = [path for suffix in (*SUFFIXES, ".snapshot") for path in files_of(folder, suffix)]
+    sound(dump(*files, options=("--deep-iteration", "--print-data-log")))
+    indexes = [*files_of(folder, ".index"), *files_of(folder, ".timeindex")]
+    sound(dump(*indexes, options=("--verify-index-only",)))
+    assert dump(*indexes, options=("--index-sanity-check",)).count("passed sanity check.") == len(indexes)
+
+
+@pytest.mark.parametrize("handed_over", ["all", "logs", "killed"])
+def test_millrace_serves_kafkas_transactions(theirs: Theirs, tmp_path: Path, handed_over: str) -> None:
+    """As they are; from the logs alone, when every index and snapshot is made anew; and with a transaction open."""
+    source = theirs.node.data.with_name(KILLED) if handed_over == "killed" else theirs.node.data
+    expected = theirs.undecided if handed_over == "killed" else theirs.whole
+    data = tmp_path / "data"
+    if handed_over == "logs":
+        (data / FOLDER).mkdir(parents=True)
+        for path in (*files_of(source / FOLDER, ".log"), source / FOLDER / EPOCHS):
+            shutil.copy(path, data / FOLDER)
+    else:
+        shutil.copytree(source, data)
+    with millrace(data) as up:
+        assert {level: read_with_offsets(up.kafka, TOPIC, level) for level in LEVELS} == expected
+        stop(up)
+        assert "rebuilt" not in up.log()
+    made, wanted = data / FOLDER, theirs.node.data / FOLDER
+    if handed_over != "killed":
+        for suffix in SUFFIXES:
+            assert contents(made, suffix) == contents(wanted, suffix), suffix
+        assert dumped_producers(made) == dumped_producers(wanted)
+
+
+def test_a_kafka_server_serves_our_transactions(theirs: Theirs, ours: Path) -> None:
+    """It recovers them from our logs alone and makes the same indexes."""
+    hand_logs_over(ours / FOLDER, theirs.node)
+    with theirs.node as node:
+        assert _readings(node.bootstrap) == theirs.whole
+    for suffix in SUFFIXES:
+        assert contents(theirs.node.data / FOLDER, suffix) == contents(ours / FOLDER, suffix), suffix
