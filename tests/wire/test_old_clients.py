@@ -6,11 +6,16 @@ librdkafka takes a broker's version from its settings when it may not ask for it
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
 import pytest
+from millrace.broker import Broker
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.legacy import build_message_set
+from protocol_lib.records.record import Record
 
 from tests.wire.conftest import SynchronousBroker
 
@@ -31,12 +36,12 @@ def topic(module_broker: SynchronousBroker) -> str:
     return name
 
 
-def config(broker: SynchronousBroker, version: str | None) -> dict[str, object]:
+def config(broker: SynchronousBroker | Broker, version: str | None) -> dict[str, object]:
     old = {"api.version.request": False, "broker.version.fallback": version} if version else {}
     return {"bootstrap.servers": broker.bootstrap_servers, **old}
 
 
-def produce(broker: SynchronousBroker, topic: str, values: range, version: str | None, codec: str) -> None:
+def produce(broker: SynchronousBroker | Broker, topic: str, values: range, version: str | None, codec: str) -> None:
     failed: list[object] = []
     producer = confluent_kafka.Producer(config(broker, version) | {"compression.type": codec, "linger.ms": 50})
     for value in values:
@@ -51,7 +56,9 @@ def produce(broker: SynchronousBroker, topic: str, values: range, version: str |
     assert failed == []
 
 
-def consume(broker: SynchronousBroker, topic: str, number: int, version: str | None) -> list[confluent_kafka.Message]:
+def consume(
+    broker: SynchronousBroker | Broker, topic: str, number: int, version: str | None
+) -> list[confluent_kafka.Message]:
     consumer = confluent_kafka.Consumer(config(broker, version) | {"group.id": "unused"})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found = []
@@ -99,3 +106,34 @@ def test_kafka_python(module_broker: SynchronousBroker, topic: str, version: tup
         found += records[partition]
     assert [(record.offset, record.value) for record in found] == [(value, b"%d" % value) for value in range(100)]
     consumer.close()
+
+
+def old_log(folder: Path) -> None:
+    """Partition 0 of topic "old" as a Kafka 0.10 left it: 30 records of each format, and an offset checkpoint."""
+    records = [Record(n, 1_700_000_000_000 + n, b"key-%d" % n, b"%d" % n) for n in range(60)]
+    content = [build_message_set(records[:10], magic=0), build_message_set(records[10:30], magic=0, codec=Codec.GZIP)]
+    content += [build_message_set(records[30:40], magic=1), build_message_set(records[40:], magic=1, codec=Codec.LZ4)]
+    (folder / "old-0").mkdir()
+    (folder / "old-0" / f"{0:020d}.log").write_bytes(b"".join(content))
+    (folder / "meta.properties").write_text("version=0\nbroker.id=0\n")
+    for name in ("recovery-point", "replication"):
+        (folder / f"{name}-offset-checkpoint").write_text("0\n1\nold 0 60\n")
+    (folder / ".kafka_cleanshutdown").touch()
+
+
+def test_the_data_folder_of_an_old_broker(tmp_path: Path) -> None:
+    old_log(tmp_path)
+    with Broker(data_dir=tmp_path) as broker:
+        produce(broker, "old", range(60, 90), None, "zstd")
+        produce(broker, "old", range(90, 100), "0.9.0.1", "gzip")
+        found = consume(broker, "old", 100, None)
+        assert [(record.offset(), record.value()) for record in found] == [(n, b"%d" % n) for n in range(100)]
+        times = [record.timestamp()[1] for record in found]
+        # librdkafka says 0 of a format that has no timestamps, -1 of a record without one.
+        assert times == [0] * 30 + [1_700_000_000_000 + n for n in range(30, 90)] + [-1] * 10
+        # Records in zstd end what an old consumer can be shown.
+        assert [record.offset() for record in consume(broker, "old", 60, "0.9.0.1")] == list(range(60))
+        consumer = confluent_kafka.Consumer(config(broker, None) | {"group.id": "unused"})
+        (asked,) = consumer.offsets_for_times([confluent_kafka.TopicPartition("old", 0, 1_700_000_000_050)])
+        assert asked.offset == 50
+        consumer.close()

@@ -13,12 +13,14 @@ from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key, read_value
-from protocol_lib.records.batch import build_batch, read_batches
-from protocol_lib.records.record import Record, read_records
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.header import CONTROL
+from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.offset_expiration import TopicPartition
 from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
+from storage_svc.log.batches import records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.log.log_directory import LogDirectory
@@ -168,16 +170,16 @@ async def load(partition: PartitionLog) -> LoadedPartition:
 def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
     """Returns the offset that follows."""
     position = 0
-    for header, batch in read_batches(data):
+    for header, batch in whole_batches(data):
         position = header.last_offset + 1
-        if not header.is_control:
+        if not header.attributes & CONTROL:
             _apply_batch(loaded, batch, header.base_offset)
     return position
 
 
 def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:
     try:
-        for record in read_records(batch):
+        for record in records_of(batch):
             _apply(loaded, record)
     except DecodeError as error:
         loaded.broken_count += 1

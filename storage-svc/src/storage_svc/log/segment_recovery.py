@@ -153,9 +153,6 @@ class SegmentRecovery:
             - scan.end_position
             - sum(hole.end - hole.start for hole in scan.holes if hole.start >= scan.end_position)
         )
-        if scan.old_format:
-            self._leave_alone(segment, scan.end_position, f"holds messages of format 0 or 1 at {scan.end_position}")
-            return False
         if scan.holes:
             try:
                 self._set_aside(segment, scan.holes)

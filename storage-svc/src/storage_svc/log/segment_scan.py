@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from protocol_lib.records.header import MAGIC
+
 from storage_svc.log.batches import Header
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.segment import Segment
@@ -60,8 +62,6 @@ class SegmentScan:
         self.corrected: list[tuple[int, Header]] = []
         #: Bytes of the holes so far.
         self.hole_bytes = 0
-        #: Whether the scan ended at a message of format 0 or 1.
-        self.old_format = False
         #: Whether the epoch list contradicts the batches.
         self.epochs_wrong = False
         #: Behind the last good batch.
@@ -80,9 +80,6 @@ class SegmentScan:
                 header = self._placed(position, header)
                 epoch_end = self._epochs.next_start(self.end_offset if header is None else header.base_offset)
             if header is None:
-                if self.window.is_old_format(position):
-                    self.old_format = True
-                    return
                 hole = self._hole(position)
                 if self._is_torn(self.window, hole):
                     return
@@ -106,7 +103,13 @@ class SegmentScan:
         return Hole(position, end, self.end_offset, header.base_offset)
 
     def _placed(self, position: int, header: Header) -> Header | None:
-        """The header with what is outside the CRC as it should be; None if nobody can tell where the batch belongs."""
+        """The header with what is outside the CRC as it should be; None if nobody can tell where the batch belongs.
+
+        A message of format 0 or 1 has no epoch, and its offset tells where it ends, not where it begins: it stays as it
+        is if it lies behind the last batch.
+        """
+        if header.magic < MAGIC:
+            return header if header.base_offset >= self.end_offset else None
         if position + header.size == self._segment.size:
             behind = first_good_batch(self._later)
         else:

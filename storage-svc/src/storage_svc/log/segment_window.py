@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
-from zlib import crc32
 
 from crc32c import crc32c
 from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
-from storage_svc.log.batches import CRC_START, Header, unpack_header
+from storage_svc.log.batches import CRC_START, MESSAGE_HEAD_SIZE, Header, intact, message_header, unpack_header
 from storage_svc.log.segment import Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
@@ -23,8 +21,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Larger pieces come from fresh pages each time, which costs more than the calls that they save.
 _STEP: Final = 96 << 10
 _SEARCH_STEP: Final = 1 << 20
-_OLD_HEADER: Final = Struct(">qiIb")
-_OLD_CRC_START: Final = 16
+_MAGIC_AT: Final = 16
 #: What a disk writes or does not write as a whole; what was never written reads as zeros.
 _SECTOR: Final = 512
 _NO_SECTOR: Final = bytes(_SECTOR)
@@ -65,25 +62,24 @@ class SegmentWindow:
     def good_batch(self, position: int) -> Header | None:
         """The header of the batch at a position, if a good one is there."""
         room = self._segment.size - position
-        if room < HEADER_SIZE:
-            return None
         at = self._move_to(position, HEADER_SIZE)
+        if room < HEADER_SIZE or self._bytes[at + _MAGIC_AT] != MAGIC:
+            return self._good_message(position)
         fields = unpack_header(self._bytes, at)
         size = fields[1] + LOG_OVERHEAD
-        if fields[3] != MAGIC or not HEADER_SIZE <= size <= room or fields[6] < 0:
+        if not HEADER_SIZE <= size <= room or fields[6] < 0:
             return None
         if at + size > len(self._bytes):
             at = self._move_to(position, size)
         return Header._make(fields) if crc32c(self._bytes[at + CRC_START : at + size]) == fields[4] else None
 
-    def is_old_format(self, position: int) -> bool:
-        """Whether a whole message of format 0 or 1 is at a position."""
-        head = self.view(position, _OLD_HEADER.size)
-        if len(head) < _OLD_HEADER.size:
-            return False
-        _, length, crc, magic = _OLD_HEADER.unpack(head)
-        message = self.view(position, LOG_OVERHEAD + length) if magic < MAGIC and length > 0 else b""
-        return len(message) == LOG_OVERHEAD + length and int(crc) == crc32(message[_OLD_CRC_START:])
+    def _good_message(self, position: int) -> Header | None:
+        """As `good_batch`, for a message of format 0 or 1."""
+        header = message_header(self.view(position, MESSAGE_HEAD_SIZE))
+        if header is None or header.base_offset < 0:
+            return None
+        message = self.view(position, header.size)
+        return header if len(message) == header.size and intact(message) else None
 
     # -- behind a bad batch -------------------------------------------------------------------------------------------
 

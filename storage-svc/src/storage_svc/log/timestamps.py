@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from protocol_lib.records.header import read_batch_header
-from protocol_lib.records.record import read_records
-
-from storage_svc.log.batches import headers
+from storage_svc.log.batches import headers, records_of
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment import Segment
 
@@ -27,6 +24,8 @@ class FoundBatch(NamedTuple):
     offset_min: int
     #: The first offset behind it.
     next_offset: int
+    #: -1 in the formats that have none.
+    leader_epoch: int
 
 
 class FoundRecord(NamedTuple):
@@ -83,7 +82,8 @@ def _first_batch(log: PartitionLog, segment: Segment, timestamp: int, offset_min
         if header.base_offset >= log.high_watermark:
             return None
         if header.max_timestamp >= timestamp and header.last_offset >= offset_min:
-            return FoundBatch(segment.read(position, header.size), timestamp, offset_min, header.last_offset + 1)
+            batch = segment.read(position, header.size)
+            return FoundBatch(batch, timestamp, offset_min, header.last_offset + 1, header.leader_epoch)
     return None
 
 
@@ -118,8 +118,7 @@ def first_record(found: FoundBatch) -> FoundRecord | None:
     Raises:
         DecodeError: the batch cannot be opened.
     """
-    leader_epoch = read_batch_header(found.batch).partition_leader_epoch
-    for record in read_records(found.batch):
+    for record in records_of(found.batch):
         if record.timestamp >= found.timestamp and record.offset >= found.offset_min:
-            return FoundRecord(record.timestamp, record.offset, leader_epoch)
+            return FoundRecord(record.timestamp, record.offset, found.leader_epoch)
     return None

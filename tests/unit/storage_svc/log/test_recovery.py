@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import pytest
@@ -284,16 +282,3 @@ def test_log_start_behind_the_end_begins_anew(crashed, folders, make_batch):
     _, log = reopened(folders, path)
     assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (50, 50, [50])
     assert log.append(make_batch(2)).base_offset == 50
-
-
-def test_old_record_format_is_not_cut_away(crashed, folders, make_batch):
-    """A folder of an old Kafka may hold format v1; until it is served, it must survive."""
-    path, _ = crashed
-    body = struct.pack(">bbqi1si1s", 1, 0, 1_700_000_000_000, 1, b"k", 1, b"v")
-    message = struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
-    log_file(path).write_bytes(message + log_file(path).read_bytes())
-    whole = log_file(path).read_bytes()
-    _, log = reopened(folders, path)
-    assert "format 0 or 1" in log.offline
-    assert log.append(make_batch(1)).error_code == 56
-    assert log_file(path).read_bytes() == whole
