@@ -85,7 +85,6 @@ def _dirty_from(log: PartitionLog) -> int:
 
 def _youngest(log: PartitionLog, segment: Segment) -> int:
     largest, _ = segment.largest_timestamp()
-    log.segments.keep_warm(segment)
     return largest if largest >= 0 else log.files.modified_ms(segment.path)
 
 
@@ -96,7 +95,6 @@ def _overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
     oldest = now_ms - log.config.max_compaction_lag_ms
     for segment in dirty:
         segment.open()
-        log.segments.keep_warm(segment)
         for _, header in headers(log.files, segment.descriptor, 0, segment.size, 64):
             if 0 < header.max_timestamp < oldest:
                 return True

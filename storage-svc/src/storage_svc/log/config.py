@@ -126,6 +126,8 @@ class LogSettings:
 
     flush_policy: FlushPolicy = FlushPolicy.GROUP
     checkpoint_interval_ms: int = 60_000
+    #: 0: as many as the process's limit of open files allows.
+    open_segments_max: int = 0
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = _DAY_MS
     producer_id_check_interval_ms: int = 600_000

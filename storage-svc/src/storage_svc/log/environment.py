@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.files import Files
+from storage_svc.log.open_segments import OpenSegments
 
 if TYPE_CHECKING:
     from storage_svc.log.partition_log import PartitionLog
@@ -16,6 +17,7 @@ class LogEnvironment(Protocol):
 
     files: Files
     policy: FlushPolicy
+    open_segments: OpenSegments
 
     def clock(self) -> int:
         """Now, in milliseconds since 1970."""

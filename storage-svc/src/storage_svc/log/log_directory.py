@@ -35,6 +35,7 @@ from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.flusher import Flusher
 from storage_svc.log.leader_epochs import LeaderEpochs
+from storage_svc.log.open_segments import OpenSegments, open_segments_max
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.recovery import Known, Recovery
@@ -66,6 +67,7 @@ class LogDirectory:
         self.files = files
         self.clock = clock
         self.policy = settings.flush_policy
+        self.open_segments = OpenSegments(settings.open_segments_max or open_segments_max())
         self.flusher = Flusher(files)
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}

@@ -80,7 +80,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self.folder = folder
         self.files = environment.files
-        self.segments = Segments(segments)
+        self.segments = Segments(segments, environment.open_segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.readable = HighWatermark(log_end_offset, segments[-1], segments[-1].size)

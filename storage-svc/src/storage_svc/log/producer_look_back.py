@@ -56,7 +56,6 @@ class ProducerLookBack:
         end = segment.size if located is None else located[0]
         start = segment.boundary(0, max(0, end - _STEP_BYTES))
         found = [header for _, header in headers(self._log.files, segment.descriptor, start, end)]
-        segments.keep_warm(segment)
         self._offset = found[0].base_offset if start else segment.base_offset
         self._bytes_left -= end - start
         return found

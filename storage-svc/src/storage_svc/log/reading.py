@@ -62,7 +62,6 @@ def _spans(
             position, first_end = 0, 0
         else:
             located = segment.locate(offset)
-            segments.keep_warm(segment)
             if located is None:  # offsets at the end of this segment were compacted away
                 continue
             position, header = located

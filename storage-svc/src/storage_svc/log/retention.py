@@ -74,7 +74,6 @@ def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
         return False
     segment = log.segments[index]
     largest, _ = segment.largest_timestamp()
-    log.segments.keep_warm(segment)
     if largest < 0:
         largest = log.files.modified_ms(segment.path)
     return now_ms - largest > log.config.retention_ms

@@ -21,6 +21,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer, Files
 from storage_svc.log.offset_index import OffsetIndex
+from storage_svc.log.open_segments import OpenSegments
 from storage_svc.log.time_index import TimeIndex
 from storage_svc.log.transaction_index import TransactionIndex
 
@@ -70,10 +71,12 @@ class Segment:
         "max_timestamp_offset",
         "offset_index",
         "path",
+        "registry",
         "relative_path",
         "size",
         "time_index",
         "transaction_index",
+        "used",
     )
 
     def __init__(
@@ -109,6 +112,9 @@ class Segment:
         self._pins = 0
         self._closing = False
         self.file_id = 0
+        #: Whether it was used since somebody last looked for segments to release; who is told when it opens and closes.
+        self.used = False
+        self.registry: OpenSegments | None = None
 
     @classmethod
     def create(
@@ -141,6 +147,9 @@ class Segment:
             status = self._files.status(self.descriptor)
             self.file_id = status.st_ino
             self.size = status.st_size
+            if self.registry is not None:
+                self.registry.add(self)
+        self.used = True
 
     def configure(self, config: LogConfig) -> None:
         self._index_interval = config.index_interval_bytes
@@ -253,7 +262,7 @@ class Segment:
             DiskFull: nothing of them is left in the file.
             StorageFailure: the file cannot be trusted with more.
         """
-        self.open()
+        self.load()
         try:
             self._files.append(self.descriptor, parts, self.size, size)
         except StorageFailure:
@@ -365,12 +374,26 @@ class Segment:
         self.time_index.file.finish()
 
     def release(self) -> None:
-        """Give back memory and descriptors until the next look-up. Only after `finish`."""
+        """Give back memory and descriptors until the next look-up; what a growing index has not written is lost."""
         if self._loaded:
             self.offset_index.file.release()
             self.time_index.file.release()
             self._loaded = False
         self.close()
+
+    def release_unused(self) -> bool:
+        """As `release`, after writing the entries that the index files do not have; whether that was possible."""
+        if self._pins:
+            return False
+        if self._growing and self._loaded:
+            try:
+                self.offset_index.file.persist()
+                self.time_index.file.persist()
+            except StorageFailure as error:
+                _log.warning("index not written", segment=self.relative_path, reason=str(error))
+                return False
+        self.release()
+        return True
 
     def pin(self) -> None:
         """Keep the descriptor open while another thread syncs it."""
@@ -395,6 +418,8 @@ class Segment:
         elif self.descriptor >= 0:
             self._files.close(self.descriptor)
             self.descriptor = -1
+            if self.registry is not None:
+                self.registry.discard(self)
 
     def paths(self) -> list[str]:
         """Every file this segment may have, the `.log` last: a segment without its log is nothing."""

@@ -1,7 +1,7 @@
 """The segments of one log: in order of their base offsets, never none, without gaps; the last one is active.
 
-Batches are appended to the active segment only. It is open always; of those behind it the few that were read last stay
-open (warm), all others give their descriptors and indexes back until they are read again.
+Batches are appended to the active segment only. Segments open themselves when they are used; open_segments.py closes
+those that are not.
 
     bases [0, 300, 700]   index_of(299) = 0   index_of(300) = 1   index_of(5000) = 2, the active one
 """
@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
+from storage_svc.log.open_segments import OpenSegments
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
 from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
-
-_WARM_MAX: Final = 2
 
 
 class Segments:
     """Owned by its PartitionLog."""
 
-    __slots__ = ("_ordered", "_warm", "active", "bases")
+    __slots__ = ("_open", "_ordered", "active", "bases")
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], open_segments: OpenSegments) -> None:
         self._ordered = segments
-        self._warm: list[Segment] = []
+        self._open = open_segments
+        for segment in segments:
+            self._register(segment)
         #: The base offset of each, for searching.
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
@@ -63,28 +63,20 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """It becomes the active one."""
-        behind = self.active
+        self._register(segment)
         self._ordered.append(segment)
         self.bases.append(segment.base_offset)
         self.active = segment
-        self.keep_warm(behind)
 
-    def keep_warm(self, segment: Segment) -> None:
-        """The segment was just used: keep it open, and close the one that was used longest ago."""
-        warm = self._warm
-        if segment is self.active or (warm and warm[-1] is segment):
-            return
-        if segment in warm:
-            warm.remove(segment)
-        warm.append(segment)
-        if len(warm) > _WARM_MAX:
-            warm.pop(0).release()
+    def _register(self, segment: Segment) -> None:
+        segment.registry = self._open
+        if segment.descriptor >= 0:
+            self._open.add(segment)
 
     def take_oldest(self, count: int) -> list[Segment]:
         """The oldest, never all of them; they belong to the log no more."""
         taken = self._ordered[:count]
         self._ordered, self.bases = self._ordered[count:], self.bases[count:]
-        self._warm = [segment for segment in self._warm if segment not in taken]
         return taken
 
     def replace(self, old: list[Segment], new: Segment) -> None:
@@ -92,7 +84,7 @@ class Segments:
         start = self._ordered.index(old[0])
         self._ordered[start : start + len(old)] = [new]
         self.bases[start : start + len(old)] = [new.base_offset]
-        self._warm = [segment for segment in self._warm if segment not in old]
+        self._register(new)
 
     def configure(self, config: LogConfig) -> None:
         for segment in self._ordered:
@@ -100,14 +92,13 @@ class Segments:
 
     def close(self) -> None:
         for segment in self._ordered:
-            segment.close()
+            segment.release()
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""
         assert self.bases == [segment.base_offset for segment in self._ordered], self.bases
         assert self.bases == sorted(set(self.bases)), self.bases
         assert self.active is self._ordered[-1], self.bases
-        assert self.active not in self._warm, self.bases
 
 
 def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:

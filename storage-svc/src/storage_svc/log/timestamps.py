@@ -45,7 +45,6 @@ def find_timestamp(log: PartitionLog, timestamp: int, offset_min: int) -> FoundB
             break
         if segment.largest_timestamp()[0] < timestamp:
             continue
-        log.segments.keep_warm(segment)
         found = _first_batch(log, segment, timestamp, offset_min)
         if found is not None:
             return found

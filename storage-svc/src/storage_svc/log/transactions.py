@@ -121,7 +121,6 @@ class Transactions:
         if self._stable is None or self._stable[0] != offset or self._stable[1] not in self._log.segments:
             segment = self._log.segments.starting_with(offset)[0]
             located = segment.locate(offset)
-            self._log.segments.keep_warm(segment)
             self._stable = offset, segment, segment.size if located is None else located[0]
         return self._stable
 

@@ -25,7 +25,7 @@ class Folders:
         self._open: list[LogDirectory] = []
 
     def open(self, path: Path, policy: FlushPolicy = FlushPolicy.OS, **options: Any) -> LogDirectory:
-        settings = LogSettings(flush_policy=policy)
+        settings = LogSettings(flush_policy=policy, **options.pop("settings", {}))
         directory = LogDirectory.open(path, settings, clock=options.pop("clock", lambda: NOW_MS), **options)
         self._open.append(directory)
         return directory
