@@ -310,8 +310,8 @@ class PowerCuts(RuleBasedStateMachine):
         while True:
             self.tally.cuts += 1
             self.disk.restart(self._leaves(chance))
-            if chance.random() < 0.3:
-                self.disk.cut_at = self.disk.changes + chance.randrange(25)
+            if (changes := self._cut_again(chance)) is not None:
+                self.disk.cut_at = self.disk.changes + changes
             started = time.perf_counter()
             try:
                 self._open()
@@ -326,11 +326,16 @@ class PowerCuts(RuleBasedStateMachine):
                 continue
             assert not any(partition.in_flight for partition in self.partitions)
             self.tally.recoveries_s.append(time.perf_counter() - started)
+            self.disk.cut_at = None
             return
 
     def _leaves(self, chance: random.Random) -> Leaves | None:
         """What the cut leaves on the disk; None when only the process died."""
         return chance.choice((None, Nothing(), Earliest(self.disk.disk, chance), Any(chance)))
+
+    def _cut_again(self, chance: random.Random) -> int | None:
+        """How many changes this start can make before the power goes again."""
+        return chance.randrange(25) if chance.random() < 0.3 else None
 
     def _everything_is_there(self) -> None:
         for partition, log in zip(self.partitions, self.logs, strict=True):

@@ -1,0 +1,108 @@
+"""A scripted life of a partition, ended before each of its writes, syncs, renames and deletions in turn.
+
+The script appends, rolls, commits and aborts transactions, deletes records and segments, checkpoints and stops.
+Wherever it ends, the next start finds a valid prefix of what was sent, with everything in it that was acknowledged
+(power_cuts.py says what else is checked), and the rest of the script is carried out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from faults.disk_model import Any, Leaves, Nothing
+from faults.power_cuts import PowerCuts, Tally
+from faults.simulated_disk import SimulatedDisk
+
+
+class CrashPoints(PowerCuts):
+    """The power goes at one change, and perhaps at one more while starting again."""
+
+    def __init__(self, leaves: Callable[[random.Random], Leaves | None], again: list[int]) -> None:
+        super().__init__()
+        self._how = leaves
+        self._again = again
+
+    def _leaves(self, chance: random.Random) -> Leaves | None:
+        return self._how(chance)
+
+    def _cut_again(self, chance: random.Random) -> int | None:
+        return self._again.pop() if self._again else None
+
+    def script(self) -> None:
+        self._survive(self._open)
+        self.append(0, [(2, 300), (1, 100), (3, 200)], [0, 1, None])
+        self.transact(0, [2, 1], True)
+        self.append(0, [(4, 500)], [0, None, None])
+        self.sync()
+        self.append(0, [(4, 500), (4, 400)], [0, 1, None])
+        self.checkpoint()
+        self.transact(0, [1, 2], False)
+        self.append(0, [(4, 600)], [2, None, None])
+        self.sync()
+        self.delete_records(0, 0.4)
+        self.append(0, [(4, 700), (4, 600)], [0, 1, None])
+        self.sync()
+        self.append(0, [(4, 700)], [0, None, None])
+        self.sync()
+        self.delete_oldest(0)
+        self.stop_and_start()
+        self.append(0, [(4, 700)], [1, None, None])
+        self.sync()
+
+
+WAYS: dict[str, Callable[[random.Random], Leaves | None]] = {
+    "the process ends": lambda chance: None,
+    "power cut": lambda chance: Nothing(),
+    "power cut, some of it written": Any,
+}
+
+
+def _journal() -> list[tuple[str, str]]:
+    machine = CrashPoints(WAYS["power cut"], [])
+    machine.disk.journal = []
+    machine.script()
+    return machine.disk.journal
+
+
+def _crash(way: str, at: int, again: list[int]) -> SimulatedDisk:
+    machine = CrashPoints(WAYS[way], again)
+    machine.seed = at
+    machine.disk.cut_at = at
+    machine.script()
+    machine.consistent()
+    return machine.disk
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_crash_point(way, figures):
+    journal = _journal()
+    calls = {call for call, _ in journal}
+    assert calls == {"create", "write", "truncate", "sync", "rename", "unlink"}
+    assert sum(call == "rename" and path.endswith(".log") for call, path in journal) > 0
+    tally = PowerCuts.tally = Tally()
+    for at in range(len(journal)):
+        _crash(way, at, [])
+    figures(f"{len(journal)} crash points of {', '.join(sorted(calls))}; {tally}")
+    assert tally.cuts == len(journal)
+    assert tally.cuts_in_flight > len(journal) // 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_crash_point_of_the_start_after_each(way, figures, scaled):
+    """Starting is cut short at every change it makes, after many of the crashes."""
+    journal = _journal()
+    tally = PowerCuts.tally = Tally()
+    for at in range(0, len(journal), max(1, len(journal) // scaled(12))):
+        again = 0
+        while True:
+            before = tally.cuts
+            _crash(way, at, [again])
+            if tally.cuts == before + 1:
+                break
+            again += 1
+    figures(str(tally))
+    assert tally.cuts_while_starting > scaled(12)
