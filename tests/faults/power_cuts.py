@@ -360,6 +360,7 @@ class PowerCuts(RuleBasedStateMachine):
         offset = log.log_start_offset
         while data := log.read_batches(offset, 1 << 16):
             for header, batch in read_batches(data):
+                assert header.partition_leader_epoch == 0
                 there.append((header.base_offset, bytes(batch)[16:]))
                 offset = header.base_offset + header.last_offset_delta + 1
         start = log.log_start_offset

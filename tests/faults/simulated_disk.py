@@ -157,6 +157,12 @@ class SimulatedDisk(Files):
             self.disk.find(path)
         return self._now_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._powered()
+
+    def free_bytes(self, path: str) -> int:
+        return 1 << 40 if self.bytes_max is None else self.bytes_max - self.used_bytes()
+
     def exists(self, path: str) -> bool:
         self._powered()
         try:

@@ -281,9 +281,16 @@ class PartitionLog:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
 
         Raises:
-            StorageFailure: the log goes on with the active segment it has.
+            StorageFailure: the log goes on with the active segment it has, or is offline: a sync failed.
         """
         old = self.segments.active
+        if self.policy is FlushPolicy.GROUP and self.high_watermark < self.log_end_offset:
+            # What comes to the new segment may reach the disk by itself; behind batches that did not it makes a hole.
+            try:
+                old.sync(self.files)
+            except StorageFailure as error:
+                self.take_offline(f"sync failed: {error}")
+                raise
         segment = Segment.create(self.files, self.folder, self.log_end_offset, self.config, now_ms)
         try:
             old.finish()

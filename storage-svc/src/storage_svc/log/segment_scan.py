@@ -152,7 +152,8 @@ class SegmentScan:
             confirmed = not self._epochs.found if behind is None else behind.leader_epoch >= stored
             return stored if confirmed else max(known, before, 0)
         neighbours = (before, _NO_EPOCH if behind is None else behind.leader_epoch)
-        if known in neighbours:
+        # A log start that went back to before a crash lies before everything that the list knows.
+        if known != _NO_EPOCH and known in neighbours:
             return known
         self.epochs_wrong = self.epochs_wrong or stored in neighbours
         return stored

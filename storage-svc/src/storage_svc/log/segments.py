@@ -103,9 +103,12 @@ class Segments:
 
 def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:
     """Rename the files of a segment that is no part of its log any more, so that a start removes what is left of them;
-    their new paths. `snapshot`: that of its base offset as well."""
+    their new paths. `snapshot`: that of its base offset as well.
+
+    The `.log` comes first: after a crash in between, a segment is there with its transaction index or not at all.
+    """
     segment.release()
-    paths = segment.paths()
+    paths = segment.paths()[::-1]
     if snapshot:
         paths.append(f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}")
     renamed = []

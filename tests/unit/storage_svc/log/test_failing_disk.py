@@ -103,6 +103,20 @@ def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, 
     directory.check_invariants()
 
 
+def test_a_segment_goes_with_its_log_file_first(tmp_path, folders, fill, small, monkeypatch):
+    """Left with its log and without its transaction index, it would give aborted records to committed readers."""
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), small)
+    fill(log, [20] * 8)
+    renamed = []
+    monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.rpartition(".")[2]))
+    log.drop_oldest(1)
+    monkeypatch.undo()
+    assert next(suffix for suffix in renamed if suffix != "tmp") == "log"
+    assert "index" in renamed
+
+
 def test_failing_roll(tmp_path, folders, fill, small, make_batch, monkeypatch):
     files = FailingFiles()
     directory = folders.open(tmp_path, files=files)

@@ -134,3 +134,18 @@ def test_a_flipped_epoch_of_any_batch_is_put_right(folders, three_epochs):
                 folders.crash(directory)
                 assert path.read_bytes() == whole, (path.name, at)
             position += 12 + int.from_bytes(whole[position + 8 : position + 12], "big")
+
+
+def test_a_log_start_that_a_crash_took_back_keeps_its_epoch(folders, fill, tmp_path):
+    """The epoch list was cut to the new log start, the checkpoint of the log start did not reach the disk."""
+    directory = folders.open(tmp_path / "data")
+    log = directory.create("t", 0, TOPIC_ID, LogConfig())
+    stored = fill(log, [2, 3, 1])
+    log.raise_log_start(5)
+    assert log.epochs.entries == [(0, 5)]
+    folders.crash(directory)
+
+    log = folders.open(tmp_path / "data").logs["t", 0]
+    assert log.log_start_offset == 0
+    assert log.read_batches(0, 1000) == b"".join(batch for _, batch in stored)
+    assert log.epochs.entries == [(0, 0)]
