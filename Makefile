@@ -3,6 +3,7 @@
 # make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
+# make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
 # make bench        raw produce, fetch and latency figures of both layouts, and figures of the log alone
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint faults conformance bench compose-test generate clean
+.PHONY: setup demo test lint faults fuzz conformance bench compose-test generate clean
 
 setup: .venv/ready
 
@@ -45,6 +46,11 @@ conformance: setup
 
 compose-test: setup
 	$(BIN)/pytest -q -m compose tests/compose
+
+FUZZ_RUNS ?= 100000
+fuzz: setup
+	$(BIN)/pip install --quiet -r requirements/fuzz.txt
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_RUNS)
 
 bench: setup
 	$(BIN)/python tests/load/bench.py

@@ -1,0 +1,166 @@
+"""Everything in protocol_lib that reads what a stranger wrote, each behind a function of bytes.
+
+    request            a frame
+    response           API key u8, version u8, a frame
+    record_batches     batches back to back
+    records            attributes u8, how many u8, what a batch holds behind its header, before it is compressed
+    message_set        messages back to back
+    messages           attributes u8, messages back to back; given their CRC and, with a codec, a wrapper
+    conversion         message format u8, batches and messages back to back
+    consumer_protocol  which of its formats u8, its bytes
+    brokers_records    key or which value u8, which topic u8, its bytes
+    sasl_token         which of its messages u8, its bytes
+
+corpus/ has a folder for each.
+"""
+
+import zlib
+from collections.abc import Callable
+
+from protocol_lib import consumer_protocol as formats
+from protocol_lib.api import APIS
+from protocol_lib.codec import decode, decoder
+from protocol_lib.errors import DecodeError, ProtocolError
+from protocol_lib.headers import decode_request, decode_request_header, decode_response_header
+from protocol_lib.internal.record import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, read_key, read_value
+from protocol_lib.plain import decode_plain
+from protocol_lib.records.batch import HEADER, crc_matches, read_batches
+from protocol_lib.records.compression import Codec, compress
+from protocol_lib.records.control import read_marker
+from protocol_lib.records.conversion import down_convert, up_convert
+from protocol_lib.records.legacy import Message, read_message_set, write_message
+from protocol_lib.records.record import read_records
+from protocol_lib.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
+
+#: What the records of one input may decompress to.
+DECOMPRESSED_BYTES_MAX = 1 << 20
+_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+_VALUES = [tuple(dict.fromkeys(value for _, value in kinds.values())) for kinds in _TOPICS]
+_CONSUMER_PROTOCOL = (
+    formats.decode_subscription,
+    formats.decode_assignment,
+    formats.decode_sticky,
+    formats.decode_cooperative_sticky,
+)
+_CREDENTIAL = ScramCredential.of_password(ScramMechanism.SHA_256, "pencil", salt=b"salt")
+
+
+def request(data: bytes) -> None:
+    header, position = decode_request_header(data)
+    decode_request(header, data, position)
+
+
+def response(data: bytes) -> None:
+    key, version, frame = data[0], data[1], data[2:]
+    api = APIS.get(key)
+    if api is None or not api.min_version <= version <= api.max_version:
+        raise DecodeError("no such response")
+    _, position = decode_response_header(key, version, frame)
+    decode(api.response, version, frame, position)
+
+
+def record_batches(data: bytes) -> None:
+    for header, batch in read_batches(data):
+        crc_matches(batch)
+        for record in read_records(batch, limit=DECOMPRESSED_BYTES_MAX):
+            if header.is_control:
+                read_marker(record)
+
+
+def message_set(data: bytes) -> None:
+    for _ in read_message_set(data, partial=True, limit=DECOMPRESSED_BYTES_MAX):
+        pass
+    up_convert(data, partial=True, limit=DECOMPRESSED_BYTES_MAX)
+
+
+def records(data: bytes) -> None:
+    attributes, count, body = data[0], data[1], data[2:]
+    packed = compress(Codec(attributes & 7), body) if attributes & 7 in list(Codec) else body
+    header = HEADER.pack(0, 49 + len(packed), 0, 2, 0, attributes, 0, 0, 0, -1, -1, -1, count)
+    record_batches(header + packed)
+
+
+def messages(data: bytes) -> None:
+    """Random messages would hardly ever get past their CRC."""
+    attributes, body = data[0], bytearray(data[1:])
+    position = 0
+    while position + 17 <= len(body) and (size := int.from_bytes(body[position + 8 : position + 12], "big")) >= 14:
+        body[position + 12 : position + 16] = zlib.crc32(body[position + 16 : position + 12 + size]).to_bytes(4, "big")
+        position += 12 + size
+    magic, codec = attributes >> 4 & 1, attributes & 3
+    inside = bytes(body)
+    if codec:
+        inside = write_message(Message(9, magic, attributes & 15, 0, None, compress(Codec(codec), inside)))
+    message_set(inside)
+
+
+def consumer_protocol(data: bytes) -> None:
+    _CONSUMER_PROTOCOL[data[0] % len(_CONSUMER_PROTOCOL)](data[1:])
+
+
+def brokers_records(data: bytes) -> None:
+    is_key, topic, rest = data[0] & 1, data[1] % len(_TOPICS), data[2:]
+    if is_key:
+        read_key(_TOPICS[topic], rest)
+    else:
+        values = _VALUES[topic]
+        read_value(values[(data[0] >> 1) % len(values)], rest)
+
+
+def sasl_token(data: bytes) -> None:
+    which, token = data[0] % 5, data[1:]
+    server = ScramServer(ScramMechanism.SHA_256, nonce="server")
+    client = ScramClient(ScramMechanism.SHA_256, "user", "pencil", nonce="client")
+    if which == 0:
+        decode_plain(token)
+    elif which == 1:
+        server.receive_first(token)
+    elif which == 2:
+        server.receive_first(client.first())
+        server.challenge(_CREDENTIAL)
+        server.receive_final(token)
+    elif which == 3:
+        client.final(token)
+    else:
+        client.verify(token)
+
+
+def conversion(data: bytes) -> None:
+    down_convert(data[1:], data[0] & 1, limit=DECOMPRESSED_BYTES_MAX)
+
+
+DECODERS: dict[str, Callable[[bytes], None]] = {
+    each.__name__: each
+    for each in (
+        request,
+        response,
+        record_batches,
+        records,
+        message_set,
+        messages,
+        conversion,
+        consumer_protocol,
+        brokers_records,
+        sasl_token,
+    )
+}
+SELECTORS_MAX = 2
+
+
+def decode_one(name: str, data: bytes) -> bool:
+    """Whether the input was what it should be. Raises what no decoder may raise."""
+    if len(data) < SELECTORS_MAX:
+        return False
+    try:
+        DECODERS[name](data)
+    except ProtocolError:
+        return False
+    return True
+
+
+def compile_every_decoder() -> None:
+    """The codecs of messages are compiled at first use, which is no part of what an input costs."""
+    for api in APIS.values():
+        for version in range(api.min_version, api.max_version + 1):
+            decoder(api.request, version)
+            decoder(api.response, version)
