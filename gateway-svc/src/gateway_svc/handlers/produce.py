@@ -55,7 +55,9 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> None:
     if call.version < _RECORD_BATCH_VERSION:
         _serve_message_sets(call, request, services, partitions)
     elif request.transactional_id is None and any(_is_transactional(each.records) for each in partitions):
-        refused = AppendedPartition(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        refused = AppendedPartition(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
+        )
         _finish(call, request, services, partitions, [refused for _ in partitions])
     else:
         _append(call, request, services, partitions, {})
