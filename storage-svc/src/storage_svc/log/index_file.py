@@ -27,7 +27,7 @@ _NOTHING: Final = b""
 class IndexFile:
     """Owned by one index of one segment. `load` before the first search of an index that has a file."""
 
-    __slots__ = ("_data", "_descriptor", "_entry", "_files", "_written", "count", "path")
+    __slots__ = ("_data", "_descriptor", "_entry", "_files", "_written", "count", "last", "path")
 
     def __init__(self, files: Files, path: str, entry: Struct) -> None:
         self._files = files
@@ -35,23 +35,25 @@ class IndexFile:
         self.path = path
         #: How many entries there are.
         self.count = 0
+        #: The fields of the last entry.
+        self.last: tuple[int, ...] | None = None
         self._data: bytes | bytearray | mmap = _NOTHING
         self._written = 0
         self._descriptor = -1
 
     def at(self, index: int) -> tuple[int, ...]:
-        """The fields of an entry, by its place: 0 is the first, -1 the last one."""
-        return self._entry.unpack_from(self._data, (index if index >= 0 else self.count + index) * self._entry.size)
+        """The fields of an entry, by its place."""
+        return self._entry.unpack_from(self._data, index * self._entry.size)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return map(self.at, range(self.count))
 
     def count_up_to(self, value: int, field: int) -> int:
         """How many entries have at most this value in a field that rises from entry to entry."""
+        if self.last is None or self.last[field] <= value:  # most reads are near the end of the log
+            return self.count
         unpack, data, size = self._entry.unpack_from, self._data, self._entry.size
-        low, high = 0, self.count
-        if high and unpack(data, (high - 1) * size)[field] <= value:
-            return high  # most reads are near the end of the log
+        low, high = 0, self.count - 1
         while low < high:
             middle = (low + high) // 2
             if unpack(data, middle * size)[field] <= value:
@@ -67,6 +69,7 @@ class IndexFile:
             data = self._data = self._copied()
         data += self._entry.pack(*fields)
         self.count += 1
+        self.last = fields
 
     def _copied(self) -> bytearray:
         """The entries as bytes that can grow."""
@@ -82,8 +85,10 @@ class IndexFile:
             return False
         self._data = data
         self.count = len(data) // self._entry.size
-        if self.count and not any(self.at(-1)):
+        if self.count and not any(self.at(self.count - 1)):
             self.count = self._without_padding()
+        if self.count:
+            self.last = self.at(self.count - 1)
         self._written = self.count
         if growing and self.count:
             self._data = self._copied()
@@ -135,6 +140,7 @@ class IndexFile:
         self._unmap()
         self._data = _NOTHING
         self.count = self._written = 0
+        self.last = None
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             self._files.close(descriptor)

@@ -37,7 +37,8 @@ class OffsetIndex:
     @property
     def last(self) -> tuple[int, int] | None:
         """(offset, position) of the last entry."""
-        return self._entry(self.file.count)
+        last = self.file.last
+        return None if last is None else (self._base + last[_OFFSET], last[_POSITION])
 
     def append(self, offset: int, position: int) -> None:
         """The batch that ends with this offset begins at this position."""
@@ -45,7 +46,11 @@ class OffsetIndex:
 
     def lookup(self, offset: int) -> tuple[int, int] | None:
         """(offset, position) of the greatest entry at or below the offset; None before the first one."""
-        return self._entry(self.file.count_up_to(offset - self._base, _OFFSET))
+        file, base = self.file, self._base
+        last = file.last
+        if last is not None and last[_OFFSET] <= offset - base:
+            return base + last[_OFFSET], last[_POSITION]
+        return self._entry(file.count_up_to(offset - base, _OFFSET))
 
     def lookup_position(self, position: int) -> tuple[int, int] | None:
         """(offset, position) of the greatest entry at or below the position; None before the first one."""

@@ -193,7 +193,9 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, Header] | None:
         """(position, header) of the first batch that ends at or behind the offset."""
-        self.load()
+        if not self._loaded or self.descriptor < 0:
+            self.load()
+        self.used = True
         entry = self.offset_index.lookup(offset)
         unchecked = entry is not None
         for position, header in self._walk(entry[1] if entry else 0):
@@ -262,7 +264,9 @@ class Segment:
             DiskFull: nothing of them is left in the file.
             StorageFailure: the file cannot be trusted with more.
         """
-        self.load()
+        if not self._loaded or self.descriptor < 0:
+            self.load()
+        self.used = True
         try:
             self._files.append(self.descriptor, parts, self.size, size)
         except StorageFailure:

@@ -17,6 +17,7 @@ from storage_svc.log.index_file import IndexFile
 
 _ENTRY: Final = Struct(">qi")
 _TIMESTAMP: Final = 0
+_OFFSET: Final = 1
 
 
 class TimeIndex:
@@ -36,12 +37,13 @@ class TimeIndex:
     @property
     def last(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the last entry."""
-        return self._entry(self.file.count)
+        last = self.file.last
+        return None if last is None else (last[_TIMESTAMP], self._base + last[_OFFSET])
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry if it says more than the last one."""
         file = self.file
-        if timestamp > (file.at(-1)[_TIMESTAMP] if file.count else -1):
+        if timestamp > (-1 if file.last is None else file.last[_TIMESTAMP]):
             file.append(timestamp, offset - self._base)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:

@@ -51,7 +51,7 @@ def test_a_finished_index_is_mapped_and_gives_everything_back(index):
     index.finish()
     assert (index.count, descriptors()) == (0, before)
     assert index.load(growing=False)
-    assert (index.count, index.at(-1), type(index._data)) == (1, (7, 8), mmap)
+    assert (index.count, index.last, type(index._data)) == (1, (7, 8), mmap)
     index.release()
     assert (index.count, descriptors()) == (0, before)
 
@@ -71,7 +71,7 @@ def test_the_zeros_that_kafka_leaves_behind_are_no_entries(tmp_path, index, grow
     for zeros in (0, 1, 2, 1000):
         (tmp_path / "x").write_bytes(entries + bytes(zeros * ENTRY.size))
         assert index.load(growing=growing)
-        assert (index.count, index.at(-1)) == (5, (4, 40))
+        assert (index.count, index.last) == (5, (4, 40))
         index.finish()
         assert (tmp_path / "x").read_bytes() == entries
 
