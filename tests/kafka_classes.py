@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,19 @@ class KafkaClasses:
     def named(self, name: str) -> Any:
         """A class by its full name: call it for an object, or its static methods."""
         return functools.reduce(getattr, name.split("."), self.jvm)
+
+    def array(self, name: str, items: Sequence[Any]) -> Any:
+        """A Java array of a class."""
+        array = self._gateway.new_array(self.named(name), len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def each(self, iterable: JavaObject) -> Iterator[Any]:
+        """The elements of an Iterable, which Py4J does not iterate over by itself."""
+        iterator = iterable.iterator()
+        while iterator.hasNext():
+            yield iterator.next()
 
     def read(self, name: str, version: int, data: bytes) -> JavaObject:
         """An object of a generated message class, read from bytes; all of them must be taken."""

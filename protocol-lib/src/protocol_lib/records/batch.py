@@ -6,6 +6,7 @@ A builder collects records as a producer does, one at a time, with offsets from 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from protocol_lib.errors import EncodeError
 from protocol_lib.records.compression import Codec, compress
@@ -59,6 +60,9 @@ __all__ = [
     "read_batches",
     "read_magic",
 ]
+
+
+_NO_TIMESTAMP: Final = -1
 
 
 def build_batch(
@@ -120,8 +124,8 @@ def build_batch(
 def build_empty_batch(emptied: BatchHeader) -> bytes:
     """What compaction leaves of a batch when every record went but its place or its producer's sequence still matters.
 
-    Offsets, producer fields, timestamp type, transactional and control bits stay; both timestamps become the largest
-    one there was (Kafka's DefaultRecordBatch.writeEmptyHeader).
+    Offsets, producer fields, the largest timestamp and its type, transactional and control bits stay; there is no base
+    timestamp any more (Kafka's DefaultRecordBatch.writeEmptyHeader).
     """
     return _sealed(
         b"",
@@ -129,7 +133,7 @@ def build_empty_batch(emptied: BatchHeader) -> bytes:
         last_offset=emptied.last_offset,
         leader_epoch=emptied.partition_leader_epoch,
         attributes=emptied.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
-        base_timestamp=emptied.max_timestamp,
+        base_timestamp=_NO_TIMESTAMP,
         max_timestamp=emptied.max_timestamp,
         producer=(emptied.producer_id, emptied.producer_epoch, emptied.base_sequence),
         records_count=0,
