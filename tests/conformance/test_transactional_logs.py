@@ -22,6 +22,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.verification import Totals, verify
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -172,6 +173,14 @@ def test_what_kafka_wrote_is_served_as_kafka_serves_it(
     for suffix in (".log", ".txnindex"):
         assert files(folder, suffix) == files(wanted, suffix)
     assert dumped(folder) == dumped(wanted)
+
+
+@pytest.mark.parametrize("folder", ["data", KILLED])
+def test_a_volume_of_kafkas_verifies(theirs: Theirs, folder: str) -> None:
+    totals = Totals()
+    findings = [str(finding) for finding in verify(str(theirs.node.data.with_name(folder)), totals)]
+    assert totals.faults == 0, findings
+    assert totals.batches > 200
 
 
 def test_our_transactions_are_kafkas(theirs: Theirs, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from storage_svc.log.files import Files
 from storage_svc.log.flusher import Flusher
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.open_segments import OpenSegments, open_segments_max
+from storage_svc.log.partition_folder import partition_of
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.recovery import Known, Recovery
@@ -43,9 +44,6 @@ from storage_svc.log.retention import apply_retention
 from storage_svc.log.segment import Segment
 
 _DELETED_FOLDER: Final = "-delete"
-_SET_ASIDE: Final = ("-future", "-stray")
-_METADATA_LOG: Final = "__cluster_metadata-0"
-_QUORUM_STATE: Final = "quorum-state"
 # Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
 _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
@@ -166,8 +164,8 @@ class LogDirectory:
             if name.endswith(_DELETED_FOLDER):
                 self.files.remove_tree(self._path(name))
                 continue
-            key = _topic_partition(name)
-            if key is None or name.endswith(_SET_ASIDE) or self._is_controllers(name):
+            key = partition_of(self.files, self.root, name)
+            if key is None:
                 continue
             known = Known(
                 clean=clean,
@@ -203,10 +201,6 @@ class LogDirectory:
         """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,
         and again when logs have got their own settings."""
         self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
-
-    def _is_controllers(self, name: str) -> bool:
-        """Whether this is the log of a Kafka controller, which came with a folder that Kafka wrote."""
-        return name == _METADATA_LOG and self.files.exists(self._path(f"{name}/{_QUORUM_STATE}"))
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
         data = self.files.read_file(self._path(name))
@@ -462,8 +456,3 @@ class LogDirectory:
         """Raise AssertionError unless every log's state is consistent."""
         for log in self.logs.values():
             log.check_invariants()
-
-
-def _topic_partition(name: str) -> tuple[str, int] | None:
-    topic, dash, partition = name.rpartition("-")
-    return (topic, int(partition)) if dash and topic and partition.isascii() and partition.isdigit() else None

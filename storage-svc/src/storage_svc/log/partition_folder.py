@@ -25,14 +25,20 @@ from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
 from storage_svc.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIX,
     LOG_SUFFIX,
     SUFFIXES,
     SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     file_stem,
 )
 
 _STEM_LENGTH: Final = 20
+#: Folders of Kafka's that are no partitions in use, and the log of its controllers.
+_SET_ASIDE: Final = ("-delete", "-future", "-stray")
+_METADATA_LOG: Final = "__cluster_metadata-0"
+_QUORUM_STATE: Final = "quorum-state"
 
 _log = logs.get(__name__)
 
@@ -45,6 +51,20 @@ class FolderContents:
     snapshots: list[int]
     #: The base offsets of the segments that have a transaction index.
     transaction_indexes: set[int]
+    #: The base offsets of the segments that have an offset or time index.
+    indexes: set[int]
+    #: Names of what a crash left half done.
+    left_over: list[str]
+
+
+def partition_of(files: Files, root: str, name: str) -> tuple[str, int] | None:
+    """(topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
+    topic, dash, partition = name.rpartition("-")
+    if not (dash and topic and partition.isascii() and partition.isdigit()) or name.endswith(_SET_ASIDE):
+        return None
+    if name == _METADATA_LOG and files.exists(f"{root}/{name}/{_QUORUM_STATE}"):
+        return None
+    return topic, int(partition)
 
 
 def tidy(files: Files, folder: str) -> FolderContents:
@@ -54,15 +74,35 @@ def tidy(files: Files, folder: str) -> FolderContents:
         StorageFailure: the folder cannot be read or written.
     """
     _finish_swaps(files, folder, set(_sizes(files, folder)))
-    sizes = _sizes(files, folder)
-    found = {_offset(name): size for name, size in sizes.items() if _is_data(name, LOG_SUFFIX)}
-    for name in sizes:
-        if any(_is_data(name, suffix) for suffix in SUFFIXES) and _offset(name) not in found:
+    found = contents(files, folder)
+    for name in found.left_over:
+        if any(_is_data(name, suffix) for suffix in SUFFIXES):
             _log.warning("index without a log removed", path=f"{folder}/{name}")
             files.unlink(f"{folder}/{name}")
-    snapshots = sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX))
-    transaction_indexes = {_offset(name) for name in sizes if _is_data(name, TRANSACTION_INDEX_SUFFIX)} & set(found)
-    return FolderContents(dict(sorted(found.items())), snapshots, transaction_indexes)
+    return found
+
+
+def contents(files: Files, folder: str) -> FolderContents:
+    """What there is, as it is.
+
+    Raises:
+        StorageFailure: the folder cannot be read.
+    """
+    sizes = _sizes(files, folder)
+    found = {_offset(name): size for name, size in sizes.items() if _is_data(name, LOG_SUFFIX)}
+    data = [name for name in sizes if any(_is_data(name, suffix) for suffix in SUFFIXES)]
+    unfinished = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+    return FolderContents(
+        dict(sorted(found.items())),
+        sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX)),
+        {_offset(name) for name in data if name.endswith(TRANSACTION_INDEX_SUFFIX)} & set(found),
+        {_offset(name) for name in data if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))} & set(found),
+        [
+            name
+            for name in sizes
+            if (_has_offset(name) and name.endswith(unfinished)) or (name in data and _offset(name) not in found)
+        ],
+    )
 
 
 def _sizes(files: Files, folder: str) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 from service_chassis.version import VERSION
 
+from millrace.cli.storage import storage
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -14,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(storage, name="storage")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
