@@ -18,9 +18,10 @@ from protocol_lib.client.group_offsets import OffsetAndMetadata
 from protocol_lib.client.metadata import TopicPartition
 from protocol_lib.client.producer import Producer
 from protocol_lib.client.rebalancing import RebalanceListener
-from protocol_lib.client.sasl import SaslPlain
+from protocol_lib.client.sasl import SaslPlain, SaslScram
 from protocol_lib.client.settings import Address, ClientSettings
 from protocol_lib.client.topic_offsets import OffsetAndTimestamp
+from protocol_lib.scram import ScramMechanism
 
 __all__ = [
     "Address",
@@ -41,5 +42,7 @@ __all__ = [
     "RecordMetadata",
     "RoundRobinAssignor",
     "SaslPlain",
+    "SaslScram",
+    "ScramMechanism",
     "TopicPartition",
 ]

@@ -8,6 +8,11 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from protocol_lib.client.errors import AuthenticationError
+from protocol_lib.errors import DecodeError
+from protocol_lib.plain import PlainToken, encode_plain
+from protocol_lib.scram import AuthenticationFailed, ScramClient, ScramMechanism
+
 #: Yields what to send, is sent what came back.
 SaslExchange = Generator[bytes, bytes, None]
 
@@ -31,4 +36,26 @@ class SaslPlain:
         return "PLAIN"
 
     def exchange(self) -> SaslExchange:
-        yield f"\0{self.username}\0{self.password}".encode()
+        yield encode_plain(PlainToken(self.username, self.password))
+
+
+@dataclass(frozen=True, slots=True)
+class SaslScram:
+    """The password never travels, and the broker proves that it knows it too."""
+
+    username: str
+    password: str = field(repr=False)
+    mechanism: ScramMechanism = ScramMechanism.SHA_512
+
+    @property
+    def name(self) -> str:
+        return self.mechanism.mechanism_name
+
+    def exchange(self) -> SaslExchange:
+        client = ScramClient(self.mechanism, self.username, self.password)
+        try:
+            challenge = yield client.first()
+            signature = yield client.final(challenge)
+            client.verify(signature)
+        except (AuthenticationFailed, DecodeError) as fault:
+            raise AuthenticationError(f"{self.name}: {fault}") from fault
