@@ -10,6 +10,7 @@ Answers that tell where brokers are tell the proxy's address instead, so clients
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from enum import Enum
@@ -81,19 +82,18 @@ class KafkaProxy:
         ends = {writer, broker_writer}
         self._open |= ends
         asked: dict[int, tuple[ApiKey, int]] = {}
-        try:
-            await asyncio.wait(
-                [
-                    asyncio.ensure_future(self._requests(reader, broker_writer, asked)),
-                    asyncio.ensure_future(self._answers(broker_reader, writer, asked)),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            self._open -= ends
-            for end in ends:
-                end.transport.abort()
-            self._tasks.discard(task)
+        ways = [
+            asyncio.ensure_future(self._requests(reader, broker_writer, asked)),
+            asyncio.ensure_future(self._answers(broker_reader, writer, asked)),
+        ]
+        with contextlib.suppress(asyncio.CancelledError):  # only the end of the proxy cancels
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        self._open -= ends
+        for end in ends:
+            end.transport.abort()
+        self._tasks.discard(task)
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[ApiKey, int]]

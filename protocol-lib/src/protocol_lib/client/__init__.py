@@ -7,42 +7,58 @@ errors       what all of them raise, from KafkaError down
 """
 
 from protocol_lib.client.accumulator import RecordMetadata
+from protocol_lib.client.admin import Admin
 from protocol_lib.client.assignors import Assignor, RangeAssignor, RoundRobinAssignor
 from protocol_lib.client.cluster import Cluster
+from protocol_lib.client.config_admin import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from protocol_lib.client.connection import Connection
 from protocol_lib.client.consumer import Consumer
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
 from protocol_lib.client.errors import BrokerError, KafkaError
 from protocol_lib.client.fetch_state import ConsumerRecord
+from protocol_lib.client.group_admin import GroupDescription, GroupListing, MemberDescription
 from protocol_lib.client.group_offsets import OffsetAndMetadata
-from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.metadata import Node, Partition, Topic, TopicPartition
 from protocol_lib.client.producer import Producer
 from protocol_lib.client.rebalancing import RebalanceListener
 from protocol_lib.client.sasl import SaslPlain, SaslScram
 from protocol_lib.client.settings import Address, ClientSettings
 from protocol_lib.client.topic_offsets import OffsetAndTimestamp
+from protocol_lib.messages.list_offsets import SpecialTimestamp
 from protocol_lib.scram import ScramMechanism
 
 __all__ = [
     "Address",
+    "Admin",
     "Assignor",
     "BrokerError",
     "ClientSettings",
     "Cluster",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
     "Connection",
     "Consumer",
     "ConsumerRecord",
     "CooperativeStickyAssignor",
+    "GroupDescription",
+    "GroupListing",
     "KafkaError",
+    "MemberDescription",
+    "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "Partition",
     "Producer",
     "RangeAssignor",
     "RebalanceListener",
     "RecordMetadata",
+    "ResourceType",
     "RoundRobinAssignor",
     "SaslPlain",
     "SaslScram",
     "ScramMechanism",
+    "SpecialTimestamp",
+    "Topic",
     "TopicPartition",
 ]

@@ -9,9 +9,9 @@ after they ended.
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from protocol_lib.client.backoff import Backoff
 from protocol_lib.client.connection import Connection
@@ -42,6 +42,9 @@ class Purpose(Enum):
 
 
 _Key = tuple[Address, Purpose]
+
+#: What an administrator does not wait for, as producers and consumers do: a topic that is not there.
+NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def means_no_coordinator(fault: KafkaError) -> bool:
@@ -263,9 +266,15 @@ class Cluster:
 
         return await self.retrying(ask, timeout_ms=timeout_ms)
 
-    async def retrying(self, attempt: Callable[[], Awaitable[Result]], *, timeout_ms: int | None = None) -> Result:
-        """What an attempt returns, tried again after retriable errors until the time is over (`api_timeout_ms`); what
-        an error says about the cluster is asked for anew before."""
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[Result]],
+        *,
+        timeout_ms: int | None = None,
+        but: Collection[ErrorCode] = (),
+    ) -> Result:
+        """What an attempt returns, tried again after retriable errors, `but` these, until the time is over
+        (`api_timeout_ms`). When an error means that the cluster has changed, it is asked for anew before."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(self.settings)
         timeout_s = (self.settings.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
@@ -275,7 +284,8 @@ class Cluster:
                 return await attempt()
             except KafkaError as fault:
                 delay = backoff.next_delay()
-                if not fault.retriable or self._closed or loop.time() + delay > deadline:
+                final = isinstance(fault, BrokerError) and fault.code in but
+                if final or not fault.retriable or self._closed or loop.time() + delay > deadline:
                     raise
                 await asyncio.sleep(delay)
                 await self._learn_from(fault)

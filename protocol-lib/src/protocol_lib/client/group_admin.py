@@ -1,0 +1,161 @@
+"""Groups: list, describe, delete, and their committed offsets."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from protocol_lib.client.cluster import Cluster
+from protocol_lib.client.errors import broker_error, check
+from protocol_lib.client.group_offsets import Member, OffsetAndMetadata, commit_offsets, fetch_offsets
+from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol_lib.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol_lib.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol_lib.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+_DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    protocol_type: str
+    #: "Stable", "Empty", …; empty from brokers before 2.6
+    state: str
+    #: "classic", "consumer", …; empty from brokers before 3.8
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    state: str
+    protocol_type: str
+    #: the assignor
+    protocol: str
+    members: tuple[MemberDescription, ...]
+
+
+class GroupAdmin:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """The groups of every broker, by id; those in any of these states and of these types, by default all."""
+        request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+
+        async def attempt() -> list[GroupListing]:
+            await self._cluster.refresh()
+            found = []
+            for node_id in self._cluster.metadata.nodes:
+                response: ListGroupsResponse = await self._cluster.request(node_id, request)
+                check(response.error_code, "ListGroups")
+                found += [
+                    GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+                    for each in response.groups
+                ]
+            return sorted(found, key=lambda each: each.group_id)
+
+        return await self._cluster.retrying(attempt)
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """GroupIdNotFoundError when there is none."""
+        request = DescribeGroupsRequest(groups=(group_id,))
+
+        async def attempt(node_id: int) -> GroupDescription:
+            response: DescribeGroupsResponse = await self._cluster.request(node_id, request)
+            group = response.groups[0]
+            check(group.error_code, group_id, group.error_message)
+            if group.group_state == _DEAD:  # how brokers before 4.0 say that there is none
+                raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+            members = tuple(_member(each, group.protocol_type) for each in group.members)
+            return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, members)
+
+        return await self._cluster.at_coordinator(group_id, attempt)
+
+    async def delete(self, group_id: str) -> None:
+        """A group with members is not deleted."""
+        request = DeleteGroupsRequest(groups_names=(group_id,))
+
+        async def attempt(node_id: int) -> None:
+            response: DeleteGroupsResponse = await self._cluster.request(node_id, request)
+            answer = response.results[0]
+            check(answer.error_code, group_id, answer.error_message)
+
+        await self._cluster.at_coordinator(group_id, attempt)
+
+    async def remove_member(self, group_id: str, *, member_id: str = "", group_instance_id: str | None = None) -> None:
+        """Makes a member leave, a static one by its group instance id."""
+        identity = MemberIdentity(member_id=member_id, group_instance_id=group_instance_id, reason="removed")
+        request = LeaveGroupRequest(group_id=group_id, member_id=member_id, members=(identity,))
+
+        async def attempt(node_id: int) -> None:
+            response: LeaveGroupResponse = await self._cluster.request(node_id, request)
+            check(response.error_code, group_id)
+            for answer in response.members:
+                check(answer.error_code, f"{group_id}: {group_instance_id or member_id}")
+
+        await self._cluster.at_coordinator(group_id, attempt)
+
+    async def offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of these partitions, by default of all that have one."""
+        wanted = None if partitions is None else list(partitions)
+        return await fetch_offsets(self._cluster, group_id, wanted)
+
+    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
+        """Commits for a group without members."""
+        positions = {
+            place: OffsetAndMetadata(position) if isinstance(position, int) else position
+            for place, position in offsets.items()
+        }
+        await commit_offsets(self._cluster, group_id, positions, Member())
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Of topics that no member is subscribed to."""
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for place in partitions:
+            topics.setdefault(place.topic, []).append(OffsetDeleteRequestPartition(partition_index=place.partition))
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=tuple(OffsetDeleteRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
+        )
+
+        async def attempt(node_id: int) -> None:
+            response: OffsetDeleteResponse = await self._cluster.request(node_id, request)
+            check(response.error_code, group_id)
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    check(answer.error_code, f"{group_id}: {topic.name}-{answer.partition_index}")
+
+        await self._cluster.at_coordinator(group_id, attempt)
+
+
+def _member(described: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    places: frozenset[TopicPartition] = frozenset()
+    if protocol_type == PROTOCOL_TYPE and described.member_assignment:
+        try:
+            assigned = decode_assignment(described.member_assignment).assigned_partitions
+            places = frozenset(TopicPartition(each.topic, number) for each in assigned for number in each.partitions)
+        except DecodeError:
+            pass  # the member's own format
+    return MemberDescription(
+        described.member_id, described.group_instance_id, described.client_id, described.client_host, places
+    )

@@ -1,0 +1,210 @@
+"""The administrator against real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kafka_broker import USER, ApacheKafka
+from protocol_lib.api import ApiKey
+from protocol_lib.client import (
+    Admin,
+    ClientSettings,
+    ConfigResource,
+    ConfigSource,
+    Consumer,
+    OffsetAndMetadata,
+    Producer,
+    ResourceType,
+    SaslScram,
+    ScramMechanism,
+    SpecialTimestamp,
+    TopicPartition,
+)
+from protocol_lib.client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ClientClosedError,
+    GroupIdNotFoundError,
+    InvalidConfigError,
+    NonEmptyGroupError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+
+
+async def until_listed(admin: Admin, name: str, listed: bool) -> None:
+    """Brokers hear of what the controller did a moment later."""
+    async with asyncio.timeout(20):
+        while (name in await admin.topics.list()) is not listed:  # noqa: ASYNC110 (nothing else tells)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_topic_from_beginning_to_end(broker):
+    name = broker.name("topic")
+    async with Admin(broker.bootstrap) as admin:
+        await admin.topics.create(name, partitions=3, validate_only=True)
+        assert name not in await admin.topics.list()
+        topic_id = await admin.topics.create(name, partitions=3, replication_factor=1)
+        await until_listed(admin, name, True)
+        topic = await admin.topics.describe(name)
+        assert (topic.name, topic.topic_id, sorted(topic.partitions)) == (name, topic_id, [0, 1, 2])
+        with pytest.raises(TopicAlreadyExistsError):
+            await admin.topics.create(name)
+        await admin.topics.delete(name)
+        await until_listed(admin, name, False)
+        for ask in (admin.topics.describe, admin.topics.delete):
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await ask(name)
+
+
+async def test_brokers_keep_topics_for_themselves(broker):
+    group = broker.name("group")
+    async with Admin(broker.bootstrap) as admin:
+        await admin.groups.alter_offsets(group, {TopicPartition(await broker.topic(), 0): 0})
+        assert "__consumer_offsets" not in await admin.topics.list()
+        assert "__consumer_offsets" in await admin.topics.list(internal=True)
+
+
+async def test_more_partitions(broker):
+    await broker.needs(ApiKey.CREATE_PARTITIONS)
+    name = await broker.topic(partitions=1)
+    async with Admin(broker.bootstrap) as admin:
+        await admin.topics.add_partitions(name, 4)
+        assert sorted((await admin.topics.describe(name)).partitions) == [0, 1, 2, 3]
+        with pytest.raises(BrokerError, match="INVALID_PARTITIONS"):
+            await admin.topics.add_partitions(name, 2)
+
+
+async def test_records_deleted_and_offsets_looked_up(broker):
+    await broker.needs(ApiKey.DELETE_RECORDS)
+    name = await broker.topic(partitions=2)
+    first, second = TopicPartition(name, 0), TopicPartition(name, 1)
+    async with Producer(broker.bootstrap) as producer:
+        for number in range(10):
+            await producer.send(name, b"x", partition=number % 2, timestamp_ms=1000 + number)
+    async with Admin(broker.bootstrap) as admin:
+        assert await admin.topics.delete_records({first: 2, second: -1}) == {first: 2, second: 5}
+        earliest = await admin.topics.offsets({first: SpecialTimestamp.EARLIEST, second: SpecialTimestamp.EARLIEST})
+        assert {place: at.offset for place, at in earliest.items()} == {first: 2, second: 5}
+        at = (await admin.topics.offsets({first: 1005}))[first]
+        assert (at.offset, at.timestamp) == (3, 1006)
+
+
+async def test_configs_of_a_topic(broker):
+    name = broker.name("topic")
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    async with Admin(broker.bootstrap) as admin:
+        await admin.topics.create(name, configs={"retention.ms": "1234567"})
+        configs = await admin.configs.describe(resource)
+        assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("1234567", ConfigSource.TOPIC)
+        assert configs["cleanup.policy"].source is ConfigSource.DEFAULT
+        assert list(await admin.configs.describe(resource, ["segment.bytes"])) == ["segment.bytes"]
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.configs.describe(ConfigResource(ResourceType.TOPIC, broker.name("nothing")))
+
+
+async def test_configs_changed_one_by_one(broker):
+    await broker.needs(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    resource = ConfigResource(ResourceType.TOPIC, await broker.topic(retention_ms="1000", max_message_bytes="5000"))
+    async with Admin(broker.bootstrap) as admin:
+        await admin.configs.alter(
+            resource, set={"segment.bytes": "2000000"}, delete=["retention.ms"], append={"cleanup.policy": "compact"}
+        )
+        configs = await admin.configs.describe(resource)
+        own = {name: each.value for name, each in configs.items() if each.source is ConfigSource.TOPIC}
+        assert own == {"segment.bytes": "2000000", "max.message.bytes": "5000", "cleanup.policy": "delete,compact"}
+        await admin.configs.alter(resource, subtract={"cleanup.policy": "delete"})
+        assert (await admin.configs.describe(resource, ["cleanup.policy"]))["cleanup.policy"].value == "compact"
+        with pytest.raises(InvalidConfigError):
+            await admin.configs.alter(resource, set={"segment.bytes": "many"})
+
+
+async def test_a_group_from_beginning_to_end(broker):
+    await broker.needs(ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS)
+    topic, group = await broker.topic(partitions=2), broker.name("group")
+    settings = ClientSettings(bootstrap_servers=broker.bootstrap, client_id="reader")
+    async with Admin(broker.bootstrap) as admin:
+        with pytest.raises(GroupIdNotFoundError):
+            await admin.groups.describe(group)
+        async with Consumer(settings, group_id=group) as consumer:
+            await consumer.subscribe([topic])
+            while not consumer.assignment():
+                await consumer.poll(100)
+            described = await admin.groups.describe(group)
+            assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+            (member,) = described.members
+            assert (member.client_id, member.assignment) == ("reader", consumer.assignment())
+            listed = {each.group_id: each for each in await admin.groups.list()}
+            assert (listed[group].state, listed[group].protocol_type) == ("Stable", "consumer")
+            with pytest.raises(NonEmptyGroupError):
+                await admin.groups.delete(group)
+        assert (await admin.groups.describe(group)).state == "Empty"
+        assert group in {each.group_id for each in await admin.groups.list(states=["Empty"])}
+        await admin.groups.delete(group)
+        assert group not in {each.group_id for each in await admin.groups.list()}
+
+
+async def test_offsets_of_a_group(broker):
+    topic, group = await broker.topic(partitions=3), broker.name("group")
+    places = [TopicPartition(topic, partition) for partition in range(3)]
+    async with Admin(broker.bootstrap) as admin:
+        assert await admin.groups.offsets(group) == {}
+        await admin.groups.alter_offsets(group, {places[0]: 7, places[1]: OffsetAndMetadata(9, "why")})
+        found = await admin.groups.offsets(group)
+        assert {place: (at.offset, at.metadata) for place, at in found.items()} == {
+            places[0]: (7, ""),
+            places[1]: (9, "why"),
+        }
+        assert list(await admin.groups.offsets(group, places[1:])) == [places[1]]
+
+
+async def test_offsets_of_a_group_are_deleted(broker):
+    await broker.needs(ApiKey.OFFSET_DELETE)
+    topic, group = await broker.topic(partitions=2), broker.name("group")
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Admin(broker.bootstrap) as admin:
+        await admin.groups.alter_offsets(group, {first: 1, second: 2})
+        await admin.groups.delete_offsets(group, [first])
+        assert list(await admin.groups.offsets(group)) == [second]
+
+
+async def test_a_member_is_made_to_leave(broker):
+    topic, group = await broker.topic(), broker.name("group")
+    async with (
+        Admin(broker.bootstrap) as admin,
+        Consumer(broker.bootstrap, group_id=group, group_instance_id="static", heartbeat_interval_ms=50) as consumer,
+    ):
+        await consumer.subscribe([topic])
+        while not consumer.assignment():
+            await consumer.poll(100)
+        await admin.groups.remove_member(group, group_instance_id="static")
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            await admin.groups.remove_member(group, group_instance_id="static")
+
+
+async def test_the_cluster(broker):
+    async with Admin(broker.bootstrap) as admin:
+        (node,) = await admin.nodes()
+        assert str(node.address) == broker.bootstrap
+        assert await admin.cluster_id()
+    with pytest.raises(ClientClosedError):
+        await admin.nodes()
+
+
+async def test_scram_users(apache_kafka: ApacheKafka, kafka):
+    user = kafka.name("user")
+    secured = ClientSettings(
+        bootstrap_servers=apache_kafka.addresses["SASL_PLAINTEXT"],
+        sasl=SaslScram(user, "old and new", ScramMechanism.SHA_256),
+    )
+    async with Admin(kafka.bootstrap) as admin:
+        await admin.users.set_password(user, "old and new", ScramMechanism.SHA_256, iterations=5000)
+        assert await admin.users.describe([user]) == {user: {ScramMechanism.SHA_256: 5000}}
+        assert {USER, user} <= set(await admin.users.describe())
+        async with Admin(secured) as themselves:
+            assert await themselves.cluster_id()
+        await admin.users.delete_password(user, ScramMechanism.SHA_256)
+        assert user not in await admin.users.describe()
+        with pytest.raises(AuthenticationError):
+            await Admin(secured).start()
