@@ -95,8 +95,7 @@ class SimulatedDisk(Files):
         return self._next
 
     def close(self, descriptor: int) -> None:
-        self._powered()
-        del self._open[descriptor]
+        self._open.pop(descriptor, None)
         self._locked.pop(descriptor, None)
 
     def append(self, descriptor: int, parts: list[Buffer], position: int, size: int) -> None:

@@ -13,7 +13,6 @@ topic.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,7 +22,6 @@ from storage_svc.log.segment_scan import Hole
 
 FOLDER: Final = "quarantine"
 
-_AT_THE_END: Final = re.compile(r"\d{20}\.log-\d+-(\d+)-(?:\.\d+)?", re.ASCII)
 _STEP: Final = 8 << 20
 
 
@@ -46,17 +44,6 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
         files.replace_file(path, data)
     files.sync_path(folder)
     files.sync_path(segment.folder)
-
-
-def damaged_ends(files: Files, folder: str) -> set[int]:
-    """The offsets at which segments of a partition's folder ended once damage at their ends was taken out.
-
-    Raises:
-        StorageFailure: the folder cannot be read.
-    """
-    path = f"{folder}/{FOLDER}"
-    names = [name for name, _, _ in files.entries(path)] if files.exists(path) else []
-    return {int(match[1]) for name in names if (match := _AT_THE_END.fullmatch(name))}
 
 
 def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: int) -> None:

@@ -11,6 +11,9 @@ At a bad batch one of three things has happened:
     moved     the batch is good, but its base offset or leader epoch, which its CRC does not cover, is not what its
               neighbours say (segment_scan.py). The field is corrected in the file.
 
+Batches that are missing between two segments are no damage: compaction and quarantine leave such gaps. A power cut
+does not under `flush.policy=group`, which begins a segment only once the one before it is synced.
+
 If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline: what lies before
 the damage is read, appends get error 56, and the next start tries again.
 """
@@ -29,7 +32,7 @@ from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.quarantine import damaged_ends, set_aside_holes, write_without
+from storage_svc.log.quarantine import set_aside_holes, write_without
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_scan import Hole, SegmentScan, first_good_batch
 from storage_svc.log.segment_window import SegmentWindow
@@ -68,13 +71,6 @@ class SegmentRecovery:
         self.end_offset = segments[start].base_offset
         for index in range(start, len(segments)):
             segment = segments[index]
-            if self._follows_a_gap(segment):
-                _log.warning(
-                    "segments behind lost batches dropped", first=segment.relative_path, end_offset=self.end_offset
-                )
-                for later in segments[index:]:
-                    self.drop(later)
-                return [*segments[:index]]
             self._later = segments[index + 1 :]
             segment.open()
             scan = self._read(segment)
@@ -90,15 +86,6 @@ class SegmentRecovery:
                 self._finish(segment)
                 self._producers.store(self.state, self._later[0].base_offset)
         return [*segments]
-
-    def _follows_a_gap(self, segment: Segment) -> bool:
-        """Whether batches that nobody knows to be durable are missing before a segment: its own reached the disk first.
-
-        Gaps that compaction leaves lie below the recovery point; those that damage left are known by name.
-        """
-        if not segment.base_offset > self.end_offset >= self._durable_offset:
-            return False
-        return self.end_offset not in damaged_ends(self._files, segment.folder)
 
     def drop(self, segment: Segment) -> None:
         """The segment holds nothing that can be kept."""

@@ -93,24 +93,6 @@ def test_any_bit_flip_in_the_last_batch_ends_the_log_before_it(crashed, folders,
         folders.crash(directory)
 
 
-def test_a_lost_tail_of_a_segment_drops_later_ones(tmp_path, folders, fill, small, read_all):
-    """As when the newest segment reached the disk before the end of the one before it, and neither was synced."""
-    directory = folders.open(tmp_path)
-    stored = fill(directory.create("t", 0, bytes(16), small), [5] * 30)
-    bases = directory.logs["t", 0].segments.bases
-    assert len(bases) > 3
-    folders.crash(directory)
-    second = partition(tmp_path) / f"{bases[1]:020d}.log"
-    last = len(stored[0][1])
-    second.write_bytes(second.read_bytes()[:-last])
-    directory, log = reopened(folders, tmp_path)
-    assert log.segments.bases == bases[:2]
-    left = [batch for base, batch in stored if base < bases[2]][:-1]
-    assert read_all(log) == b"".join(left)
-    names = {each.name for each in partition(tmp_path).iterdir()}
-    assert not any(f"{base:020d}" in name for base in bases[2:] for name in names)
-
-
 def test_indexes_are_rebuilt_byte_for_byte(tmp_path, folders, fill, read_all):
     config = LogConfig(segment_bytes=60_000)
     directory = folders.open(tmp_path / "good")
@@ -217,23 +199,8 @@ def test_finished_swap_replaces_the_segments_it_covers(tmp_path, folders, fill, 
     assert read_all(log) == b"".join(batch for _, batch in stored)
 
 
-def test_segments_behind_lost_batches_are_dropped(tmp_path, folders, fill, small, read_all, make_batch):
-    """The second segment reached the disk before the end of the first did."""
-    directory = folders.open(tmp_path)
-    stored = fill(directory.create("t", 0, bytes(16), small), [5] * 24)
-    bases = directory.logs["t", 0].segments.bases
-    assert len(bases) == 3
-    folders.crash(directory)
-    first = partition(tmp_path) / f"{0:020d}.log"
-    left = [batch for base, batch in stored if base < bases[1]][:-1]
-    first.write_bytes(b"".join(left))
-    directory, log = reopened(folders, tmp_path)
-    assert (read_all(log), log.log_end_offset, log.segments.bases) == (b"".join(left), bases[1] - 5, [0])
-    assert log.append(make_batch(1)).base_offset == bases[1] - 5
-
-
-def test_a_gap_that_is_known_to_be_durable_is_kept(tmp_path, folders, fill, small, read_all):
-    """As compaction leaves it."""
+def test_a_gap_between_segments_is_kept(tmp_path, folders, fill, small, read_all):
+    """As compaction leaves it, and no checkpoint may know of it yet."""
     directory = folders.open(tmp_path)
     stored = fill(directory.create("t", 0, bytes(16), small), [5] * 24)
     bases = directory.logs["t", 0].segments.bases
@@ -241,7 +208,6 @@ def test_a_gap_that_is_known_to_be_durable_is_kept(tmp_path, folders, fill, smal
     first = partition(tmp_path) / f"{0:020d}.log"
     left = [batch for base, batch in stored if base < bases[1]][:-1]
     first.write_bytes(b"".join(left))
-    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(f"0\n1\nt 0 {bases[1]}\n".encode())
     _, log = reopened(folders, tmp_path)
     assert log.segments.bases == bases
     assert log.log_end_offset == 120
