@@ -55,12 +55,15 @@ def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0)
 
 def encode(message: Any, version: int, prefix: bytes = b"") -> bytes:
     """The bytes of a message, after those of a prefix."""
+    cls = type(message)
+    write = _encoders.get((cls, version)) or encoder(cls, version)
     parts = [prefix]
-    _write(message, version, parts.append, parts.append)
+    put = parts.append
     try:
+        write(message, put, put)
         return b"".join(parts)
-    except TypeError as fault:
-        raise EncodeError(f"{type(message).__name__} v{version}: records that are not bytes: {fault}") from fault
+    except _BAD_VALUES as fault:
+        raise EncodeError(f"{cls.__name__} v{version}: {fault}") from fault
 
 
 def encode_parts(message: Any, version: int) -> list[bytes | Sized]:

@@ -123,7 +123,7 @@ def test_records_are_encoded_by_reference():
         assert records is where
         got = decode(FetchResponse, version, before + bytes(300) + after)
         assert [partition.records for partition in got.responses[0].partitions] == [bytes(300), None, b""]
-        with pytest.raises(EncodeError, match="records that are not bytes"):
+        with pytest.raises(EncodeError, match="expected a bytes-like object"):
             encode(response, version)
 
 
