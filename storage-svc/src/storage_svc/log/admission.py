@@ -32,12 +32,13 @@ from protocol_lib.records.header import (
 
 from storage_svc.log.batches import CRC_START, RawHeader, unpack_header
 from storage_svc.log.config import FOREVER, LogConfig
-from storage_svc.log.opening import RECORD_ERRORS_MAX, Refusal
+from storage_svc.log.opening import RECORD_ERRORS_MAX, Refusal, opened
 
 _CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 # The smallest batch length field of any format, and where the magic byte of every format is.
@@ -74,19 +75,18 @@ class Rules:
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
         self.level = config.compression_level
-        #: Whether every batch's records must be looked at.
-        self.opens = self.keys_required or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
-
-    def must_open(self, header: RawHeader, now_ms: int) -> bool:
-        """Whether this batch's records must be looked at: the topic wants it, or the header cannot be right."""
-        if self.opens or (self.codec is not None and header[5] & CODEC_MASK != self.codec):
-            return True
-        if self.log_append_time:
-            return False
-        first, largest = header[7], header[8]
-        return (
-            largest < first or largest > now_ms + self.timestamp_after_max_ms or (header[12] == 1 and largest > first)
+        #: Whether some or all batches must be opened whatever their timestamps are.
+        self.opens = (
+            self.codec is not None
+            or self.keys_required
+            or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
         )
+
+    def opens_codec(self, codec: int) -> bool:
+        """Whether a batch of this codec must be opened; only asked if some must."""
+        if self.keys_required or (self.codec is not None and codec != self.codec):
+            return True
+        return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
 
 
 _CODECS: Final = {
@@ -133,13 +133,13 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     return None
 
 
-def admit(view: memoryview, rules: Rules) -> RawHeader | Refusal:
-    """The header of a client's batch that may be appended as far as the header tells, or why it may not."""
+def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
+    """A client's batch as it is to be stored, with its header, or why it may not be appended."""
     size = len(view)
     if size < HEADER_SIZE:
         return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
     header: RawHeader = unpack_header(view)
-    base, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    base, length, _, magic, crc, attributes, last_delta, first_ts, max_ts, producer_id, _, sequence, count = header
     if length + LOG_OVERHEAD != size or magic != MAGIC:
         refusal = shape_refusal(view, ZSTD_SINCE_VERSION)
         assert refusal is not None
@@ -158,7 +158,19 @@ def admit(view: memoryview, rules: Rules) -> RawHeader | Refusal:
         return Refusal(_INVALID_RECORD, f"producer id {producer_id} without a sequence")
     if attributes & _SPECIAL:
         return _special(attributes, count)
-    return header
+    if (rules.opens and rules.opens_codec(attributes & CODEC_MASK)) or (
+        # What no sound header says, or what only the records can say whether it is so.
+        (max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts))
+        and not rules.log_append_time
+    ):
+        rewritten = opened(view, header, rules, now_ms)
+        if isinstance(rewritten, Refusal):
+            return rewritten
+        view, header = rewritten
+        size = len(view)
+    if size > rules.segment_bytes:
+        return Refusal(_RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}")
+    return view, header
 
 
 def _short(view: memoryview, rules: Rules) -> Refusal:

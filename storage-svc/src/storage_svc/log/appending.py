@@ -15,12 +15,11 @@ from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 
 from storage_svc.log.admission import Rules, admit
 from storage_svc.log.batches import RawHeader, unpack_header
-from storage_svc.log.opening import Refusal, opened
+from storage_svc.log.opening import Refusal
 from storage_svc.log.producer_state import ProducedBatch, ProducerState
 
 _NONE: Final = int(ErrorCode.NONE)
 _INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
-_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _REASONS: Final = {
     int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
     int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "the batch does not follow the producer's last one",
@@ -64,17 +63,10 @@ def prepare(
     markers, which are checked before they come here.
     """
     if origin is Origin.CLIENT:
-        header = admit(view, rules)
-        if isinstance(header, Refusal):
-            return header
-        if rules.must_open(header, now_ms):
-            rewritten = opened(view, header, rules, now_ms)
-            if isinstance(rewritten, Refusal):
-                return rewritten
-            view, header = rewritten
-        if len(view) > rules.segment_bytes:
-            fault = f"batch of {len(view)} bytes, segment.bytes is {rules.segment_bytes}"
-            return Refusal(_RECORD_LIST_TOO_LARGE, fault)
+        admitted = admit(view, rules, now_ms)
+        if isinstance(admitted, Refusal):
+            return admitted
+        header = admitted[1]
         known: int | ProducedBatch = _NONE
         if header[9] >= 0:
             known = producers.check(header[9], header[10], header[11], header[6], bool(header[5] & TRANSACTIONAL))
@@ -82,7 +74,7 @@ def prepare(
             known = _INVALID_TXN_STATE
         if known:
             return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
-        return view, header
+        return admitted
     header = unpack_header(view)
     if header[9] >= 0 and not header[5] & CONTROL and (error := producers.check_epoch(header[9], header[10])):
         return Refusal(error, _REASONS[error])
