@@ -11,6 +11,7 @@ Where we part from Apache Kafka 4.3.0, on purpose:
     shorter than a header                      2; Kafka -1 (below 27 bytes)
     LogAppendTime set on a CreateTime topic    32; Kafka takes it where the timestamp is in bounds
     records of a batch that nothing asks to open, its header being sound: not walked; Kafka walks them all
+    a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _MAGIC_AT: Final = 16
 _ATTRIBUTES_LOW_BYTE: Final = 22
 _CODEC_MAX: Final = 4
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
+#: A doubtful header of more records is judged, and believed, by itself: opening them would hold up everybody else.
+_DOUBTFUL_RECORDS_MAX: Final = 500
 #: The first Produce version that may carry zstd (KIP-110).
 ZSTD_SINCE_VERSION: Final = 7
 
@@ -158,11 +161,14 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
         return Refusal(_INVALID_RECORD, f"producer id {producer_id} without a sequence")
     if attributes & _SPECIAL:
         return _special(attributes, count)
-    if (rules.opens and rules.opens_codec(attributes & CODEC_MASK)) or (
-        # What no sound header says, or what only the records can say whether it is so.
-        (max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts))
-        and not rules.log_append_time
-    ):
+    doubtful = (
+        max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
+    ) and not rules.log_append_time
+    if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
+        if max_ts > now_ms + rules.timestamp_after_max_ms:
+            return Refusal(_INVALID_TIMESTAMP, f"the largest timestamp, {max_ts}, lies too far in the future")
+        doubtful = False
+    if doubtful or (rules.opens and rules.opens_codec(attributes & CODEC_MASK)):
         rewritten = opened(view, header, rules, now_ms)
         if isinstance(rewritten, Refusal):
             return rewritten

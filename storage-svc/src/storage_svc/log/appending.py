@@ -46,24 +46,39 @@ class Appended:
     error_message: str | None = None
     record_errors: list[tuple[int, str | None]] = field(default_factory=list)
 
+    def become(self, other: Appended) -> None:
+        """Take over another's fields."""
+        self.error_code = other.error_code
+        self.base_offset, self.last_offset = other.base_offset, other.last_offset
+        self.log_append_time_ms, self.log_start_offset = other.log_append_time_ms, other.log_start_offset
+        self.error_message, self.record_errors = other.error_message, other.record_errors
+
     @classmethod
     def refused(cls, refusal: Refusal) -> Appended:
         return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
 
 
 Prepared = tuple[memoryview, RawHeader]
+#: What admission.py says of a client's batch.
+Admitted = Prepared | Refusal
 
 
 def prepare(
-    view: memoryview, rules: Rules, producers: ProducerState, origin: Origin, now_ms: int
+    view: memoryview,
+    rules: Rules,
+    producers: ProducerState,
+    origin: Origin,
+    now_ms: int,
+    admitted: Admitted | None = None,
 ) -> Prepared | ProducedBatch | Refusal:
-    """The batch to write with its header, the batch it repeats, or why it is refused.
+    """The batch to write with its header, the batch it repeats, or why it is refused; `admitted` if that is known.
 
     A coordinator's batches are records of its own under a producer's id and epoch, whose sequences mean nothing, and
     markers, which are checked before they come here.
     """
     if origin is Origin.CLIENT:
-        admitted = admit(view, rules, now_ms)
+        if admitted is None:
+            admitted = admit(view, rules, now_ms)
         if isinstance(admitted, Refusal):
             return admitted
         header = admitted[1]

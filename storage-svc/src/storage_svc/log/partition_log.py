@@ -23,8 +23,8 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
-from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, shape_refusal, stamped
-from storage_svc.log.appending import Appended, Origin, prepare
+from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, admit, shape_refusal, stamped
+from storage_svc.log.appending import Admitted, Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix, unpack_header
 from storage_svc.log.compaction_state import CompactionState
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
@@ -46,7 +46,7 @@ from storage_svc.log.transactions import Transactions
 if TYPE_CHECKING:
     from storage_svc.log.flusher import Flusher
 
-__all__ = ["Appended", "Origin", "PartitionLog"]
+__all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
 _NONE: Final = int(ErrorCode.NONE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -138,17 +138,26 @@ class PartitionLog:
         self.write_staged()
         return appended
 
-    def stage(self, view: memoryview, origin: Origin, now_ms: int) -> Appended:
+    @property
+    def opens_records(self) -> bool:
+        """Whether some or all batches of clients have their records looked at."""
+        return self._rules.opens
+
+    def admit(self, view: memoryview, now_ms: int) -> Admitted:
+        """What can be checked of a client's batch without the log's state: another thread may do it, before `stage`."""
+        return admit(view, self._rules, now_ms)
+
+    def stage(self, view: memoryview, origin: Origin, now_ms: int, admitted: Admitted | None = None) -> Appended:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to this log."""
         if self._internal and origin is Origin.CLIENT:
             return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
         if self.offline is not None or self.deleted:
             return Appended(self._unavailable(), error_message=self.offline)
-        prepared = prepare(view, self._rules, self.producers, origin, now_ms)
+        prepared = prepare(view, self._rules, self.producers, origin, now_ms, admitted)
         if isinstance(prepared, Refusal):
             if prepared.error_code != _OUT_OF_ORDER or not self._looked_back(view):
                 return Appended.refused(prepared)
-            return self.stage(view, origin, now_ms)
+            return self.stage(view, origin, now_ms, admitted)
         if isinstance(prepared, ProducedBatch):
             return self._repeated(prepared)
         view, header = prepared

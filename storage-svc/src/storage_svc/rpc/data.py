@@ -33,6 +33,7 @@ from service_chassis import logs as service_logs
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import Appended, Origin, PartitionLog
+from storage_svc.rpc.slow_appends import SlowAppends, is_slow
 from storage_svc.rpc.waiting_reads import WaitingReads
 
 _NONE: Final = int(ErrorCode.NONE)
@@ -101,6 +102,7 @@ class DataService:
         self._loop = asyncio.get_running_loop()
         self._calls: list[tuple[AppendRequest, AppendDone]] = []
         self._reads = WaitingReads(self._loop, logs, topic_name)
+        self._slow = SlowAppends(self._loop, logs.clock)
         self._closed = False
         #: Batches that were not appended, by error code.
         self.refused: Counter[int] = Counter()
@@ -132,16 +134,22 @@ class DataService:
             answers.append((request, done, outcomes))
         for log in touched:
             log.write_staged()
+        for answer in answers:
+            if not self._slow.queues or not self._slow.when_true(
+                [appended for _, appended in answer[2]], partial(self._answer, *answer)
+            ):
+                self._answer(*answer)
+
+    def _answer(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
         if service_logs.debug_enabled():
-            self._log_appends(answers)
-        for request, done, outcomes in answers:
-            for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
-                if appended.error_code:
-                    self._note_refusal(request, wanted, appended)
-            if request.acks == _ALL:
-                self._answer_durable(request, done, outcomes)
-            else:
-                done(_response(outcomes))
+            self._log_appends(request, outcomes)
+        for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
+            if appended.error_code:
+                self._note_refusal(request, wanted, appended)
+        if request.acks == _ALL:
+            self._answer_durable(request, done, outcomes)
+        else:
+            done(_response(outcomes))
 
     def _stage(
         self, request: AppendRequest, wanted: AppendPartition, touched: dict[PartitionLog, None], now_ms: int
@@ -165,6 +173,8 @@ class DataService:
                 return None, Appended.refused(refusal)
             if not -1 <= acks <= 1:
                 return None, Appended(_INVALID_ACKS, error_message=f"acks is {acks}, not -1, 0 or 1")
+        if (log.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
+            return log, self._slow.add(log, view)
         touched[log] = None
         return log, log.stage(view, Origin.CLIENT, now_ms)
 
@@ -185,10 +195,9 @@ class DataService:
         self.refused[appended.error_code] += 1
         _log.info("append refused", **_fields(request, wanted, appended))
 
-    def _log_appends(self, answers: list[tuple[AppendRequest, AppendDone, list[Outcome]]]) -> None:
-        for request, _, outcomes in answers:
-            for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
-                _log.debug("append", **_fields(request, wanted, appended))
+    def _log_appends(self, request: AppendRequest, outcomes: list[Outcome]) -> None:
+        for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
+            _log.debug("append", **_fields(request, wanted, appended))
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
@@ -209,6 +218,7 @@ class DataService:
         """Answer parked reads with what is there; refuse what comes later."""
         self._append_collected()
         self._closed = True
+        await self._slow.finish()
         self._reads.close()
 
 

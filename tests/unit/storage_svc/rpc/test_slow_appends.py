@@ -1,0 +1,126 @@
+"""Batches whose records take long to look at: the event loop goes on, and each partition keeps its order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.rpc.data import DataService
+from storage_svc.rpc.slow_appends import SLOW_BYTES, SLOW_RECORDS, is_slow
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+async def directory(tmp_path):
+    directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), clock=lambda: NOW_MS)
+    compacted = LogConfig.from_properties({"cleanup.policy": "compact"})
+    directory.create_many("compacted", range(2), bytes(16), compacted)
+    directory.create("plain", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    yield directory
+    directory.check_invariants()
+    await directory.close()
+
+
+@pytest.fixture
+async def service(directory):
+    service = DataService(directory, lambda _: None)
+    yield service
+    await service.close()
+
+
+def batch(count: int, *, keyless: int = -1, **options) -> bytes:
+    records = [Record(n, NOW_MS, None if n == keyless else b"k", b"v") for n in range(count)]
+    return build_batch(records, **options)
+
+
+def send(service, *partitions: tuple[str, int, bytes], acks: int = -1) -> asyncio.Future[AppendResponse]:
+    answer = asyncio.get_running_loop().create_future()
+    listed = [AppendPartition(topic, partition, records) for topic, partition, records in partitions]
+    service.append(AppendRequest(1, "client", 9, acks, 5000, listed), answer.set_result)
+    return answer
+
+
+def codes(response: AppendResponse) -> list[tuple[int, int]]:
+    return [(each.error_code, each.base_offset) for each in response.partitions]
+
+
+SLOW = batch(20_000, codec=Codec.GZIP)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_a_partition_keeps_its_order_and_others_go_on(service, acks):
+    answers = {
+        "slow": send(service, ("compacted", 0, SLOW), acks=acks),
+        "behind": send(service, ("compacted", 0, batch(2)), ("compacted", 1, batch(1)), acks=acks),
+        "beside": send(service, ("compacted", 1, batch(1)), ("plain", 0, SLOW), acks=acks),
+        "slow again": send(service, ("compacted", 0, SLOW), acks=acks),
+        "last": send(service, ("compacted", 0, batch(3)), acks=acks),
+    }
+    order = []
+    for name, answer in answers.items():
+        answer.add_done_callback(lambda _, name=name: order.append(name))
+    assert [codes(await answer) for answer in answers.values()] == [
+        [(0, 0)],
+        [(0, 20_000), (0, 0)],
+        [(0, 1), (0, 0)],
+        [(0, 20_002)],
+        [(0, 40_002)],
+    ]
+    assert order[0] == "beside"
+    later = send(service, ("compacted", 0, batch(1)), acks=acks)
+    assert codes(await later) == [(0, 40_005)]
+
+
+async def test_sequences_go_on_across_a_slow_batch(service):
+    sent = []
+    for number, count in enumerate((1, 1000, 1, 1000)):
+        sequence = (0, 1, 1001, 1002)[number]
+        records = batch(count, producer_id=5, producer_epoch=0, base_sequence=sequence)
+        sent += [(records, send(service, ("compacted", 0, records))) for _ in range(2)]
+    assert [codes(await answer) for _, answer in sent] == [
+        [(0, offset)] for offset in (0, 0, 1, 1, 1001, 1001, 1002, 1002)
+    ]
+
+
+async def test_refusals(service, directory):
+    broken = bytearray(SLOW)
+    broken[-1] ^= 1
+    answers = [
+        send(service, ("compacted", 0, batch(2000, keyless=1234))),
+        send(service, ("compacted", 0, bytes(broken))),
+        send(service, ("compacted", 0, batch(1))),
+    ]
+    assert [codes(await answer) for answer in answers] == [[(87, -1)], [(2, -1)], [(0, 0)]]
+    (refused,) = (await answers[0]).partitions
+    assert [index for index, _ in refused.record_errors] == [1234]
+    assert service.refused == {87: 1, 2: 1}
+    assert directory.logs["compacted", 0].log_end_offset == 1
+
+
+async def test_a_partition_deleted_meanwhile(service, directory):
+    answer = send(service, ("compacted", 0, SLOW))
+    await asyncio.sleep(0)
+    directory.delete("compacted", 0)
+    assert codes(await answer) == [(3, -1)]
+
+
+async def test_closing_waits_for_what_is_looked_at(directory):
+    service = DataService(directory, lambda _: None)
+    answers = [send(service, ("compacted", 0, SLOW)), send(service, ("compacted", 0, batch(1)))]
+    await service.close()
+    assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
+
+
+def test_what_is_slow() -> None:
+    assert is_slow(memoryview(batch(SLOW_RECORDS + 1)))
+    assert not is_slow(memoryview(batch(SLOW_RECORDS)))
+    assert is_slow(memoryview(build_batch([Record(0, NOW_MS, b"k", bytes(SLOW_BYTES))])))
+    assert not is_slow(memoryview(b"\xff" * 60))
