@@ -4,7 +4,7 @@
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
-# make bench        raw produce, fetch and latency figures of both layouts, and figures of the log alone
+# make bench        raw produce, fetch and latency figures of both layouts; figures of the log and of protocol_lib alone
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
@@ -56,6 +56,7 @@ bench: setup
 	$(BIN)/python tests/load/bench.py
 	$(BIN)/python tests/load/log.py
 	$(BIN)/python tests/load/records.py
+	$(BIN)/python tests/load/codec.py
 
 generate: setup
 	@mkdir -p build

@@ -17,12 +17,13 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Sized
 from functools import cache
+from types import FunctionType
 from typing import Any, Final, TypeVar
 
 from protocol_lib.decoding import DecoderText, Reader
 from protocol_lib.encoding import EncoderText, Writer
 from protocol_lib.errors import DecodeError, EncodeError, UnsupportedVersion
-from protocol_lib.layout import Layout, layout, message_layout, nested_structs
+from protocol_lib.layout import Layout, layout, message_layout
 from protocol_lib.schema import message_info
 from protocol_lib.varint import Buffer
 
@@ -146,23 +147,34 @@ def _writer(inside: Layout) -> Writer:
 
 def source(cls: type, version: int) -> str:
     """The text of every function compiled for a message."""
-    functions = [
-        compiled
-        for member in nested_structs(message_layout(cls, version))
-        for compiled in (_reader(member), _writer(member))
-    ]
-    return "\n\n".join("".join(linecache.getlines(function.__code__.co_filename)) for function in functions)
+    inside = message_layout(cls, version)
+    return "\n\n".join(
+        "".join(linecache.getlines(file)) for start in (_reader(inside), _writer(inside)) for file in _files(start)
+    )
+
+
+def _files(function: Callable[..., Any]) -> list[str]:
+    """The names under which linecache knows a compiled function and those that it calls, itself last."""
+    found: dict[str, None] = {}
+    own = function.__code__.co_filename
+    for called in list(function.__globals__.values()):
+        file = called.__code__.co_filename if isinstance(called, FunctionType) else own
+        if file != own and file.startswith("<kafka codec "):
+            found |= dict.fromkeys(_files(called))
+    found[own] = None
+    return list(found)
 
 
 def main(arguments: list[str]) -> int:
     from protocol_lib.api import APIS
 
-    messages = {cls.__name__: cls for api in APIS.values() for cls in (api.request, api.response)}
+    messages = {f"{api.name}{side.title()}": (api, side) for api in APIS.values() for side in ("request", "response")}
     if len(arguments) != 2 or arguments[0] not in messages or not arguments[1].isdecimal():
         print(f"usage: python -m protocol_lib.codec MESSAGE VERSION\nmessages: {' '.join(messages)}", file=sys.stderr)
         return 2
+    api, side = messages[arguments[0]]
     try:
-        print(source(messages[arguments[0]], int(arguments[1])), end="")
+        print(source(getattr(api, side), int(arguments[1])), end="")
     except TypeError as fault:
         print(fault, file=sys.stderr)
         return 2

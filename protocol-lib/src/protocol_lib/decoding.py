@@ -3,22 +3,31 @@
     def decode_<Struct>_v<n>(buf, pos, size) -> (value, next pos)
 
 `size` is len(buf). Adjacent scalars, and the length or count that follows them, are read by one `unpack_from`. Values
-are stored into a bare instance. Every count is checked against the bytes that are left before anything is allocated.
-A slice that runs past the end comes out short and leaves `pos` beyond `size`: the next read fails, or the caller's
-check of the end does, so lengths need no check of their own beyond their sign.
+are stored into a bare instance. Structs in arrays are read in the loop itself, a call for each would cost a fifth of
+the time, unless arrays of structs are stacked deeper in them. Every count is checked against the bytes that are left
+before anything is allocated. A slice that runs past the end comes out short and leaves `pos` beyond `size`: the next
+read fails, or the caller's check of the end does, so lengths need no check of their own beyond their sign.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from struct import Struct, unpack_from
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from protocol_lib.errors import DecodeError
-from protocol_lib.layout import Array, Kind, Layout, Nested, Place, Text, fixed_format, layout, size_min
+from protocol_lib.layout import Array, Kind, Layout, Nested, Place, Text, fixed_format, layout, levels, size_min
 from protocol_lib.schema import UNKNOWN_TAGS, ZERO_UUID, Fixed, Opaque
 from protocol_lib.source import Source
 from protocol_lib.varint import Buffer, read_unsigned
 
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
+
+#: Arrays of so few scalars are read by a ready made function.
+FEW: Final = 16
+#: Structs with so many levels of arrays of structs in them, or fewer, are read in the loop over their array.
+LEVELS_IN_LOOP: Final = 1
+NO_TAGS: Final[Mapping[int, tuple[str, Reader]]] = MappingProxyType({})
 
 
 class DecoderText(Source):
@@ -30,12 +39,16 @@ class DecoderText(Source):
             new=object.__new__,
             unpack_from=unpack_from,
             uvarint=read_unsigned,
-            view=memoryview,
             read_tags=read_tags,
+            view=memoryview,
         )
         self.inside = inside
         self.nested = nested
         self.run: list[tuple[str, int, str]] = []
+        #: what stands above the function
+        self.above: list[str] = []
+        #: whether a value is a part of the buffer
+        self.refers = False
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
@@ -103,8 +116,17 @@ class DecoderText(Source):
         variable = self.length("h" if isinstance(place.kind, Text) else "i")
         depth = self.unless_null(place, variable, target)
         self.emit(f"end = pos + {variable}", depth)
-        self.emit(f"{target} = {_slice(place.kind)}", depth)
+        self.emit(f"{target} = {self.slice(place.kind)}", depth)
         self.emit("pos = end", depth)
+
+    def slice(self, kind: Kind) -> str:
+        """The text of the value between `pos` and `end`."""
+        if isinstance(kind, Text):
+            return "str(buf[pos:end], 'utf-8')"
+        if isinstance(kind, Opaque) and kind.by_reference:
+            self.refers = True
+            return "whole[pos:end]"
+        return "bytes(buf[pos:end])"
 
     def unless_null(self, place: Place, variable: str, target: str) -> int:
         """Open the branch for a value that is there; returns its depth."""
@@ -121,68 +143,102 @@ class DecoderText(Source):
         return 2
 
     def array(self, place: Place, element: Kind, target: str) -> None:
-        version, flexible = self.inside.version, self.inside.flexible
-        variable = self.length("i")
-        depth = self.unless_null(place, variable, target)
-        fewest = size_min(element, version, flexible)
+        fewest = size_min(element, self.inside.version, self.inside.flexible)
         if fewest == 0:
             raise TypeError(f"{self.inside.label}.{place.name}: elements without bytes cannot be counted safely")
-        remaining = f"(size - pos) // {fewest}" if fewest > 1 else "size - pos"
-        self.emit(f"if {variable} > {remaining}:", depth)
-        self.emit(f"raise DecodeError('{place.name} counts more elements than there are bytes')", depth + 1)
+        count = self.length("i")
         if isinstance(element, Fixed):
-            self.emit(f"{target} = unpack_from(f'>{{{variable}}}{element.format}', buf, pos)", depth)
-            self.emit(f"pos += {variable} * {element.size}", depth)
-            return
-        if isinstance(element, Nested) and self.fixed_elements(element, variable, target, depth):
-            return
-        self.emit("items = []", depth)
-        self.emit(f"for _ in range({variable}):", depth)
-        if isinstance(element, Nested):
-            function = self.call(element.cls)
-            self.emit(f"item, pos = {function}(buf, pos, size)", depth + 1)
-            self.emit("items.append(item)", depth + 1)
+            self.few_scalars(element, count, target)
         else:
-            self.elements(element, place.name, depth + 1)
-        self.emit(f"{target} = tuple(items)", depth)
+            self.emit(f"if not {count}:")
+            self.emit(f"{target} = ()", 2)
+        self.emit(f"elif {count} > 0:")
+        remaining = f"(size - pos) // {fewest}" if fewest > 1 else "size - pos"
+        self.emit(f"if {count} > {remaining}:", 2)
+        self.emit(f"raise DecodeError('{place.name} counts more elements than there are bytes')", 3)
+        if isinstance(element, Fixed):
+            self.emit(f"{target} = unpack_from({_many(element, count)}, buf, pos)", 2)
+            self.emit(f"pos += {count} * {element.size}", 2)
+        elif isinstance(element, Nested):
+            self.structs(element, count, target)
+        else:
+            self.strings(element, place.name, count, target)
+        if place.nullable:
+            self.emit(f"elif {count} == -1:" if not self.inside.flexible else "else:")
+            self.emit(f"{target} = None", 2)
+        if not (place.nullable and self.inside.flexible):  # a compact count cannot be below -1
+            self.emit("else:")
+            self.emit(
+                f"raise DecodeError('{place.name} {'has a negative length' if place.nullable else 'is null'}')", 2
+            )
 
-    def fixed_elements(self, element: Nested, variable: str, target: str, depth: int) -> bool:
-        """Read structs that are nothing but scalars without a call for each."""
+    def few_scalars(self, element: Fixed, count: str, target: str) -> None:
+        name = f"few_{element.format.replace('?', 'o')}"
+        self.names.setdefault(name, few_unpackers(element.format))
+        self.emit(f"if 0 <= {count} < {FEW}:")
+        self.emit(f"{target} = {name}[{count}](buf, pos)", 2)
+        self.emit(f"pos += {count} * {element.size}", 2)
+
+    def structs(self, element: Nested, count: str, target: str) -> None:
         inner = layout(element.cls, self.inside.version, self.inside.flexible)
+        if self.fixed_elements(element, inner, count, target):
+            return
+        items, item = self.variable("items"), self.variable("item")
+        self.emit(f"{items} = []", 2)
+        self.emit(f"for _ in range({count}):", 2)
+        if levels(inner) <= LEVELS_IN_LOOP:
+            self.loops += 2
+            self.body(inner, item)
+            self.loops -= 2
+        else:
+            self.emit(f"{item}, pos = {self.call(element.cls)}(buf, pos, size)", 3)
+        self.emit(f"{items}.append({item})", 3)
+        self.emit(f"{target} = tuple({items})", 2)
+
+    def fixed_elements(self, element: Nested, inner: Layout, count: str, target: str) -> bool:
+        """Read structs that are nothing but scalars all at once."""
         formats = fixed_format(inner)
         if formats is None:
             return False
         shape = Struct(formats)
         places = [f"v{index}" for index in range(len(inner.fields))]
-        self.emit("items = []", depth)
-        self.emit(f"end = pos + {variable} * {shape.size}", depth)
+        items = self.variable("items")
+        self.emit(f"{items} = []", 2)
+        self.emit(f"end = pos + {count} * {shape.size}", 2)
         listed = ", ".join(places) + ("," if len(places) == 1 else "")
-        self.emit(f"for {listed} in {self.packer('iter', formats, shape.iter_unpack)}(buf[pos:end]):", depth)
-        self.emit(f"item = new({self.name(element.cls.__name__, element.cls)})", depth + 1)
+        self.emit(f"for {listed} in {self.packer('iter', formats, shape.iter_unpack)}(buf[pos:end]):", 2)
+        self.emit(f"item = new({self.name(element.cls.__name__, element.cls)})", 3)
         for place, read in zip(inner.fields, places, strict=True):
-            self.emit(f"item.{place.name} = {read}", depth + 1)
-        self.defaults(inner, "item", depth + 1)
-        self.emit(f"item.{UNKNOWN_TAGS} = ()", depth + 1)
-        self.emit("items.append(item)", depth + 1)
-        self.emit("pos = end", depth)
-        self.emit(f"{target} = tuple(items)", depth)
+            self.emit(f"item.{place.name} = {read}", 3)
+        self.defaults(inner, "item", 3)
+        self.emit(f"item.{UNKNOWN_TAGS} = ()", 3)
+        self.emit(f"{items}.append(item)", 3)
+        self.emit("pos = end", 2)
+        self.emit(f"{target} = tuple({items})", 2)
         return True
 
-    def elements(self, element: Kind, name: str, depth: int) -> None:
-        """Read one string or byte string of an array."""
+    def strings(self, element: Kind, name: str, count: str, target: str) -> None:
+        """Read an array of strings or byte strings."""
         wide = isinstance(element, Opaque)
+        items = self.variable("items")
+        self.emit(f"{items} = []", 2)
+        self.emit(f"for _ in range({count}):", 2)
         if self.inside.flexible:
-            self.emit("n, pos = uvarint(buf, pos)", depth)
-            self.emit("n -= 1", depth)
+            self.emit("n = buf[pos]", 3)
+            self.emit("pos += 1", 3)
+            self.emit("if n > 127:", 3)
+            self.emit("n, pos = uvarint(buf, pos - 1)", 4)
+            self.emit("n -= 1", 3)
         else:
             format_ = ">i" if wide else ">h"
-            self.emit(f"n, = {self.packer('unpack', format_, Struct(format_).unpack_from)}(buf, pos)", depth)
-            self.emit(f"pos += {4 if wide else 2}", depth)
-        self.emit("if n < 0:", depth)
-        self.emit(f"raise DecodeError('{name} holds a null')", depth + 1)
-        self.emit("end = pos + n", depth)
-        self.emit(f"items.append({_slice(element)})", depth)
-        self.emit("pos = end", depth)
+            self.emit(f"n, = {self.packer('unpack', format_, Struct(format_).unpack_from)}(buf, pos)", 3)
+            self.emit(f"pos += {4 if wide else 2}", 3)
+        self.emit("if n < 0:", 3)
+        self.emit(f"raise DecodeError('{name} holds a null')", 4)
+        self.emit("end = pos + n", 3)
+        self.emit(f"{items}.append({self.slice(element)})", 3)
+        self.emit("pos = end", 3)
+        self.emit(f"{target} = tuple({items})", 2)
 
     def defaults(self, inner: Layout, owner: str, depth: int = 1) -> None:
         for name, default in inner.absent:
@@ -197,51 +253,72 @@ class DecoderText(Source):
 
     def struct(self) -> Reader:
         """Compile the function that reads the whole struct."""
-        inside = self.inside
-        head = f"def decode_{inside.label}(buf, pos, size):"
-        self.lines.append(head)
-        self.emit(f"o = new({self.name(inside.cls.__name__, inside.cls)})")
+        name = f"decode_{self.inside.label}"
+        self.body(self.inside, "o")
+        self.emit("return o, pos")
+        self.lines = self.function(name)
+        return self.compiled(name)
+
+    def function(self, name: str) -> list[str]:
+        """The lines so far as the body of a function, below what must stand above it."""
+        head = [f"def {name}(buf, pos, size):"]
+        if self.refers:
+            head.append("    whole = view(buf)")
+        return [*self.above, *head, *self.lines]
+
+    def body(self, inside: Layout, owner: str) -> None:
+        """Read a struct into a variable."""
+        self.emit(f"{owner} = new({self.name(inside.cls.__name__, inside.cls)})")
         for place in inside.fields:
-            self.value(place, f"o.{place.name}")
+            self.value(place, f"{owner}.{place.name}")
         if inside.flexible:
             self.run.append(("B", 1, "tags"))
         self.flush()
-        self.defaults(inside, "o")
+        self.defaults(inside, owner)
         for place in inside.tagged:
-            self.emit(f"o.{place.name} = {self.constant(place.default)}")
-        self.emit(f"o.{UNKNOWN_TAGS} = ()")
+            self.emit(f"{owner}.{place.name} = {self.constant(place.default)}")
+        self.emit(f"{owner}.{UNKNOWN_TAGS} = ()")
         if inside.flexible:
-            readers = ", ".join(f"{place.tag}: ({place.name!r}, {self.tagged(place)})" for place in inside.tagged)
-            self.lines.insert(self.lines.index(head), f"known_tags = {{{readers}}}\n")
             self.emit("if tags:")
-            self.emit("pos = read_tags(o, buf, pos - 1, size, known_tags)", 2)
-        self.emit("return o, pos")
-        return self.compiled(f"decode_{inside.label}")
+            self.emit(f"pos = read_tags({owner}, buf, pos - 1, size, {self.known_tags(inside)})", 2)
 
-    def tagged(self, place: Place) -> str:
+    def known_tags(self, inside: Layout) -> str:
+        """The name of the table of a struct's tagged fields."""
+        if not inside.tagged:
+            return self.name("NO_TAGS", NO_TAGS)
+        name = f"tags_of_{inside.cls.__name__}"
+        readers = ", ".join(f"{place.tag}: ({place.name!r}, {self.tagged(place, inside)})" for place in inside.tagged)
+        self.above.append(f"{name} = {{{readers}}}\n")
+        return name
+
+    def tagged(self, place: Place, inside: Layout) -> str:
         """The name of the function that reads one tagged field's value."""
         if isinstance(place.kind, Nested) and not place.nullable:
             return self.call(place.kind.cls)
-        function = f"decode_{self.inside.label}_{place.name}"
+        function = f"decode_{inside.label}_{place.name}"
         text = DecoderText(self.inside, self.nested)
         text.names = self.names
-        text.lines.append(f"def {function}(buf, pos, size):")
         text.value(place, "value")
         text.flush()
         text.emit("return value, pos\n")
-        self.lines[:0] = text.lines
+        self.above += text.function(function)
         return function
 
 
-def _slice(kind: Kind) -> str:
-    if isinstance(kind, Text):
-        return "str(buf[pos:end], 'utf-8')"
-    if isinstance(kind, Opaque) and kind.by_reference:
-        return "view(buf)[pos:end]"
-    return "bytes(buf[pos:end])"
+@cache
+def few_unpackers(format_: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
+    """Functions that read 0, 1, 2 … scalars of a format."""
+    return tuple(Struct(f">{format_ * count}").unpack_from for count in range(FEW))
 
 
-def read_tags(owner: Any, buf: Buffer, pos: int, size: int, known: dict[int, tuple[str, Reader]]) -> int:
+def _many(element: Fixed, count: str) -> str:
+    """The text of the `struct` format of so many scalars."""
+    if len(element.format) > 1:
+        return f"'>' + '{element.format}' * {count}"
+    return f"f'>{{{count}}}{element.format}'"
+
+
+def read_tags(owner: Any, buf: Buffer, pos: int, size: int, known: Mapping[int, tuple[str, Reader]]) -> int:
     """Read a struct's tagged fields: known ones into their slots, others kept as bytes."""
     count, pos = read_unsigned(buf, pos)
     if count > (size - pos) // 2:

@@ -121,7 +121,12 @@ class EncoderText(Source):
         self.length(length, "i")
         self.emit(f"if {length} > 0:")
         if isinstance(element, Fixed):
-            self.emit(f"put(pack(f'>{{{length}}}{element.format}', *{items}))", 2)
+            many = (
+                f"'>' + '{element.format}' * {length}"
+                if len(element.format) > 1
+                else f"f'>{{{length}}}{element.format}'"
+            )
+            self.emit(f"put(pack({many}, *{items}))", 2)
             return
         self.emit(f"for item in {items}:", 2)
         if isinstance(element, Nested):

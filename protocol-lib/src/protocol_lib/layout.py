@@ -152,6 +152,13 @@ def fixed_format(inside: Layout) -> str | None:
     return ">" + "".join(formats)
 
 
+def levels(inside: Layout) -> int:
+    """How deep arrays of structs are stacked in a struct: 0 when it has none."""
+    elements = [place.kind.element for place in inside.fields if isinstance(place.kind, Array)]
+    structs = [layout(kind.cls, inside.version, inside.flexible) for kind in elements if isinstance(kind, Nested)]
+    return max((1 + levels(inner) for inner in structs), default=0)
+
+
 def nested_structs(inside: Layout) -> list[Layout]:
     """The structs a struct is made of, itself last, each once."""
     found: dict[type, Layout] = {}

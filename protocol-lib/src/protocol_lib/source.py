@@ -12,9 +12,11 @@ class Source:
         self.lines: list[str] = []
         self.names: dict[str, Any] = names
         self.count = 0
+        #: how deep in loops what is emitted stands
+        self.loops = 0
 
     def emit(self, line: str, depth: int = 1) -> None:
-        self.lines.append("    " * depth + line)
+        self.lines.append("    " * (self.loops + depth) + line)
 
     def variable(self, prefix: str) -> str:
         """A local name not used yet."""
