@@ -31,7 +31,7 @@ from protocol_lib.messages.fetch import (
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.offset_fetch import OffsetFetchRequest
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol_lib.schema import Int32, message, struct, wire
+from protocol_lib.schema import Boolean, Float64, Int8, Int16, Int32, Int64, UInt16, Uuid, message, struct, wire
 
 
 def structs_in(value):
@@ -90,6 +90,41 @@ def test_decoded_arrays_are_tuples_and_absent_fields_have_their_defaults():
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
+
+
+@message(api_key=None, versions="0-1", flexible="1+")
+class EveryScalar:
+    booleans: tuple[Boolean, ...]
+    bytes: tuple[Int8, ...]
+    shorts: tuple[Int16, ...]
+    unsigned: tuple[UInt16, ...]
+    numbers: tuple[Int32, ...] | None
+    longs: tuple[Int64, ...]
+    floats: tuple[Float64, ...]
+    ids: tuple[Uuid, ...]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 200])
+@pytest.mark.parametrize("version", [0, 1])
+def test_arrays_of_every_scalar_short_and_long(version, count):
+    draw = random.Random(count)
+    sent = EveryScalar(
+        booleans=tuple(draw.random() < 0.5 for _ in range(count)),
+        bytes=tuple(draw.randrange(-128, 128) for _ in range(count)),
+        shorts=tuple(draw.randrange(-(2**15), 2**15) for _ in range(count)),
+        unsigned=tuple(draw.randrange(2**16) for _ in range(count)),
+        numbers=tuple(draw.randrange(-(2**31), 2**31) for _ in range(count)) if count else None,
+        longs=tuple(draw.randrange(-(2**63), 2**63) for _ in range(count)),
+        floats=tuple(draw.random() for _ in range(count)),
+        ids=tuple(draw.randbytes(16) for _ in range(count)),
+    )
+    whole = encode(sent, version)
+    counts = 8 * 4 if version == 0 else 8 * (2 if count > 126 else 1) + 1
+    assert len(whole) == counts + 42 * count
+    assert decode(EveryScalar, version, whole) == sent
+    for end in range(len(whole)):
+        with pytest.raises(DecodeError):
+            decode(EveryScalar, version, whole[:end])
 
 
 # -- record batches ----------------------------------------------------------------------------------------------------
