@@ -20,6 +20,7 @@ FIGURES = {
     "appending": "log_appending",
     "idle": "log_idle",
     "restart": "log_restart",
+    "compaction": "log_compaction",
 }
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import crc32c
@@ -132,6 +133,21 @@ class Connection:
             self._socket.sendall(frame)
             self._take_produced()
             latencies.append((time.perf_counter() - sent) * 1000)
+        return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
+
+    def paced(self, until: Callable[[], bool], batch_bytes: int, per_second: float, *, acks: int = -1) -> Figures:
+        """Batches at a steady rate, one at a time; a latency counts from when its request should have been sent."""
+        data = batch(max(1, batch_bytes // 1010), 1000)
+        frame = self._produce_frame(acks, data)
+        latencies: list[float] = []
+        begin = time.perf_counter()
+        while not until():
+            due = begin + len(latencies) / per_second
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self._socket.sendall(frame)
+            self._take_produced()
+            latencies.append((time.perf_counter() - due) * 1000)
+        requests = len(latencies)
         return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
 
     def fetch(self, total_bytes: int, max_bytes: int) -> Figures:

@@ -54,7 +54,7 @@ class StorageSettings(ServiceSettings):
         128 << 20,
         ge=1 << 20,
         le=1 << 40,
-        description="Memory of one compaction's key map, 27 bytes a key; with more keys a log is compacted in parts.",
+        description="Memory of one compaction's key map, 32 bytes a key; with more keys a log is compacted in parts.",
     )
     log_cleaner_io_max_bytes_per_second: int = Field(
         0, ge=0, le=_LONG_MAX, description="Bytes compaction may read and write a second, together; 0: no limit."

@@ -34,9 +34,8 @@ from storage_svc.log.segment import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TI
 from storage_svc.log.transaction_index import AbortedTransaction
 
 _READ: Final = 1 << 20
+#: Written and synced in pieces of this size, so that no sync of the cleaner's keeps the disk from the others for long.
 _WRITE: Final = 1 << 20
-#: Written bytes are synced this often, so that no sync of the cleaner's keeps the disk from the others for long.
-_SYNC: Final = 8 << 20
 #: How long it may sleep without asking whether it is wanted any more.
 _SLEEP_S: Final = 0.1
 _OFFSETS_MAX: Final = 2**31 - 1
@@ -342,7 +341,6 @@ class _Output:
     def __init__(self, files: Files, pace: Pace, config: LogConfig, job: CleaningJob, base_offset: int) -> None:
         self._files = files
         self._pace = pace
-        self._unsynced = 0
         self._parts: list[Buffer] = []
         self._size = 0
         self.segment = Segment.create(files, job.folder, base_offset, config, job.now_ms, suffix=CLEANED_SUFFIX)
@@ -364,10 +362,7 @@ class _Output:
             header = Header._make(unpack_header(batch))
             segment.note(segment.size, header.size, header.last_offset, header.max_timestamp)
             segment.size += header.size
-        self._unsynced += size
-        if self._unsynced >= _SYNC:
-            self._files.sync(segment.descriptor)
-            self._unsynced = 0
+        self._files.sync(segment.descriptor)
 
     def finish(self, modified_ms: int, aborted: list[AbortedTransaction]) -> None:
         """Complete and on the disk, with this modification time; `aborted`: those whose markers it holds."""

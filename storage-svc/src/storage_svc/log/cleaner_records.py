@@ -44,11 +44,12 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
     if not 0 <= count <= end_of_body // _RECORD_SIZE_MIN:
         raise DecodeError(f"{count} records in {end_of_body} bytes")
     scanned = ScannedRecords()
-    starts, stamps, offsets, keys = scanned.starts, scanned.timestamp_deltas, scanned.offset_deltas, scanned.keys
+    add_start, add_stamp = scanned.starts.append, scanned.timestamp_deltas.append
+    add_offset, add_key = scanned.offset_deltas.append, scanned.keys.append
     position, offset_min = 0, 0
     try:
         for index in range(count):
-            starts.append(position)
+            add_start(position)
             number = body[position]
             if number < 0x80:
                 position += 1
@@ -63,20 +64,20 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
             number = body[position]
             if number < 0x80:
                 position += 1
-                stamps.append((number >> 1) ^ -(number & 1))
+                add_stamp((number >> 1) ^ -(number & 1))
             else:
                 number, position = read_signed(body, position)
-                stamps.append(number)
+                add_stamp(number)
             number = body[position]
             if number < 0x80:
                 position += 1
                 number >>= 1
             else:
                 number, position = read_signed(body, position)
-            if not offset_min <= number <= last_offset_delta:
+            if number < offset_min or number > last_offset_delta:
                 raise DecodeError(f"offset delta {number} where {offset_min} to {last_offset_delta} can be")
             offset_min = number + 1
-            offsets.append(number)
+            add_offset(number)
             number = body[position]
             if number < 0x80:
                 position += 1
@@ -84,12 +85,13 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
             else:
                 number, position = read_signed(body, position)
             if number < 0:
-                keys.append(None)
+                add_key(None)
             else:
-                keys.append(body[position : position + number])
-                position += number
+                end_of_key = position + number
+                add_key(body[position:end_of_key])
+                position = end_of_key
             # The value's length and the count of headers are still to come.
-            if not position + 1 < end <= end_of_body:
+            if position + 1 >= end or end > end_of_body:
                 raise DecodeError(f"a record to {end}, its value from {position} on, of {end_of_body} bytes")
             if body[position] == _NULL:
                 scanned.tombstones.append(index)
@@ -98,7 +100,7 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
         raise DecodeError("the last record is cut short") from fault
     if position != end_of_body:
         raise DecodeError(f"{end_of_body - position} bytes after the last record")
-    starts.append(position)
+    add_start(position)
     return scanned
 
 

@@ -1,0 +1,111 @@
+"""Compaction of 1 GB with a million keys, each written twice, and what it does to a producer beside it.
+
+The log is filled while no broker runs. `millrace up` then compacts it at once, while 16 KB batches are produced
+to another topic, acks=all, 200 a second. The producer goes on for as long after the compaction, for comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import time
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from millrace.running import RunningUp
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from raw import Connection, Figures
+from storage_svc.log.checkpoints import CLEANED
+from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import Origin
+from table import Row
+
+TOPIC = "compacted"
+VALUE_BYTES = 480
+PER_BATCH = 32
+PER_SECOND = 200
+RATES = (0, 50_000_000)  # log.cleaner.io.max.bytes.per.second; a compaction reads what it compacts twice
+
+
+def _fill(folder: Path, keys: int) -> int:
+    """Two records for each key, in two random orders; the bytes of the segments that can be compacted."""
+    directory = LogDirectory.open(folder, LogSettings())
+    log = directory.logs[TOPIC, 0]
+    log.configure(LogConfig(segment_bytes=100 << 20))
+    chance = random.Random(1)
+    value = chance.randbytes(VALUE_BYTES)
+    now_ms = time.time_ns() // 1_000_000
+    order = list(range(keys))
+    for _ in range(2):
+        chance.shuffle(order)
+        for start in range(0, keys, PER_BATCH):
+            records = [
+                Record(index, now_ms, b"key-%012d" % key, value)
+                for index, key in enumerate(order[start : start + PER_BATCH])
+            ]
+            log.append(build_batch(records), origin=Origin.COORDINATOR)
+    log.roll(now_ms)
+    size = log.segments.size_bytes
+    asyncio.run(directory.close())
+    return size
+
+
+def _produce(up: RunningUp, folder: Path) -> tuple[float, Figures, Figures]:
+    """Seconds of the compaction; the producer's figures beside it and behind it."""
+    connection = Connection(up.kafka, "busy")
+    connection.produce(PER_SECOND, 16_000, acks=-1)
+    checkpoint = folder / CLEANED
+    began = time.time()
+    beside = connection.paced(checkpoint.exists, 16_000, PER_SECOND)
+    seconds = checkpoint.stat().st_mtime - began
+    time.sleep(2)
+    end = time.perf_counter() + max(5.0, beside.seconds)
+    behind = connection.paced(lambda: time.perf_counter() > end, 16_000, PER_SECOND)
+    connection.close()
+    return seconds, beside, behind
+
+
+def _measure(folder: Path, keys: int, bytes_per_second: int) -> list[Row]:
+    arguments = ("--data-dir", str(folder), "--kafka-port", "0", "--http-port", "0")
+    environment = {
+        "MILLRACE_TOPICS": "busy:1",
+        "MILLRACE_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND": str(bytes_per_second),
+    }
+    with RunningUp(*arguments, environment=environment) as up:
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
+        admin = AdminClient({"bootstrap.servers": up.kafka, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, 1, config=configs)])[TOPIC].result()
+    size = _fill(folder, keys)
+    (folder / CLEANED).unlink(missing_ok=True)
+    with RunningUp(*arguments, environment=environment) as up:
+        seconds, beside, behind = _produce(up, folder)
+    ratio = beside.percentile(0.99) / behind.percentile(0.99)
+    limit = f", at most {bytes_per_second / 1e6:.0f} MB/s of reads and writes" if bytes_per_second else ""
+    return [
+        Row(
+            f"compaction of {size / 1e9:.2f} GB, {keys:,} keys, half of it superseded{limit}",
+            "" if limit else ">= 50 MB/s",
+            f"{size / seconds / 1e6:.0f} MB/s",
+        ),
+        Row(
+            f"produce p99 meanwhile, {PER_SECOND} requests/s of 16 KB, acks=all",
+            "<= 2x",
+            f"{beside.percentile(0.99):.2f} ms against {behind.percentile(0.99):.2f} ms: {ratio:.1f}x",
+        ),
+        Row(
+            "  the same, p50",
+            "",
+            f"{beside.percentile(0.5):.2f} ms against {behind.percentile(0.5):.2f} ms",
+        ),
+    ]
+
+
+def measure(folder: Path, scale: float) -> list[Row]:
+    rows = []
+    for rate in RATES:
+        rows += _measure(folder / str(rate), int(1_000_000 * scale), rate)
+        shutil.rmtree(folder / str(rate))
+    return rows
