@@ -29,6 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
 from protocol_lib.records.record import Record
+from storage_svc.log import checkpoints
 from storage_svc.log.appending import Origin
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
@@ -217,7 +218,7 @@ class PowerCuts(RuleBasedStateMachine):
 
         def delete() -> None:
             log.raise_log_start(offset)
-            assert asyncio.run(self.directory.store_log_starts())
+            assert asyncio.run(self.directory.store_checkpoint(checkpoints.LOG_START))
             self.partitions[partition].deleted_end = offset
             drop_below_start(log)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from service_chassis import logs
 
@@ -22,9 +21,11 @@ from storage_svc.log.cleaner_job import Cleaning, CleaningJob, CleaningStatistic
 from storage_svc.log.cleaner_process import CleanerProcess
 from storage_svc.log.config import LogSettings
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.files import Files
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment_swap import Outdated, swap
+
+if TYPE_CHECKING:
+    from storage_svc.log.log_directory import LogDirectory
 
 #: Disk space that a cleaning leaves to those who append.
 _RESERVE_BYTES: Final = 64 << 20
@@ -57,19 +58,11 @@ class _Round:
 class Cleaner:
     """Owned by the LogDirectory, on the event loop's thread."""
 
-    def __init__(
-        self,
-        files: Files,
-        logs_of: Callable[[], Iterable[PartitionLog]],
-        root: str,
-        settings: LogSettings,
-        clock: Callable[[], int],
-    ) -> None:
-        self._files = files
-        self._logs_of = logs_of
-        self._root = root
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._files = directory.files
+        self._settings = directory.settings
+        self._clock = directory.clock
         self._process = CleanerProcess()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -104,7 +97,7 @@ class Cleaner:
     def _choose(self) -> Cleanable | None:
         now_ms = self._clock()
         found = []
-        for log in self._logs_of():
+        for log in list(self._directory.logs.values()):
             if log.config.compacted and not log.deleted and log.offline is None and log.compaction.uncleanable is None:
                 try:
                     found.append(cleanable(log, now_ms))
@@ -118,7 +111,7 @@ class Cleaner:
         if not found.due:
             return True
         needed = found.clean_bytes + found.dirty_bytes + _RESERVE_BYTES
-        if self._files.free_bytes(self._root) >= needed:
+        if self._files.free_bytes(self._directory.root) >= needed:
             return True
         _log.warning("no space to compact", log=found.log.folder, bytes=needed)
         return False
@@ -132,7 +125,7 @@ class Cleaner:
                     for path in swap(log, group, self._clock()):
                         await asyncio.to_thread(self._files.sync_path, path)
             self._complete(cleaning)
-            await asyncio.to_thread(self._store, self._checkpoint())
+            await self._directory.store_checkpoint(checkpoints.CLEANED)
         except (Stopped, Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             await self._process.close()
@@ -140,7 +133,7 @@ class Cleaner:
             log.compaction.running = False
 
     def clean_now(self, log: PartitionLog) -> CleaningStatistics:
-        """Clean one log here and now, whether it is due or not.
+        """Clean one log here and now, whether it is due or not; before `start` or after `stop`.
 
         Raises:
             Uncleanable, Outdated, StorageFailure: it was not, or not wholly.
@@ -153,7 +146,7 @@ class Cleaner:
                     self._files.sync_path(path)
             cleaning.statistics = work.statistics
             self._complete(cleaning)
-            self._store(self._checkpoint())
+            self._directory.store_checkpoints()
         except (Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             raise
@@ -208,23 +201,6 @@ class Cleaner:
         if not log.deleted:
             log.compaction.uncleanable = reason
             _log.error("log uncleanable", log=log.folder, reason=reason)
-
-    # -- checkpoint ---------------------------------------------------------------------------------------------------
-
-    def _checkpoint(self) -> bytes:
-        return checkpoints.encode_offsets(
-            {
-                (log.topic, log.partition): log.compaction.cleaned_to
-                for log in self._logs_of()
-                if log.compaction.cleaned_to is not None
-            }
-        )
-
-    def _store(self, data: bytes) -> None:
-        try:
-            self._files.replace_file(f"{self._root}/{checkpoints.CLEANED}", data)
-        except StorageFailure as error:  # the logs are cleaned once more than need be
-            _log.warning("checkpoint not written", name=checkpoints.CLEANED, reason=str(error))
 
 
 def _job(found: Cleanable, now_ms: int, settings: LogSettings) -> CleaningJob:

@@ -69,7 +69,7 @@ class LogDirectory:
         self.flusher = Flusher(files)
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
-        self.cleaner = Cleaner(files, lambda: list(self.logs.values()), root, settings, clock)
+        self.cleaner = Cleaner(self)
         self.cluster_id = ""
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
@@ -80,6 +80,7 @@ class LogDirectory:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._storing: asyncio.Future[bool] | None = None
         self._unlinking: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+        self._forgetting: asyncio.Task[bool] | None = None
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -172,6 +173,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=log_starts.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
+                cleaned_to=cleaned.get(key, 0),
             )
             recoveries[key] = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
         self._recover(recoveries)
@@ -332,6 +334,9 @@ class LogDirectory:
         self.background.forget(log)
         log.mark_deleted()
         self._later(log.config.file_delete_delay_ms, partial(self._remove_folder, renamed))
+        if self._loop is not None and log.compaction.cleaned_to is not None:
+            # Another topic of this name was never compacted.
+            self._forgetting = self._loop.create_task(self.store_checkpoint(checkpoints.CLEANED))
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -361,20 +366,22 @@ class LogDirectory:
         self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
 
     def write_checkpoints(self) -> None:
-        """Store recovery points, log starts and high watermarks, from a thread when the loop runs."""
-        contents = self._checkpoints()
+        """Store every checkpoint, from a thread when the loop runs."""
         if self._loop is None:
-            self._store(contents)
+            self.store_checkpoints()
         elif self._storing is None or self._storing.done():
-            self._storing = self._loop.run_in_executor(None, self._store, contents)
+            self._storing = self._loop.run_in_executor(None, self._store, self._checkpoints())
 
-    async def store_log_starts(self) -> bool:
-        """Store the log start offsets now; whether that worked."""
+    def store_checkpoints(self) -> bool:
+        """Store every checkpoint here and now, when the loop does not run; whether that worked."""
+        return self._store(self._checkpoints())
+
+    async def store_checkpoint(self, name: str) -> bool:
+        """Store one of the checkpoints as of now; whether that worked."""
         loop = asyncio.get_running_loop()
         while (storing := self._storing) is not None and not storing.done():
             await asyncio.wait({storing})
-        contents = {checkpoints.LOG_START: self._checkpoints()[checkpoints.LOG_START]}
-        self._storing = loop.run_in_executor(None, self._store, contents)
+        self._storing = loop.run_in_executor(None, self._store, {name: self._checkpoints()[name]})
         return await self._storing
 
     def _checkpoints(self) -> dict[str, bytes]:
@@ -385,6 +392,9 @@ class LogDirectory:
                 {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
             ),
             checkpoints.HIGH_WATERMARK: checkpoints.encode_offsets({key: log.checkpoint[1] for key, log in items}),
+            checkpoints.CLEANED: checkpoints.encode_offsets(
+                {key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None}
+            ),
         }
 
     def _store(self, contents: dict[str, bytes]) -> bool:
@@ -417,6 +427,8 @@ class LogDirectory:
         self._unlinking.clear()
         await self.cleaner.stop()
         await asyncio.gather(self.flusher.stop(), self.background.stop())
+        if self._forgetting is not None:
+            await self._forgetting
         if self._storing is not None:
             await self._storing
         self._loop = None
@@ -438,7 +450,7 @@ class LogDirectory:
                 _log.error("log not closed cleanly", log=log.folder, reason=str(error))
                 clean = False
             clean = clean and log.offline is None
-        if self._store(self._checkpoints()) and clean:
+        if self.store_checkpoints() and clean:
             self.files.replace_file(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
         _log.info("data folder closed", path=self.root, clean=clean)
 

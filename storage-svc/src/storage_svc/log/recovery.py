@@ -44,6 +44,12 @@ class Known:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    cleaned_to: int = 0
+
+    @property
+    def durable_offset(self) -> int:
+        """Below it everything was synced; what is missing there was compacted away."""
+        return max(self.recovery_point, self.high_watermark, self.cleaned_to)
 
 
 class Recovery:
@@ -191,8 +197,7 @@ class Recovery:
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._known.recovery_point:
                 start = index
-        durable_offset = max(self._known.recovery_point, self._known.high_watermark)
-        recovery = SegmentRecovery(self._files, self._epochs, self._producers, durable_offset)
+        recovery = SegmentRecovery(self._files, self._epochs, self._producers, self._known.durable_offset)
         segments = recovery.run(segments, start)
         self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage
         self._epochs_wrong = recovery.epochs_wrong

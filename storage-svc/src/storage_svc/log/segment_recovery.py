@@ -6,8 +6,9 @@ At a bad batch one of three things has happened:
               sectors in it were never written. The segment is cut there, later ones are dropped: what is lost was not
               durable, and producers send it again.
     damaged   a good batch that continues the offsets comes behind it, or it lies below an offset that is known to be
-              durable (the checkpoints of recovery point and high watermark). Its bytes are copied aside and taken out
-              of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the offsets.
+              durable (the checkpoints of recovery point, high watermark and cleaner). Its bytes are copied aside and
+              taken out of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the
+              offsets.
     moved     the batch is good, but its base offset or leader epoch, which its CRC does not cover, is not what its
               neighbours say (segment_scan.py). The field is corrected in the file.
 

@@ -12,6 +12,7 @@ from broker_contract import data_pb2 as pb
 from protocol_lib.errors import DecodeError, ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.log import checkpoints
 from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.log_directory import LogDirectory
@@ -117,7 +118,7 @@ class OffsetsService:
         answers = [self._delete(target) for target in request.targets]
         moved = {log for log, _ in answers if log is not None}
         if moved:
-            stored = await self._directory.store_log_starts()
+            stored = await self._directory.store_checkpoint(checkpoints.LOG_START)
             for log in moved if stored else ():
                 self._drop_segments(log)
             if not stored:

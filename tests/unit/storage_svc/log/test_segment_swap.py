@@ -17,8 +17,9 @@ from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment_swap import Outdated, swap
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
-PAIRS = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3" * 400), (b"c", b"4" * 400), (b"b", b"5" * 400), (b"d", b"6")]
-LAST = [2, 3, 4, 5]
+# Segments [0, 2), [2, 4), [4, 6); what is left of the first two ends with offset 2, a gap before the next segment.
+PAIRS = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3" * 400), (b"a", b"4" * 400), (b"b", b"5" * 400), (b"a", b"6")]
+LAST = [2, 4, 5]
 
 
 class Death(BaseException):
@@ -110,7 +111,7 @@ def test_the_process_may_end_at_any_call(folders: Any, tmp_path: Path) -> None:
         make_cleanable(directory, log)
         directory.cleaner.clean_now(log)
         assert [record.offset for record in records_of(log)] == LAST
-    assert outcomes == {(0, 1, 2, 3, 4, 5), tuple(LAST)}
+    assert outcomes == {(0, 1, 2, 3, 4, 5), (2, 4, 5)}
 
 
 def test_the_disk_may_fail_at_any_call(folders: Any, tmp_path: Path) -> None:
