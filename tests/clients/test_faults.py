@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Protocol
 
 import pytest
 from clients.proxy import Action, KafkaProxy
-from kafka_broker import ApacheKafka, need_java
+from kafka_broker import ApacheKafka
 from millrace.broker import Broker
 from millrace.ports import Reservation
 from protocol_lib.api import ApiKey
@@ -174,14 +175,10 @@ class MillraceNode:
 
 @pytest.fixture(params=["kafka", "millrace"])
 def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
-    """A broker of a test's own."""
+    """A broker that may be stopped and started; it keeps what it has, and where it is."""
     with contextlib.ExitStack() as at_end:
         if request.param == "kafka":
-            need_java()
-            node = ApacheKafka(tmp_path)
-            at_end.callback(node.kill)
-            node.start()
-            yield KafkaNode(node)
+            yield KafkaNode(request.getfixturevalue("apache_kafka"))
         else:
             address = at_end.enter_context(Reservation("127.0.0.1", 0)).address
             broker = Broker(data_dir=tmp_path, host=address.host, kafka_port=address.port)
@@ -194,16 +191,17 @@ async def test_a_broker_restarts_while_a_group_reads_and_a_producer_writes(resta
     settings = ClientSettings(bootstrap_servers=restartable.bootstrap, retry_backoff_max_ms=200)
     cluster = Cluster(settings)
     await cluster.start()
-    topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1, assignments=(), configs=())
+    name = f"restarts-{os.getpid()}"
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=(), configs=())
     await cluster.controller_request(CreateTopicsRequest(topics=(topic,)))
     await cluster.close()
     async with (
         Producer(settings, linger_ms=1) as producer,
         Consumer(
-            settings, group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=200, session_timeout_ms=6000
+            settings, group_id=name, auto_offset_reset="earliest", heartbeat_interval_ms=200, session_timeout_ms=6000
         ) as consumer,
     ):
-        await consumer.subscribe(["t"])
+        await consumer.subscribe([name])
         read: list[int] = []
 
         async def keep_reading() -> None:
@@ -213,15 +211,15 @@ async def test_a_broker_restarts_while_a_group_reads_and_a_producer_writes(resta
 
         reading = asyncio.create_task(keep_reading())
         for number in range(200):
-            await producer.send("t", b"%d" % number, partition=number % 2)
+            await producer.send(name, b"%d" % number, partition=number % 2)
         await producer.flush()
         while len(read) < 100:  # noqa: ASYNC110 (consumers do not tell)
             await asyncio.sleep(0.01)
         await asyncio.to_thread(restartable.go_away)
-        written = [await producer.send("t", b"%d" % number, partition=number % 2) for number in range(200, 400)]
+        written = [await producer.send(name, b"%d" % number, partition=number % 2) for number in range(200, 400)]
         await asyncio.to_thread(restartable.come_back)
         async with asyncio.timeout(60):
             await asyncio.gather(*written)
             await reading
     for partition in range(2):
-        assert await log_of(restartable.bootstrap, "t", partition) == list(range(partition, 400, 2))
+        assert await log_of(restartable.bootstrap, name, partition) == list(range(partition, 400, 2))

@@ -1,4 +1,5 @@
-"""Kafka on the wire: messages of every API and version, framing, record formats. Pure: bytes in, values out.
+"""Kafka on the wire: messages of every API and version, framing, record formats. Pure, but for the client: bytes in,
+values out.
 
 Where to look:
 
@@ -11,6 +12,7 @@ Where to look:
     internal           what brokers keep in __consumer_offsets and __transaction_state
     consumer_protocol  what group members tell each other through the coordinator
     plain, scram       SASL PLAIN and SCRAM, tokens and both sides of the exchange
+    client             an asyncio client on all of this: producer, consumer, administrator
     dump               recorded frames made readable: python -m protocol_lib decode
 
 Nothing is imported here, so a program pays only for what it uses.
@@ -18,6 +20,7 @@ Nothing is imported here, so a program pays only for what it uses.
 
 __all__ = [
     "api",
+    "client",
     "codec",
     "consumer_protocol",
     "dump",

@@ -111,7 +111,7 @@ class Cluster:
 
     async def refresh(self) -> None:
         """Asks anew, once for all who want it now; KafkaError when no broker answers."""
-        await asyncio.shield(self.refresh_soon())
+        await self._outcome(self.refresh_soon())
 
     def refresh_soon(self) -> asyncio.Task[None]:
         if self._closed:
@@ -194,7 +194,16 @@ class Cluster:
         if task is None:
             task = self._opening[key] = asyncio.create_task(self._open(key))
             task.add_done_callback(_retrieve)
-        return await asyncio.shield(task)
+        return await self._outcome(task)
+
+    async def _outcome(self, shared: asyncio.Task[Result]) -> Result:
+        """Of a task that others wait for too: it goes on when one of them does not wait any more."""
+        try:
+            return await asyncio.shield(shared)
+        except asyncio.CancelledError:
+            if shared.cancelled() and self._closed:
+                raise ClientClosedError("closed meanwhile") from None
+            raise
 
     def _usable(self, key: _Key) -> Connection | None:
         connection = self._connections.get(key)

@@ -21,7 +21,7 @@ from protocol_lib.client.fetch_state import ConsumerRecord, Fetched, PartitionSt
 from protocol_lib.client.isolation import readable_records, whole_batches
 from protocol_lib.client.metadata import TopicPartition
 from protocol_lib.client.topic_offsets import list_offsets
-from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.errors import DecodeError, ErrorCode, ProtocolError
 from protocol_lib.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from protocol_lib.schema import ZERO_UUID
 
@@ -220,14 +220,15 @@ class Fetcher:
             response, version = await self._ask(node_id, states)
             self._backoffs[node_id].reset()
             self._take_in(response, version, journeys)
-        except KafkaError as fault:
+        except ProtocolError as fault:
             self._sessions.pop(node_id, None)
             self._node_not_before[node_id] = self._loop.time() + self._backoffs[node_id].next_delay()
-            if fault.retriable:
+            told = fault if isinstance(fault, KafkaError) else KafkaError(f"Fetch: {fault}")
+            if told.retriable:
                 self._cluster.refresh_soon()
             else:
                 for state in states:
-                    state.fault = fault
+                    state.fault = told
                 self.arrived.set()
         finally:
             self._busy.discard(node_id)

@@ -30,7 +30,7 @@ from protocol_lib.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from protocol_lib.errors import ErrorCode
+from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol_lib.messages.join_group import (
     JoinGroupRequest,
@@ -193,14 +193,20 @@ class GroupMembership:
         self._start_heartbeats()
         if not synced.assignment:
             return Joined(assignor, frozenset())
-        assigned = decode_assignment(synced.assignment).assigned_partitions
+        try:
+            assigned = decode_assignment(synced.assignment).assigned_partitions
+        except DecodeError as fault:
+            raise KafkaError(f"{settings.group_id}: what was assigned: {fault}") from fault
         return Joined(assignor, frozenset(TopicPartition(each.topic, p) for each in assigned for p in each.partitions))
 
     async def _share_out(self, assignor: Assignor, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
         """As the group's leader."""
         members = []
         for each in joined.members:
-            said = decode_subscription(each.metadata)
+            try:
+                said = decode_subscription(each.metadata)
+            except DecodeError as fault:
+                raise KafkaError(f"{self._settings.group_id}: what {each.member_id} said: {fault}") from fault
             owned = tuple(TopicPartition(owned.topic, p) for owned in said.owned_partitions for p in owned.partitions)
             members.append(
                 GroupMember(each.member_id, frozenset(said.topics), each.group_instance_id, owned, said.generation_id)

@@ -24,6 +24,7 @@ from protocol_lib.client.errors import (
     DeliveryTimeoutError,
     InvalidResponseError,
     KafkaError,
+    UnsupportedByBrokerError,
     broker_error,
 )
 from protocol_lib.client.metadata import TopicPartition
@@ -39,8 +40,9 @@ from protocol_lib.messages.produce import (
 from protocol_lib.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from protocol_lib.schema import ZERO_UUID
 
-#: The last version that names topics.
+#: The last version that names topics, and the first that carries record batches.
 _BY_NAME: Final = 12
+_WITH_BATCHES: Final = 3
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 #: The broker lost, or never had, what it needs to place a batch: the partition goes on under a new epoch.
@@ -94,6 +96,14 @@ class Sender:
             batch.fail(ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
 
     async def _run(self) -> None:
+        try:
+            await self._send_on_and_on()
+        except Exception as fault:  # a bug of ours must not leave anybody waiting
+            for batch in list(self._accumulator.incomplete):
+                batch.fail(KafkaError(f"the producer is broken: {fault!r}"))
+            raise
+
+    async def _send_on_and_on(self) -> None:
         while True:
             self._wake.clear()
             if self._delivery.idempotent and self._producer_id == NO_PRODUCER_ID and self._accumulator.queues:
@@ -211,6 +221,8 @@ class Sender:
             ),
         )
         version = connection.version_for(ApiKey.PRODUCE, None if every_id else _BY_NAME)
+        if version < _WITH_BATCHES:
+            raise UnsupportedByBrokerError(f"{connection.address} serves Produce up to version {version}")
         return request, version
 
     def _connect(self, node_id: int) -> None:
