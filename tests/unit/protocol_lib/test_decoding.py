@@ -17,7 +17,7 @@ from protocol_lib.errors import DecodeError
 
 #: The most a decode may take for each byte of its input, and besides.
 MEMORY_PER_BYTE, MEMORY_BESIDES = 64, 10_000
-PADDING = 1_500
+PADDING = 800
 
 
 @dataclass
