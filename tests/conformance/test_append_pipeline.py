@@ -5,7 +5,6 @@ Where the two differ, the case says what Millrace answers and why.
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 import zlib
@@ -15,12 +14,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from conformance.raw_connection import Connection
 from crc32c import crc32c
 from kafka_broker import ApacheKafka
 from millrace.broker import Broker
-from protocol_lib.api import APIS
-from protocol_lib.codec import decode, encode
-from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -169,32 +166,6 @@ CASES = {
         batch_of((NOW_MS, b"k"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True), 53
     ),
 }
-
-
-class Connection:
-    """One request at a time."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
-
-    def call(self, api_key: int, version: int, request: Any) -> Any:
-        frame = encode_request_header(RequestHeader(api_key, version, 1, "conformance")) + encode(request, version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        answer = self._read(struct.unpack(">i", self._read(4))[0])
-        _, position = decode_response_header(api_key, version, answer)
-        return decode(APIS[api_key].response, version, answer, position)
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            assert piece, "the broker closed the connection"
-            data += piece
-        return data
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def produced(bootstrap: str, topic: str, case: Case) -> tuple[int, tuple[int, ...], bool]:

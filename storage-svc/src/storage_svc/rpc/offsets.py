@@ -63,7 +63,9 @@ class OffsetsService:
                 return pb.ListOffsetsResponse.Found(timestamp=-1, offset=-1, leader_epoch=-1, segment_starts=starts)
             if target.timestamp == _EARLIEST:
                 earliest = log.log_start_offset
-                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=earliest, leader_epoch=log.epochs.at(earliest))
+                # The next record's epoch where there is none yet.
+                epoch = log.epochs.at(earliest) if earliest < log.log_end_offset else log.leader_epoch
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=earliest, leader_epoch=epoch)
             latest = log.last_stable_offset if isolation_level else log.high_watermark
             if target.timestamp == _LATEST:
                 return pb.ListOffsetsResponse.Found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)

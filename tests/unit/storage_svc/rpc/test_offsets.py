@@ -57,7 +57,7 @@ async def test_by_timestamp(service):
 
 async def test_empty_partition(service):
     found = await ask(service, *(("t", 1, timestamp, -1) for timestamp in (-1, -2, -3, 5)))
-    assert found == [(0, -1, 0, 0), (0, -1, 0, -1), (0, -1, -1, -1), (0, -1, -1, -1)]
+    assert found == [(0, -1, 0, 0), (0, -1, 0, 0), (0, -1, -1, -1), (0, -1, -1, -1)]
 
 
 async def test_errors(service):
