@@ -77,12 +77,12 @@ class IndexFile:
         self._unmap()
         return data
 
-    def load(self, *, growing: bool) -> bool:
-        """Read or map the file; whether it is there and may be what it should."""
+    def load(self, *, growing: bool) -> bool | None:
+        """Read or map the file; whether it holds whole entries, None when there is none."""
         self.release()
         data = self._files.map_file(self.path)
-        if data is None or len(data) % self._entry.size:
-            return False
+        if data is None:
+            return None
         self._data = data
         self.count = len(data) // self._entry.size
         if self.count and not any(self.at(self.count - 1)):
@@ -90,9 +90,10 @@ class IndexFile:
         if self.count:
             self.last = self.at(self.count - 1)
         self._written = self.count
+        whole = len(data) % self._entry.size == 0
         if growing and self.count:
             self._data = self._copied()
-        return True
+        return whole
 
     def _without_padding(self) -> int:
         """How many entries stand before the zeros at the end."""
@@ -130,6 +131,22 @@ class IndexFile:
         self._files.truncate(self._descriptor, self.count * self._entry.size)
         self.release()
 
+    def truncate(self, count: int) -> None:
+        """Keep so many entries only, in the file too.
+
+        Raises:
+            StorageFailure: the file has more.
+        """
+        data = self._copied()
+        del data[count * self._entry.size :]
+        self._data = data
+        self.count = count
+        self.last = self.at(count - 1) if count else None
+        self._written = min(self._written, count)
+        if self._descriptor < 0:
+            self._descriptor = self._files.open(self.path, create=True)
+        self._files.truncate(self._descriptor, count * self._entry.size)
+
     def reset(self) -> None:
         """Forget every entry and delete the file: what follows is a growing index."""
         self.release()
@@ -141,6 +158,10 @@ class IndexFile:
         self._data = _NOTHING
         self.count = self._written = 0
         self.last = None
+        self.close()
+
+    def close(self) -> None:
+        """Give back the descriptor; the next `persist` opens the file again."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             self._files.close(descriptor)

@@ -153,7 +153,7 @@ def _text(data: bytes | None) -> str:
 
 def _offset_index(dump: Dump) -> Iterator[str]:
     index = dump.segment.offset_index
-    dump.sound = index.file.load(growing=False)
+    dump.sound = index.file.load(growing=False) is True
     for offset, position in index.file:
         yield f"offset: {dump.segment.base_offset + offset} position: {position}"
     index.file.release()
@@ -161,7 +161,7 @@ def _offset_index(dump: Dump) -> Iterator[str]:
 
 def _time_index(dump: Dump) -> Iterator[str]:
     index = dump.segment.time_index
-    dump.sound = index.file.load(growing=False)
+    dump.sound = index.file.load(growing=False) is True
     for timestamp, offset in index.file:
         yield f"timestamp: {timestamp} offset: {dump.segment.base_offset + offset}"
     index.file.release()

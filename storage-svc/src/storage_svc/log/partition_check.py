@@ -204,7 +204,7 @@ class PartitionCheck:
         self, segment: Segment, aborted: list[AbortedTransaction], excused: bool
     ) -> Iterator[Finding]:
         index = segment.transaction_index
-        name = index.path.rsplit("/", 1)[1]
+        name = index.file.path.rsplit("/", 1)[1]
         if not index.load(segment.base_offset, 2**63 - 1):
             yield self._finding(name, "entries are not in order", fault=not excused)
         # Of a transaction that began before the log does, nobody knows where it began.

@@ -165,7 +165,7 @@ class Recovery:
             log.unsynced.add_paths(log.folder)
             log.request_sync()
         # Made anew or not: a transaction index that is missing at a later start counts as one that never was.
-        if indexes := [each.transaction_index.path for each in log.segments if len(each.transaction_index)]:
+        if indexes := [each.transaction_index.file.path for each in log.segments if len(each.transaction_index)]:
             log.unsynced.add_paths(*indexes, log.folder)
             self._environment.mark(log)
 

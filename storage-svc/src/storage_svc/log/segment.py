@@ -138,7 +138,7 @@ class Segment:
         self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
         self.offset_index.file.path = f"{self._stem}{INDEX_SUFFIX}{suffix}"
         self.time_index.file.path = f"{self._stem}{TIME_INDEX_SUFFIX}{suffix}"
-        self.transaction_index.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
+        self.transaction_index.file.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
 
     def open(self, *, create: bool = False) -> None:
         """Open the `.log` file, if it is not open."""
@@ -383,6 +383,7 @@ class Segment:
             self.offset_index.file.release()
             self.time_index.file.release()
             self._loaded = False
+        self.transaction_index.release()
         self.close()
 
     def release_unused(self) -> bool:

@@ -13,19 +13,18 @@ E.g. producer 7 wrote at 0 and 10 and aborted at 20 while producer 8 has been op
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
+from storage_svc.log.index_file import IndexFile
 
 _VERSION: Final = 0
 _ENTRY: Final = Struct(">hqqqq")
 ENTRY_SIZE: Final = _ENTRY.size
-_LAST_OFFSET: Final = Struct(">q")
-_LAST_OFFSET_AT: Final = 18
+_LAST_OFFSET: Final = 3  # of an entry's fields
 
 
 class AbortedTransaction(NamedTuple):
@@ -37,42 +36,35 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Owned by its segment. The entries are in memory, as in the file, once anybody asked for them."""
+    """Owned by its segment. The file has every entry; it is mapped once somebody asks for them, until `release`."""
 
-    __slots__ = ("_data", "_files", "path")
+    __slots__ = ("file", "known")
 
     def __init__(self, files: Files, path: str) -> None:
-        self._files = files
-        self.path = path
-        #: The file's content; None until it was read.
-        self._data: bytearray | None = None
+        self.file = IndexFile(files, path, _ENTRY)
+        #: Whether the entries are at hand.
+        self.known = False
 
-    def _entries(self) -> bytearray:
-        if self._data is None:
-            data = self._files.read_file(self.path) or b""
-            self._data = bytearray(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE])
-        return self._data
-
-    @property
-    def known(self) -> bool:
-        """Whether the entries are in memory."""
-        return self._data is not None
+    def _entries(self) -> IndexFile:
+        if not self.known:
+            self.file.load(growing=False)
+            self.known = True
+        return self.file
 
     def __len__(self) -> int:
-        return len(self._entries()) // ENTRY_SIZE
+        return self._entries().count
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        for _, *fields in _ENTRY.iter_unpack(bytes(self._entries())):
+        for _, *fields in self._entries():
             yield AbortedTransaction._make(fields)
 
     def load(self, base_offset: int, end_offset: int) -> bool:
-        """Read the file; whether its entries are in order and their markers inside a segment of these offsets."""
-        data = self._files.read_file(self.path) or b""
-        self._data = bytearray(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE])
-        if len(data) % ENTRY_SIZE:
+        """Map the file; whether its entries are in order and their markers inside a segment of these offsets."""
+        self.known = True
+        if self.file.load(growing=False) is False:
             return False
         marker_min = base_offset
-        for version, _, first_offset, last_offset, stable_offset in _ENTRY.iter_unpack(data):
+        for version, _, first_offset, last_offset, stable_offset in self.file:
             if version != _VERSION or not marker_min <= last_offset < end_offset:
                 return False
             if not 0 <= first_offset <= last_offset or not 0 <= stable_offset <= last_offset + 1:
@@ -86,57 +78,50 @@ class TransactionIndex:
         Raises:
             StorageFailure: neither the file nor this index has it.
         """
-        data = self._entries()
-        packed = _ENTRY.pack(_VERSION, *entry)
-        descriptor = self._files.open(self.path, create=True)
+        file = self._entries()
+        count = file.count
+        file.append(_VERSION, *entry)
         try:
-            self._files.append(descriptor, [packed], len(data), ENTRY_SIZE)
+            file.persist()
         except StorageFailure:
-            self._files.truncate(descriptor, len(data))
+            file.truncate(count)
             raise
         finally:
-            self._files.close(descriptor)
-        data += packed
+            file.close()
 
     def truncate(self, offset: int) -> None:
         """Forget the entries whose markers are at or behind the offset."""
-        kept = self._position_of(offset)
-        if kept < len(self):
-            del self._entries()[kept * ENTRY_SIZE :]
-            descriptor = self._files.open(self.path, create=True)
-            try:
-                self._files.truncate(descriptor, kept * ENTRY_SIZE)
-            finally:
-                self._files.close(descriptor)
+        file = self._entries()
+        kept = file.count_up_to(offset - 1, _LAST_OFFSET)
+        if kept < file.count:
+            file.truncate(kept)
+            file.close()
 
     def begin_anew(self) -> None:
         """Forget every entry, to rebuild them from the log."""
-        if self._data is None or self._data:
-            self._files.unlink(self.path)
-        self._data = bytearray()
+        if not self.known or self.file.count:
+            self.file.reset()
+        self.known = True
 
     def assume_empty(self) -> None:
         """There is no file."""
-        self._data = bytearray()
+        self.known = True
+
+    def release(self) -> None:
+        """Give back memory and descriptors until somebody asks again."""
+        if self.file.count:
+            self.file.release()
+            self.known = False
 
     def find(self, start: int, end: int) -> tuple[list[tuple[int, int]], bool]:
         """(producer id, first offset) of every transaction here that touches the offsets in [start, end), and whether
         later segments cannot have more."""
-        data = self._entries()
+        file = self._entries()
         found: list[tuple[int, int]] = []
-        for index in range(self._position_of(start), len(self)):
-            _, producer_id, first_offset, _, stable_offset = _ENTRY.unpack_from(data, index * ENTRY_SIZE)
+        for index in range(file.count_up_to(start - 1, _LAST_OFFSET), file.count):
+            _, producer_id, first_offset, _, stable_offset = file.at(index)
             if first_offset < end:
                 found.append((producer_id, first_offset))
             if stable_offset >= end:
                 return found, True
         return found, False
-
-    def _position_of(self, offset: int) -> int:
-        """The index of the first entry whose marker is at or behind the offset."""
-        data = self._entries()
-
-        def marker(index: int) -> int:
-            return int(_LAST_OFFSET.unpack_from(data, index * ENTRY_SIZE + _LAST_OFFSET_AT)[0])
-
-        return bisect_left(range(len(data) // ENTRY_SIZE), offset, key=marker)

@@ -81,7 +81,7 @@ class Transactions:
             except StorageFailure as error:
                 log.drop_staged(error)
                 return appended
-            log.unsynced.add_paths(index.path, log.folder)
+            log.unsynced.add_paths(index.file.path, log.folder)
         log.write_staged()
         if appended.error_code:
             if aborts:

@@ -109,3 +109,17 @@ def test_a_full_disk_costs_no_entry(tmp_path):
     files.full = False
     index.finish()
     assert (tmp_path / "x").read_bytes() == ENTRY.pack(1, 2)
+
+
+@pytest.mark.parametrize("growing", [True, False])
+def test_the_last_entries_can_be_taken_back(tmp_path, index, growing):
+    for number in range(1, 6):
+        index.append(number, number)
+    index.finish()
+    assert index.load(growing=growing)
+    index.append(6, 6)
+    index.truncate(2)
+    assert ([*index], index.last) == ([(1, 1), (2, 2)], (2, 2))
+    index.append(7, 7)
+    index.finish()
+    assert (tmp_path / "x").read_bytes() == b"".join(ENTRY.pack(number, number) for number in (1, 2, 7))
