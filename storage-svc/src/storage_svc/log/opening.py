@@ -146,17 +146,47 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
 
 
 def _read_record(body: bytes, position: int) -> tuple[int, int, bool, int]:
-    """(timestamp delta, offset delta, whether there is a key, next position) of the record at a position."""
-    length, position = read_signed(body, position)
+    """(timestamp delta, offset delta, whether there is a key, next position) of the record at a position.
+
+    Numbers of one byte are read in place: this runs for each record of a batch that is opened.
+    """
+    number = body[position]
+    if number < 0x80:
+        length, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        length, position = read_signed(body, position)
     end = position + length
     if length < _RECORD_SIZE_MIN or end > len(body):
         raise DecodeError(f"a record of {length} bytes where {len(body) - position} are left")
-    timestamp_delta, position = read_signed(body, position + 1)
+    position += 1  # attributes
+    number = body[position]
+    if number < 0x80:
+        timestamp_delta, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        timestamp_delta, position = read_signed(body, position)
     offset_delta, position = read_signed(body, position)
-    key_length, position = read_signed(body, position)
-    position = _skip(position, key_length, end)
+    number = body[position]
+    if number < 0x80:
+        key_length, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        key_length, position = read_signed(body, position)
+    if key_length < -1 or key_length > end - position:
+        raise DecodeError(f"a key of {key_length} bytes in a record that has {end - position} left")
+    if key_length > 0:
+        position += key_length
     value_length, position = read_signed(body, position)
-    position = _skip(position, value_length, end)
+    if value_length < -1 or value_length > end - position:
+        raise DecodeError(f"a value of {value_length} bytes in a record that has {end - position} left")
+    if value_length > 0:
+        position += value_length
+    if position + 1 == end and body[position] == 0:  # no headers: nearly always
+        return timestamp_delta, offset_delta, key_length >= 0, end
+    _check_headers(body, position, end)
+    return timestamp_delta, offset_delta, key_length >= 0, end
+
+
+def _check_headers(body: bytes, position: int, end: int) -> None:
+    """Raises DecodeError unless the headers that begin there are well-formed and are the end of the record."""
     headers, position = read_signed(body, position)
     if not 0 <= headers <= max(0, end - position) // 2:
         raise DecodeError(f"{headers} record headers in {end - position} bytes")
@@ -170,7 +200,6 @@ def _read_record(body: bytes, position: int) -> tuple[int, int, bool, int]:
         position = _skip(position, value_length, end)
     if position != end:
         raise DecodeError("a record is not as long as it says")
-    return timestamp_delta, offset_delta, key_length >= 0, end
 
 
 def _skip(position: int, length: int, end: int) -> int:

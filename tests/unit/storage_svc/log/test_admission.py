@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, read_batch_header
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.record import Record, read_records
+from storage_svc.log.admission import Rules, admit
 from storage_svc.log.config import LogConfig
-from storage_svc.log.opening import RECORD_ERRORS_MAX
+from storage_svc.log.opening import RECORD_ERRORS_MAX, Refusal
 from storage_svc.log.partition_log import Origin
 
 NOW_MS = 1_700_000_000_000
@@ -277,3 +281,34 @@ def test_compression_levels(tmp_path, folders, make_batch, read_all, codec):
         assert list(read_records(stored)) == records
         sizes[level] = len(stored)
     assert sizes["9"] < sizes["1"]
+
+
+BODY = b"".join(
+    build_batch([Record(n, NOW_MS + n, key, value, headers)], base_offset=0, base_timestamp=NOW_MS)[61:]
+    for n, (key, value, headers) in enumerate(
+        [
+            (b"key", b"value", ()),
+            (b"", None, (("header", b"content"), ("another", None))),
+            (None, b"v" * 100, (("\u00e9", b""),)),
+            (b"k" * 70, b"", ()),
+        ]
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), max_size=3), st.integers(0, 6))
+def test_records_are_malformed_where_the_protocol_library_says_so(changes, cut):
+    body = bytearray(BODY[: len(BODY) - cut])
+    for at, value in changes:
+        if at < len(body):
+            body[at] = value
+    batch = with_records(bytes(body), 4)
+    try:
+        list(read_records(batch))
+        malformed = False
+    except DecodeError:
+        malformed = True
+    admitted = admit(memoryview(batch), Rules(LogConfig.from_properties(COMPACT)), NOW_MS)
+    refused_as_malformed = isinstance(admitted, Refusal) and admitted.message.startswith("malformed")
+    assert refused_as_malformed == malformed
