@@ -266,9 +266,10 @@ def ask_heartbeat(_version: int, _topic_id: bytes) -> Any:
     return HeartbeatRequest(group_id="simple", generation_id=1, member_id="m")
 
 
-def ask_sync_group(_version: int, _topic_id: bytes) -> Any:
+def ask_sync_group(version: int, _topic_id: bytes) -> Any:
     assignment = SyncGroupRequestAssignment(member_id="m", assignment=b"x")
-    return SyncGroupRequest(group_id="simple", generation_id=1, member_id="m", assignments=(assignment,))
+    named = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
+    return SyncGroupRequest(group_id="simple", generation_id=1, member_id="m", assignments=(assignment,), **named)
 
 
 def ask_leave_group(version: int, _topic_id: bytes) -> Any:
