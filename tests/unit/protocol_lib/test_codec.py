@@ -12,7 +12,7 @@ import traceback
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles.every_message import EVERY_MESSAGE, VERSIONS
+from oracles.every_message import VERSIONS, every_message
 from oracles.plain_writer import PlainWriter
 from oracles.strategies import messages
 from protocol_lib.api import APIS
@@ -48,7 +48,7 @@ def structs_in(value):
 # -- there and back ----------------------------------------------------------------------------------------------------
 
 
-@EVERY_MESSAGE
+@every_message
 def test_what_is_encoded_is_decoded(cls, version, fill):
     for seed in range(10):
         sent = fill(cls, version, random.Random(seed))
@@ -63,14 +63,14 @@ def test_whatever_is_encoded_is_decoded(data):
     assert decode(cls, version, encode(sent, version)) == sent
 
 
-@EVERY_MESSAGE
+@every_message
 def test_a_message_is_its_fields_in_the_order_of_its_layout(cls, version, fill):
     for seed in range(3):
         sent = fill(cls, version, random.Random(seed))
         assert encode(sent, version) == PlainWriter().message(sent, version).data
 
 
-@EVERY_MESSAGE
+@every_message
 def test_parts_are_the_message_and_may_be_read_from_any_buffer(cls, version, fill):
     sent = fill(cls, version, random.Random(7))
     whole = encode(sent, version)
@@ -174,7 +174,7 @@ def test_records_are_encoded_by_reference():
 # -- hostile bytes -----------------------------------------------------------------------------------------------------
 
 
-@EVERY_MESSAGE
+@every_message
 def test_a_message_cut_short_anywhere_or_with_a_byte_too_many_is_refused(cls, version, fill):
     for seed in range(3):
         whole = encode(fill(cls, version, random.Random(seed), small=True), version)
@@ -191,7 +191,7 @@ HOSTILE = [bytes.fromhex(text) for text in (
 )]  # fmt: skip
 
 
-@EVERY_MESSAGE
+@every_message
 def test_any_bytes_anywhere_are_a_message_or_a_decode_error(cls, version, fill):
     draw = random.Random(f"{cls.__name__}{version}")
     whole = encode(fill(cls, version, draw, small=True), version)
@@ -244,7 +244,7 @@ def test_null_is_for_the_versions_that_allow_it():
 # -- tagged fields -----------------------------------------------------------------------------------------------------
 
 
-@EVERY_MESSAGE
+@every_message
 def test_unknown_tagged_fields_are_kept_in_every_struct(cls, version, fill):
     api = next(api for api in APIS.values() if cls in (api.request, api.response))
     sent = fill(cls, version, random.Random(3), small=True)
@@ -370,7 +370,7 @@ def test_a_traceback_shows_the_compiled_text():
     assert linecache.getlines("<kafka codec decode_FetchRequest_v11>")
 
 
-@EVERY_MESSAGE
+@every_message
 def test_every_message_has_its_text(cls, version):
     text = source(cls, version)
     assert f"\ndef decode_{cls.__name__}_v{version}(buf, pos, size):\n" in f"\n{text}"

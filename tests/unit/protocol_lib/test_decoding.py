@@ -10,7 +10,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 import pytest
-from oracles.every_message import EVERY_MESSAGE
+from oracles.every_message import every_message
 from oracles.plain_writer import PlainWriter
 from protocol_lib.codec import decode, decoder
 from protocol_lib.errors import DecodeError
@@ -60,7 +60,7 @@ def cost_of(read, body):
         tracemalloc.stop()
 
 
-@EVERY_MESSAGE
+@every_message
 def test_a_length_or_count_that_lies_and_a_null_where_none_may_be_are_refused(cls, version, fill):
     for seed in range(2):
         written = written_plainly(fill, cls, version, seed)
@@ -80,7 +80,7 @@ def test_a_length_or_count_that_lies_and_a_null_where_none_may_be_are_refused(cl
                     decode(cls, version, tampered(written, mark, -1))
 
 
-@EVERY_MESSAGE
+@every_message
 def test_a_message_made_to_cost_costs_a_small_multiple_of_its_size(cls, version, fill, worst):
     written = written_plainly(fill, cls, version, 0)
     counts = {mark.name: mark for mark in written.marks if mark.element_min is not None}

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 from maven import need_java
-from oracles.every_message import EVERY_MESSAGE, VERSIONS
+from oracles.every_message import VERSIONS, every_message
 from oracles.kafka_java import KAFKAS, ask, echo, header_versions, make
 from oracles.libraries import LIBRARIES, WRONG_IN_AIOKAFKA, known_to
 from protocol_lib.api import APIS, ApiKey
@@ -46,7 +46,7 @@ def round_trips(fill):
     return found
 
 
-@EVERY_MESSAGE
+@every_message
 def test_kafka_reads_what_we_write_and_writes_it_again(round_trips, cls, version):
     for question, answers in round_trips[cls.__name__, version]:
         if question.kind == b"E":
@@ -55,7 +55,7 @@ def test_kafka_reads_what_we_write_and_writes_it_again(round_trips, cls, version
                 assert answer.bytes.hex() == question.value.hex(), f"Kafka {answer.kafka}"
 
 
-@EVERY_MESSAGE
+@every_message
 def test_we_read_what_kafka_writes_and_write_it_again(round_trips, cls, version):
     for question, answers in round_trips[cls.__name__, version]:
         if question.kind == b"M":

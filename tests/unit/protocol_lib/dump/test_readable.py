@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from oracles.every_message import EVERY_MESSAGE
+from oracles.every_message import every_message
 from protocol_lib.dump.readable import readable
 from protocol_lib.layout import message_layout
 from protocol_lib.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
@@ -81,7 +81,7 @@ def test_records_are_summed_up(records, lines):
     assert shown[shown.index(f"records: {len(records)} bytes") + 1 :] == lines
 
 
-@EVERY_MESSAGE
+@every_message
 def test_every_message_has_a_line_for_each_of_its_fields(cls, version, fill):
     lines = list(readable(fill(cls, version, random.Random(1), small=True), version))
     inside = message_layout(cls, version)
