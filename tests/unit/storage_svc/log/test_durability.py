@@ -24,7 +24,8 @@ class GatedFiles(Files):
         self.paths: list[str] = []
 
     def sync(self, descriptor):
-        self.gate.wait(10)
+        if threading.current_thread() is not threading.main_thread():  # a roll syncs on the event loop
+            self.gate.wait(10)
         self.syncs.append(descriptor)
         super().sync(descriptor)
 
