@@ -8,6 +8,8 @@ A builder collects records as a producer does, one at a time, with offsets from 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from crc32c import crc32c
+
 from protocol_lib.errors import EncodeError
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.header import (
@@ -155,9 +157,9 @@ def _sealed(
     """A batch of a body as it goes onto the wire, with its header and its CRC."""
     if not records_count - 1 <= last_offset - base_offset <= SEQUENCE_MAX:
         raise EncodeError(f"{records_count} records in a batch of offsets {base_offset} to {last_offset}")
-    batch = bytearray(HEADER_SIZE + len(body))
+    header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
-        batch,
+        header,
         0,
         base_offset,
         BATCH_LENGTH_MIN + len(body),
@@ -171,9 +173,8 @@ def _sealed(
         *producer,
         records_count,
     )
-    batch[HEADER_SIZE:] = body
-    CRC.pack_into(batch, CRC_POSITION, batch_crc(batch))
-    return bytes(batch)
+    CRC.pack_into(header, CRC_POSITION, crc32c(body, batch_crc(header)))
+    return b"".join((header, body))
 
 
 class BatchBuilder:

@@ -130,19 +130,27 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, .
     count, position = read_signed(body, position)
     if not 0 <= count <= max(0, end - position) // _HEADER_SIZE_MIN:
         raise DecodeError(f"{count} record headers in {end - position} bytes")
-    headers = []
+    headers: list[Header] = []
     for _ in range(count):
-        length, position = read_signed(body, position)
-        if length < 0:
+        length = body[position]
+        position += 1
+        if length > 0x7F:
+            length, position = read_on(body, position, length)
+        if length & 1:
             raise DecodeError("a record header without a key")
-        after = position + length
-        name = str(body[position:after], "utf-8")
-        length, position = read_signed(body, after)
-        if length < -1:
-            raise DecodeError(f"a field of {length} bytes")
-        after = position + max(0, length)
-        headers.append((name, None if length < 0 else body[position:after]))
-        position = after
+        after = position + (length >> 1)
+        name = body[position:after].decode()
+        length = body[after]
+        position = after + 1
+        if length > 0x7F:
+            length, position = read_on(body, position, length)
+        if length & 1:
+            _expect_null(length)
+            headers.append((name, None))
+        else:
+            after = position + (length >> 1)
+            headers.append((name, body[position:after]))
+            position = after
     return tuple(headers), position
 
 
