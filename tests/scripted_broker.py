@@ -10,6 +10,14 @@ from protocol_lib.api import APIS, ApiKey
 from protocol_lib.codec import encode
 from protocol_lib.headers import RequestHeader, decode_request, decode_request_header, encode_response_header
 from protocol_lib.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol_lib.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol_lib.schema import ZERO_UUID
 
 #: Called with (header, request); returns a response message, a body's bytes, None to hang up, or an awaitable of these.
 Answer = Callable[[RequestHeader, Any], Any]
@@ -69,6 +77,24 @@ class ScriptedBroker:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+def one_node(broker: ScriptedBroker, request: MetadataRequest, partitions: int = 1) -> MetadataResponse:
+    """A Metadata answer: the broker alone leads every partition of whatever topics are asked for."""
+    leads = tuple(
+        MetadataResponsePartition(
+            error_code=0, partition_index=index, leader_id=1, leader_epoch=0, replica_nodes=(1,), isr_nodes=(1,)
+        )
+        for index in range(partitions)
+    )
+    return MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port),),
+        controller_id=1,
+        topics=tuple(
+            MetadataResponseTopic(error_code=0, name=topic.name, topic_id=ZERO_UUID, partitions=leads)
+            for topic in request.topics or ()
+        ),
+    )
 
 
 StartScript = Callable[[Answer], Awaitable[ScriptedBroker]]

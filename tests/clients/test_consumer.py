@@ -88,6 +88,19 @@ async def test_positions(broker):
         assert await consumer.offsets_for_times({place: 2_000_000}) == {place: None}
 
 
+async def test_what_was_on_its_way_when_the_consumer_sought_is_not_handed_over(broker):
+    topic = await broker.topic()
+    place = TopicPartition(topic, 0)
+    await fill(broker, topic, 10)
+    async with KafkaProxy(broker.bootstrap) as proxy, Consumer(proxy.bootstrap, fetch_max_wait_ms=10_000) as consumer:
+        await consumer.assign([place])
+        assert await consumer.poll(100) == []
+        assert proxy.requests[ApiKey.FETCH] > 0  # it waits at the end of the log
+        consumer.seek(place, 3)
+        await fill(broker, topic, 1, first=10)
+        assert values(await read(consumer, 8)) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
 async def test_what_is_paused_waits_without_loss(broker):
     topic = await broker.topic(partitions=2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)

@@ -156,7 +156,7 @@ async def test_an_answer_that_does_not_come_in_time_ends_the_connection(scripted
         await connection.request(BEAT)
 
 
-@pytest.mark.parametrize("frame", [b"", b"\0\0\0\x63" + b"\0" * 6, b"\0\0\0\x02\0\0\0", b"\0\0\0\x02" + b"\0" * 50])
+@pytest.mark.parametrize("frame", [b"", b"\0\0\0\x63\0\0", b"\0\0\0\x02\0", b"\0\0\0\x02" + b"\0" * 50])
 async def test_bytes_that_are_no_answer_end_the_connection(frame: bytes) -> None:
     """Too short, to another request, cut short, too long."""
 
