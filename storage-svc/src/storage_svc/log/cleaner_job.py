@@ -35,7 +35,7 @@ from storage_svc.log.transaction_index import AbortedTransaction
 
 _READ: Final = 1 << 20
 #: Written and synced in pieces of this size, so that no sync of the cleaner's keeps the disk from the others for long.
-_WRITE: Final = 1 << 20
+_WRITE: Final = 256 << 10
 #: How long it may sleep without asking whether it is wanted any more.
 _SLEEP_S: Final = 0.1
 _OFFSETS_MAX: Final = 2**31 - 1

@@ -23,7 +23,10 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     """
     if log.deleted or log.offline is not None or log.compaction.running:
         return 0
-    count = max(_below_start(log), _breaching(log, now_ms))
+    count = _below_start(log)
+    if "delete" in log.config.cleanup_policy:
+        count = _too_much(log, count)
+        count = _too_old(log, count, now_ms)
     if count == 0:
         return 0
     if count == len(log.segments):
@@ -50,28 +53,34 @@ def _below_start(log: PartitionLog) -> int:
     return count
 
 
-def _breaching(log: PartitionLog, now_ms: int) -> int:
-    """How many of the oldest segments exceed the size or the age."""
-    config = log.config
-    if "delete" not in config.cleanup_policy:
-        return 0
-    count = 0
-    surplus = log.segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
-    for index, segment in enumerate(log.segments):
-        end_offset = log.segments.end_of(index, log.log_end_offset)
-        if (segment is log.segments.active and segment.size == 0) or end_offset > log.high_watermark:
-            break
-        too_large = surplus >= segment.size
-        if not too_large and not _expired(log, index, now_ms):
-            break
-        surplus -= segment.size
-        count = index + 1
+def _too_much(log: PartitionLog, count: int) -> int:
+    """How many of the oldest segments go, `count` of them anyhow, until the others are no larger than allowed."""
+    if log.config.retention_bytes < 0:
+        return count
+    surplus = sum(segment.size for segment in list(log.segments)[count:]) - log.config.retention_bytes
+    while _may_go(log, count) and surplus >= log.segments[count].size:
+        surplus -= log.segments[count].size
+        count += 1
     return count
 
 
-def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
+def _too_old(log: PartitionLog, count: int, now_ms: int) -> int:
+    """As `_too_much`, by age."""
     if log.config.retention_ms < 0:
+        return count
+    while _may_go(log, count) and _expired(log, count, now_ms):
+        count += 1
+    return count
+
+
+def _may_go(log: PartitionLog, index: int) -> bool:
+    """Whether there is a segment of this index that holds something, if it is the active one, and is readable."""
+    if index >= len(log.segments) or log.segments.end_of(index, log.log_end_offset) > log.high_watermark:
         return False
+    return index + 1 < len(log.segments) or log.segments.active.size > 0
+
+
+def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
     segment = log.segments[index]
     largest, _ = segment.largest_timestamp()
     if largest < 0:
