@@ -49,9 +49,9 @@ with warnings.catch_warnings():
     from kafka.protocol.metadata import metadata as kafka_python_metadata
     from kafka.protocol.producer import produce as kafka_python_produce
 
-ROUNDS = 25
-TURN_SECONDS = 0.004
-REPEATS_MIN = 5
+ROUNDS = 80
+TURN_SECONDS = 0.001  # so short that many turns are not interrupted
+REPEATS_MIN = 3
 #: library -> the least geometric mean of the ratios in both directions, and the least of them all.
 MUST = {"kafka-python": (1.5, 1.1), "aiokafka": (2.5, 1.1)}
 IMPORT_MS_MAX = 60
