@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 
 from service_chassis import logs
 
@@ -32,6 +31,7 @@ from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.segment import LOG_SUFFIX, Segment, file_stem
 from storage_svc.log.segment_recovery import SegmentRecovery
+from storage_svc.log.transaction_index_check import TransactionIndexCheck
 
 _log = logs.get(__name__)
 
@@ -72,6 +72,8 @@ class Recovery:
         #: As of the end offset; None until segments were scanned.
         self._state: ProducerState | None = None
         self._epochs_wrong = False
+        #: The base offset of the first segment that was read whole; None when none was.
+        self._read_from: int | None = None
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
 
@@ -112,9 +114,9 @@ class Recovery:
                 self._drop(segment)
             segments = [self._new_segment(self._known.log_start_offset)]
             self._end_offset = self._known.log_start_offset
-            self._state = ProducerState()
-        for index, segment in enumerate(segments):
-            self._check_transaction_index(segments, index, there=segment.base_offset in found.transaction_indexes)
+            self._state, self._read_from = ProducerState(), self._end_offset
+        check = TransactionIndexCheck(self._files, self._producers, segments, self._end_offset)
+        check.run(found.transaction_indexes, self._read_from)
         producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
         self._check_epochs(segments)
         self._producers.remove_stray(found.logs, self._end_offset)
@@ -197,6 +199,7 @@ class Recovery:
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._known.recovery_point:
                 start = index
+        self._read_from = segments[start].base_offset
         recovery = SegmentRecovery(self._files, self._epochs, self._producers, self._known.durable_offset)
         segments = recovery.run(segments, start)
         self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage
@@ -211,26 +214,6 @@ class Recovery:
             if self._epochs.entries:
                 _log.warning("leader epochs rebuilt", log=self._folder, were=self._epochs.entries)
             self._epochs.rebuild(segments)
-
-    def _check_transaction_index(self, segments: list[Segment], index: int, *, there: bool) -> None:
-        """Make a transaction index anew unless it is sound; those of scanned segments were."""
-        segment = segments[index]
-        if segment.transaction_index.known:
-            return
-        end_offset = segments[index + 1].base_offset if index + 1 < len(segments) else self._end_offset
-        if not there:
-            segment.transaction_index.assume_empty()
-        elif not segment.transaction_index.load(segment.base_offset, end_offset):
-            _log.warning("transaction index rebuilt", segment=segment.relative_path)
-            segment.transaction_index.begin_anew()
-            state = self._producers.state_at(segments[:index], segment.base_offset)
-            segment.open()
-            for position, header in headers(self._files, segment.descriptor, 0, segment.size):
-                aborted = self._producers.replay(state, header, partial(segment.read, position, header.size))
-                if aborted is not None:
-                    segment.transaction_index.append(aborted)
-            if segment is not segments[-1]:
-                segment.close()
 
     def _topic_id(self) -> bytes:
         """The topic's id, all zeros when the folder does not say."""

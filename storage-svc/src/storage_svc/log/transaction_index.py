@@ -13,7 +13,7 @@ E.g. producer 7 wrote at 0 and 10 and aborted at 20 while producer 8 has been op
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -38,9 +38,10 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """Owned by its segment. The file has every entry; it is mapped once somebody asks for them, until `release`."""
 
-    __slots__ = ("file", "known")
+    __slots__ = ("_files", "file", "known")
 
     def __init__(self, files: Files, path: str) -> None:
+        self._files = files
         self.file = IndexFile(files, path, _ENTRY)
         #: Whether the entries are at hand.
         self.known = False
@@ -96,6 +97,19 @@ class TransactionIndex:
         if kept < file.count:
             file.truncate(kept)
             file.close()
+
+    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+        """These and no others, as a whole and synced.
+
+        Raises:
+            StorageFailure: the file is as it was.
+        """
+        self.file.release()
+        if entries:
+            self._files.replace_file(self.file.path, b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries))
+        else:
+            self._files.unlink(self.file.path)
+        self.known = not entries
 
     def begin_anew(self) -> None:
         """Forget every entry, to rebuild them from the log."""
