@@ -2,6 +2,7 @@
 # make demo         set-up + the main job on real data
 # make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
+# make mutants      breaks one guarantee of the log after the other and demands that a test notices each
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
 # make bench        raw produce, fetch and latency figures of both layouts; figures of the log and of protocol_lib alone
@@ -34,12 +35,15 @@ lint: setup
 test: lint
 	$(BIN)/pytest -q -m "not compose and not conformance and not slow" tests
 
-# How much of the full suites `make faults` runs: 1 is what docs/faults.md says of them.
+# How much of the full suites `make faults` runs: 1 is what docs/figures.md says of them.
 FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
 	$(BIN)/pytest -q -m slow tests/faults
+
+mutants: setup
+	$(BIN)/python tests/mutants/run.py
 
 conformance: setup
 	$(BIN)/pytest -q -m conformance tests

@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 class Load:
     """An idempotent acks=all producer in a thread of its own; every value is unique."""
 
-    def __init__(self, bootstrap_servers, topic, partitions, **options):
+    def __init__(self, bootstrap_servers, topic, partitions, pause_s=0.005, **options):
+        """`pause_s`: after every hundred records."""
         self._topic = topic
+        self._pause_s = pause_s
         self._partitions = partitions
         #: (partition, offset) -> value, as acknowledged; and the errors of the others.
         self.acknowledged = {}
@@ -46,7 +48,9 @@ class Load:
                     self._topic, value.encode(), partition=number % self._partitions, on_delivery=self._delivered
                 )
                 number += 1
-            self._producer.poll(0.005)
+            until = time.monotonic() + self._pause_s
+            while (left := until - time.monotonic()) > 0:
+                self._producer.poll(left)
         self._producer.flush(30)
 
     def _delivered(self, error, message):
@@ -62,6 +66,11 @@ class Load:
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, f"{wanted - len(self.acknowledged)} acknowledgements are missing"
             time.sleep(0.005)
+
+    @property
+    def in_flight(self):
+        """How many records have no answer yet."""
+        return len(self._producer)
 
     def longest_silence_of_a_partition_s(self):
         longest = 0.0
@@ -135,9 +144,16 @@ def read_all(bootstrap_servers, topic, partitions):
     return found
 
 
-def every_acknowledged_record_is_there_once(load, found):
-    lost = {place: value for place, value in load.acknowledged.items() if found.get(place) != value}
-    assert lost == {}
+def search_data_files(data_dir, values):
+    """Those of the values that lie in the partitions' files, whoever is given them or not."""
+    content = b"".join(path.read_bytes() for path in data_dir.glob("*/*.log"))
+    return {value for value in values if value.encode() in content}
+
+
+def every_acknowledged_record_is_there_once(load, found, data_dir=None):
+    missing = {place: value for place, value in load.acknowledged.items() if found.get(place) != value}
+    undelivered = search_data_files(data_dir, set(missing.values())) if missing and data_dir else set()
+    assert missing == {}, f"in the files though not delivered: {undelivered}; all others are lost"
     counts = Counter(found.values())
     assert {value: count for value, count in counts.items() if count > 1} == {}
     for partition in {partition for partition, _ in found}:
@@ -175,9 +191,9 @@ def start_reader():
 def check_once():
     """Asserts that all a load saw acknowledged is readable at its offset, once, in order; returns what was read."""
 
-    def check(load, bootstrap_servers, topic, partitions):
+    def check(load, bootstrap_servers, topic, partitions, data_dir=None):
         found = read_all(bootstrap_servers, topic, partitions)
-        every_acknowledged_record_is_there_once(load, found)
+        every_acknowledged_record_is_there_once(load, found, data_dir)
         return found
 
     return check

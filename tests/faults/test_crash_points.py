@@ -106,3 +106,31 @@ def test_every_crash_point_of_the_start_after_each(way, figures, scaled):
             again += 1
     figures(str(tally))
     assert tally.cuts_while_starting > scaled(12)
+
+
+def test_aborted_records_stay_aborted_over_two_power_cuts():
+    """The transaction index that a start makes anew must be on the disk before checkpoints go past its segment."""
+    machine = CrashPoints(WAYS["power cut"], [])
+    machine.start(0)
+    machine.transact(0, [1], False)
+    for _ in range(2):
+        machine.append(0, [(4, 600)], [None, None, None])
+        machine.sync()
+    machine.disk.cut()
+    machine._recover()
+    machine.checkpoint()
+    machine.disk.cut()
+    machine._recover()
+
+
+def test_a_partition_whose_maker_died_before_its_folder_was_synced():
+    machine = CrashPoints(WAYS["power cut"], [])
+    machine.start(0)
+    machine.disk.cut()
+    machine.disk.restart(None)
+    machine._open()
+    machine.append(0, [(2, 100)], [0, None, None])
+    machine.sync()
+    assert machine.partitions[0].acknowledged_end == 2
+    machine.disk.cut()
+    machine._recover()

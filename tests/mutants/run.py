@@ -1,0 +1,111 @@
+"""Break one guarantee at a time in a copy of the source, and demand that a test notices: `make mutants`.
+
+Each mutant of mutants.toml names the guarantee, the file, the text that is replaced (it must be there exactly once) and
+the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests pass survives,
+and one whose text is not there any more does not apply; both fail the run.
+
+    .venv/bin/python tests/mutants/run.py [PART_OF_A_NAME…]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+TOP: Final = Path(__file__).parents[2]
+WORKERS: Final = 2
+TIMEOUT_S: Final = 120
+_TESTS_FAILED: Final = 1
+_LEFT_OUT: Final = shutil.ignore_patterns(
+    ".git", ".venv", "build", "*_cache", "__pycache__", ".hypothesis", "node_modules"
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    replace: str
+    by: str
+    tests: list[str]
+
+    def apply(self, top: Path) -> str | None:
+        """The file's content as it was; None if the mutant does not apply."""
+        content = (top / self.file).read_text() if (top / self.file).exists() else ""
+        if content.count(self.replace) != 1:
+            return None
+        (top / self.file).write_text(content.replace(self.replace, self.by))
+        return content
+
+
+def run_tests(top: Path, tests: list[str]) -> tuple[int, str]:
+    """pytest's exit code in a copy of the source, and what it printed; a test that hangs has failed."""
+    sources = [str(path) for path in top.glob("*/src")] + [str(path) for path in top.glob("services/*/src")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        ended = subprocess.run(
+            command, cwd=top, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S * 3, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _TESTS_FAILED, "timed out"
+    return ended.returncode, ended.stdout
+
+
+def verdict(mutant: Mutant, top: Path) -> str:
+    """ "caught", or what is wrong."""
+    original = mutant.apply(top)
+    if original is None:
+        return "DOES NOT APPLY"
+    try:
+        code, output = run_tests(top, mutant.tests)
+    finally:
+        (top / mutant.file).write_text(original)
+    if code == _TESTS_FAILED:
+        return "caught"
+    return "SURVIVED" if code == 0 else f"TESTS DID NOT RUN (exit code {code})\n{output[-2000:]}"
+
+
+def main(wanted: list[str]) -> int:
+    described = tomllib.loads((TOP / "tests/mutants/mutants.toml").read_text())["mutant"]
+    mutants = [Mutant(**each) for each in described if not wanted or any(part in each["name"] for part in wanted)]
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="millrace-mutants-") as folder:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(WORKERS):
+            copies.put(Path(shutil.copytree(TOP, f"{folder}/{number}", ignore=_LEFT_OUT, symlinks=True)))
+
+        def judged(mutant: Mutant | None) -> str:
+            top = copies.get()
+            try:
+                if mutant is not None:
+                    return verdict(mutant, top)
+                code, output = run_tests(top, sorted({test for each in mutants for test in each.tests}))
+                return "" if code == 0 else output
+            finally:
+                copies.put(top)
+
+        if failure := judged(None):
+            print(f"The tests fail without any mutant:\n{failure}")
+            return 1
+        with ThreadPoolExecutor(WORKERS) as pool:
+            verdicts = list(pool.map(judged, mutants))
+    for mutant, each in zip(mutants, verdicts, strict=True):
+        print(f"{each:<9} {mutant.name}")
+    caught = verdicts.count("caught")
+    print(f"{caught} of {len(mutants)} mutants caught in {time.monotonic() - started:.0f} s")
+    return 0 if caught == len(mutants) > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
