@@ -67,6 +67,7 @@ class Segment:
         "file_id",
         "first_timestamp",
         "folder",
+        "gone",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
@@ -110,6 +111,8 @@ class Segment:
         self._growing = self._loaded = self._checked = False
         self._jitter = random()
         self._pins = 0
+        #: No part of its log any more: its files have other names.
+        self.gone = False
         self._closing = False
         self.file_id = 0
         #: Whether it was used since somebody last looked for segments to release; who is told when it opens and closes.
@@ -411,11 +414,15 @@ class Segment:
             self.close()
 
     def sync(self, files: Files) -> None:
-        """Sync a pinned segment. It may have been closed before it was pinned."""
+        """Sync a pinned segment. It may have been closed before it was pinned, and deleted or replaced meanwhile."""
         if self.descriptor >= 0:
             files.sync(self.descriptor)
-        else:
+            return
+        try:
             files.sync_path(self.path)
+        except StorageFailure:
+            if not self.gone:
+                raise
 
     def close(self) -> None:
         if self._pins:

@@ -107,6 +107,7 @@ def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[
 
     The `.log` comes first: after a crash in between, a segment is there with its transaction index or not at all.
     """
+    segment.gone = True
     segment.release()
     paths = segment.paths()[::-1]
     if snapshot:

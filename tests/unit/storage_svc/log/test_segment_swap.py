@@ -199,3 +199,18 @@ def test_the_new_segment_has_the_age_of_the_last_old_one(folders: Any, tmp_path:
         directory.files.set_modified_ms(segment.path, NOW_MS + index)
     directory.cleaner.clean_now(log)
     assert [directory.files.modified_ms(segment.path) - NOW_MS for segment in log.segments] == [1, 2, 3]
+
+
+def test_a_sync_under_way_meets_a_segment_that_was_replaced(folders: Any, tmp_path: Path) -> None:
+    directory = folders.open(tmp_path)
+    log = make_log(directory)
+    for segment in log.segments.behind_active():
+        segment.release()
+    log.unsynced.add_segments(*log.segments.behind_active())
+    target = log.sync_target()
+    assert target is not None
+    directory.cleaner.clean_now(log)
+    target.run(directory.files)
+    log.synced(target)
+    assert (target.failure, log.offline) == (None, None)
+    directory.check_invariants()
