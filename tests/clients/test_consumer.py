@@ -165,6 +165,16 @@ async def test_iteration_hands_over_one_record_at_a_time(broker):
         assert seen == list(range(10))
 
 
+async def test_who_polls_without_waiting_lets_others_run(broker):
+    topic = await broker.topic()
+    await fill(broker, topic, 2000)
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([(topic, 0)])
+        seen = 0
+        while seen < 2000:  # the position, the connection and the fetch are others' work
+            seen += len(await consumer.poll(0, records_max=1))
+
+
 async def test_a_closed_consumer(broker):
     consumer = Consumer(broker.bootstrap)
     await consumer.start()

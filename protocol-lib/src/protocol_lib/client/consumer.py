@@ -36,6 +36,8 @@ _ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 _POLL_RECORDS: Final = 500
 #: How long an iteration polls at a time.
 _ITERATION_MS: Final = 1_000
+#: How long polls that need not wait go on before other tasks run.
+_TURN_S: Final = 0.005
 
 
 class Consumer:
@@ -95,6 +97,7 @@ class Consumer:
         self._auto_commit_s = auto_commit_interval_ms / 1000 if auto_commit and group_id else None
         self._commit_at = 0.0
         self._committing: asyncio.Task[None] | None = None
+        self._give_way_at = 0.0
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
         self._rebalancing: Rebalancing | None = None
@@ -183,8 +186,10 @@ class Consumer:
             if self._rebalancing is None or await self._rebalancing.take_part(deadline):
                 self._commit_if_due(loop.time())
                 if taken := fetcher.take(records_max):
+                    await self._give_way(loop.time())
                     return taken
             if loop.time() >= deadline:
+                await self._give_way(loop.time())
                 return []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
@@ -330,6 +335,12 @@ class Consumer:
             for place, state in self._running()[1].states.items()
             if state.position is not None
         }
+
+    async def _give_way(self, now: float) -> None:
+        """Who polls on and on still lets other tasks run, heartbeats among them."""
+        if now >= self._give_way_at:
+            self._give_way_at = now + _TURN_S
+            await asyncio.sleep(0)
 
     def _commit_if_due(self, now: float) -> None:
         if self._auto_commit_s is None or now < self._commit_at:

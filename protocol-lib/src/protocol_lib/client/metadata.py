@@ -4,7 +4,7 @@ Pure; `Cluster` keeps it up to date.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from protocol_lib.client.settings import Address
@@ -52,6 +52,8 @@ class Topic:
     is_internal: bool
     error_code: ErrorCode
     partitions: Mapping[int, Partition]
+    #: of the partitions, in order
+    indexes: tuple[int, ...]
 
 
 class Metadata:
@@ -97,7 +99,7 @@ class Metadata:
     def partitions(self, topic: str) -> tuple[int, ...]:
         """The indexes of a topic's partitions in order, none when it is not known."""
         found = self.topics.get(topic)
-        return () if found is None else tuple(sorted(found.partitions))
+        return () if found is None else found.indexes
 
     def topic_id(self, topic: str) -> bytes:
         found = self.topics.get(topic)
@@ -110,9 +112,7 @@ class Metadata:
             return
         topic = self.topics[topic_partition.topic]
         new = Partition(old.index, leader_id, leader_epoch, old.replicas, old.in_sync_replicas)
-        self.topics[topic.name] = Topic(
-            topic.name, topic.topic_id, topic.is_internal, topic.error_code, {**topic.partitions, old.index: new}
-        )
+        self.topics[topic.name] = replace(topic, partitions={**topic.partitions, old.index: new})
 
     def _merged(self, described: MetadataResponseTopic) -> Topic:
         name = described.name or ""
@@ -131,4 +131,11 @@ class Metadata:
             and ErrorCode.of(described.error_code).is_retriable
         ):
             partitions = dict(known.partitions)  # better than nothing until the cluster can say
-        return Topic(name, described.topic_id, described.is_internal, ErrorCode.of(described.error_code), partitions)
+        return Topic(
+            name,
+            described.topic_id,
+            described.is_internal,
+            ErrorCode.of(described.error_code),
+            partitions,
+            tuple(sorted(partitions)),
+        )

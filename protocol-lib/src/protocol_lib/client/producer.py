@@ -74,6 +74,8 @@ class Producer:
             memory_bytes=buffer_bytes,
         )
         self._partitioner = Partitioner(batch_bytes)
+        #: a batch was begun: the next `send` lets other tasks run first, the one that sends above all
+        self._give_way = False
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
 
@@ -103,6 +105,9 @@ class Producer:
 
         Without `partition` the key decides, and without a key the producer does. `timestamp_ms` is now by default.
         """
+        if self._give_way:
+            self._give_way = False
+            await asyncio.sleep(0)
         cluster, sender = self._running()
         if timestamp_ms is not None and not 0 <= timestamp_ms < 1 << 62:
             raise ValueError(f"timestamp_ms={timestamp_ms}")
@@ -110,7 +115,7 @@ class Producer:
         partitions = cluster.metadata.partitions(topic)
         if not partitions:
             found = await cluster.topic(topic, timeout_ms=int(self._block_s * 1000))
-            partitions = tuple(sorted(found.partitions))
+            partitions = found.indexes
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(content or b"") for name, content in headers)
         if partition is None:
@@ -137,6 +142,7 @@ class Producer:
             self._accumulator.release(size)
             raise
         if began:
+            self._give_way = True
             sender.wake()
         return answer
 
@@ -169,7 +175,7 @@ class Producer:
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """The indexes of a topic's partitions."""
         cluster, _ = self._running()
-        return tuple(sorted((await cluster.topic(topic)).partitions))
+        return (await cluster.topic(topic)).indexes
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Flushes, for as long as records have time, or `timeout_ms`; then what is left fails."""
