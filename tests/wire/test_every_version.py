@@ -10,6 +10,7 @@ from gateway_svc.dispatch import Dispatcher
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.metrics import GatewayMetrics
 from protocol_lib.api import ApiKey
+from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol_lib.messages.delete_groups import DeleteGroupsRequest
@@ -427,6 +428,29 @@ def check_offset_delete(_version: int, response: Any, _topic_id: bytes) -> None:
     assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, 0), (1, 3)]
 
 
+def ask_alter_configs(_version: int, _topic_id: bytes) -> Any:
+    config = alter_configs.AlterableConfig(name="retention.ms", value="1000")
+    resources = tuple(
+        alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=(config,))
+        for kind, name in ((2, "single"), (2, "nowhere"), (4, "1"))
+    )
+    return alter_configs.AlterConfigsRequest(resources=resources, validate_only=False)
+
+
+def ask_incremental_alter_configs(_version: int, _topic_id: bytes) -> Any:
+    config = incremental_alter_configs.AlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    resources = tuple(
+        incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=(config,))
+        for kind, name in ((2, "single"), (2, "nowhere"), (4, "1"))
+    )
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+
+
+def check_altered_configs(_version: int, response: Any, _topic_id: bytes) -> None:
+    found = [(each.resource_type, each.resource_name, each.error_code) for each in response.responses]
+    assert found == [(2, "single", 0), (2, "nowhere", 3), (4, "1", 42)]
+
+
 CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.PRODUCE: (ask_produce, check_produce),
     ApiKey.FETCH: (ask_fetch, check_fetch),
@@ -446,6 +470,8 @@ CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (ask_offset_for_leader_epoch, check_offset_for_leader_epoch),
     ApiKey.INIT_PRODUCER_ID: (ask_init_producer_id, check_init_producer_id),
     ApiKey.DESCRIBE_CONFIGS: (ask_describe_configs, check_describe_configs),
+    ApiKey.ALTER_CONFIGS: (ask_alter_configs, check_altered_configs),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (ask_incremental_alter_configs, check_altered_configs),
     ApiKey.LIST_GROUPS: (ask_list_groups, check_list_groups),
     ApiKey.DESCRIBE_GROUPS: (ask_describe_groups, check_describe_groups),
     ApiKey.DELETE_GROUPS: (ask_delete_groups, check_delete_groups),

@@ -165,6 +165,19 @@ class GrpcTopics:
             )
         return answer
 
+    async def alter_configs(self, request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse:
+        try:
+            answer: topics_pb2.AlterConfigsResponse = await _once(
+                self._stub.AlterConfigs, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return topics_pb2.AlterConfigsResponse(
+                resources=[
+                    topics_pb2.AlteredResource(error_code=ErrorCode.REQUEST_TIMED_OUT) for _ in request.resources
+                ]
+            )
+        return answer
+
 
 class GrpcGroups:
     def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics, connected: asyncio.Event) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway_svc.handler import Handler
 from gateway_svc.handlers import (
+    alter_configs,
     api_versions,
     create_topics,
     delete_groups,
@@ -14,6 +15,7 @@ from gateway_svc.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -49,6 +51,8 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     init_producer_id.HANDLER,
     offset_for_leader_epoch.HANDLER,
     describe_configs.HANDLER,
+    alter_configs.HANDLER,
+    incremental_alter_configs.HANDLER,
     delete_groups.HANDLER,
     offset_delete.HANDLER,
 )

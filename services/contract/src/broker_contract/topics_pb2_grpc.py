@@ -55,6 +55,11 @@ class TopicsStub:
                 request_serializer=topics__pb2.DescribeConfigsRequest.SerializeToString,
                 response_deserializer=topics__pb2.DescribeConfigsResponse.FromString,
                 _registered_method=True)
+        self.AlterConfigs = channel.unary_unary(
+                '/millrace.v1.Topics/AlterConfigs',
+                request_serializer=topics__pb2.AlterConfigsRequest.SerializeToString,
+                response_deserializer=topics__pb2.AlterConfigsResponse.FromString,
+                _registered_method=True)
 
 
 class TopicsServicer:
@@ -84,6 +89,13 @@ class TopicsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterConfigs(self, request, context):
+        """Answered once the changes are stored; logs follow them from then on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -106,6 +118,11 @@ def add_TopicsServicer_to_server(servicer, server):
                     servicer.DescribeConfigs,
                     request_deserializer=topics__pb2.DescribeConfigsRequest.FromString,
                     response_serializer=topics__pb2.DescribeConfigsResponse.SerializeToString,
+            ),
+            'AlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterConfigs,
+                    request_deserializer=topics__pb2.AlterConfigsRequest.FromString,
+                    response_serializer=topics__pb2.AlterConfigsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -216,6 +233,33 @@ class Topics:
             '/millrace.v1.Topics/DescribeConfigs',
             topics__pb2.DescribeConfigsRequest.SerializeToString,
             topics__pb2.DescribeConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Topics/AlterConfigs',
+            topics__pb2.AlterConfigsRequest.SerializeToString,
+            topics__pb2.AlterConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

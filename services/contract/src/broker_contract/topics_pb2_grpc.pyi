@@ -36,6 +36,8 @@ class TopicsStub:
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicsRequest, _topics_pb2.CreateTopicsResponse]
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]
     DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]
+    AlterConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]
+    """Answered once the changes are stored; logs follow them from then on."""
 
 @_typing.type_check_only
 class TopicsAsyncStub(TopicsStub):
@@ -44,6 +46,8 @@ class TopicsAsyncStub(TopicsStub):
     CreateTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicsRequest, _topics_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     DescribeConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
+    AlterConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]  # type: ignore[assignment]
+    """Answered once the changes are stored; logs follow them from then on."""
 
 class TopicsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -73,5 +77,13 @@ class TopicsServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.DescribeConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.DescribeConfigsResponse, _abc.Awaitable[_topics_pb2.DescribeConfigsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def AlterConfigs(
+        self,
+        request: _topics_pb2.AlterConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topics_pb2.AlterConfigsResponse, _abc.Awaitable[_topics_pb2.AlterConfigsResponse]]:
+        """Answered once the changes are stored; logs follow them from then on."""
 
 def add_TopicsServicer_to_server(servicer: TopicsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

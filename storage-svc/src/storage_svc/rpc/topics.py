@@ -13,6 +13,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
+from storage_svc.rpc.config_alterations import ConfigAlterations
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import InvalidConfigError, check_configs
@@ -63,6 +64,7 @@ class TopicsService:
         self._configs = configs
         self._create_offsets_topic = create_offsets_topic
         self._is_broker = is_broker
+        self._alterations = ConfigAlterations(registry)
 
     # --- describe -------------------------------------------------------------------------------------------------
 
@@ -256,6 +258,9 @@ class TopicsService:
 
     async def describe_configs(self, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsResponse:
         return pb.DescribeConfigsResponse(resources=[self._configs.describe(each) for each in request.resources])
+
+    async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsResponse:
+        return pb.AlterConfigsResponse(resources=self._alterations.alter(request))
 
 
 def _refused(name: str, fault: _Fault) -> pb.CreatedTopic:

@@ -95,6 +95,14 @@ class Catalog:
                 [(topic.name, name, value) for name, value in topic.configs.items()],
             )
 
+    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """These and no others are set for the topic."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM topic_configs WHERE topic = ?", (name,))
+            connection.executemany(
+                "INSERT INTO topic_configs VALUES (?, ?, ?)", [(name, key, value) for key, value in configs.items()]
+            )
+
     def remove_topic(self, name: str) -> None:
         """The topic is gone; its id stays among the deletions until `forget_deletion`."""
         with self._transaction() as connection:

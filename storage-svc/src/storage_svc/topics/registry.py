@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from service_chassis import logs as service_logs
@@ -187,6 +187,19 @@ class TopicRegistry(Generic[ConfigT]):
             raise
         self._admit(topic)
         return topic
+
+    def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Sets these and no others for the topic; its logs follow them from now on.
+
+        Raises:
+            CatalogError: the catalog cannot be written; the topic is as it was.
+        """
+        self._catalog.set_topic_configs(topic.name, configs)
+        self._admit(replace(topic, configs=dict(configs)))
+        config = self._log_config(configs)
+        for index in range(topic.partition_count):
+            if (partition := self._logs.logs.get((topic.name, index))) is not None:
+                partition.configure(config)
 
     def delete(self, topic: Topic) -> None:
         """Raises: CatalogError: the catalog cannot be written; the topic is as it was."""

@@ -1,0 +1,77 @@
+"""Changes of a topic's configs, as IncrementalAlterConfigs (KIP-339) and AlterConfigs describe them. Pure.
+
+    own {cleanup.policy: compact}    APPEND cleanup.policy delete     ->   {cleanup.policy: compact,delete}
+    own {retention.ms: 1000}         DELETE retention.ms              ->   {}
+
+APPEND and SUBTRACT work on lists; what is not set counts with its default. A value that is in the list already is not
+appended again, one that is not in it is not missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType, InvalidConfigError, check_configs
+
+
+class Operation(IntEnum):
+    """Numbers of Kafka's IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+class InvalidChangeError(Exception):
+    """The request makes no sense whatever the config: a key twice, no value, an operation that does not exist."""
+
+
+def changed(own: Mapping[str, str], changes: Sequence[ConfigChange], *, replaces_all: bool) -> dict[str, str]:
+    """What is set for the topic after the changes.
+
+    Raises:
+        InvalidChangeError
+        InvalidConfigError: an unknown key, a bad value, or an operation that its type does not have.
+    """
+    names = [change.name for change in changes]
+    if len(set(names)) < len(names):
+        raise InvalidChangeError("A config is given twice.")
+    given: dict[str, str | None] = {} if replaces_all else dict(own)
+    for name, operation, value in changes:
+        if operation not in Operation.__members__.values():
+            raise InvalidChangeError(f"Unknown operation {operation} for {name}.")
+        if operation == Operation.DELETE:
+            given[name] = None
+        elif value is None:
+            raise InvalidChangeError(f"{name} needs a value.")
+        elif operation == Operation.SET:
+            given[name] = value
+        else:
+            given[name] = _list_changed(name, given.get(name), Operation(operation), value)
+    return check_configs(given)
+
+
+def _list_changed(name: str, now: str | None, operation: Operation, value: str) -> str:
+    config = TOPIC_CONFIGS.get(name)
+    if config is None:
+        raise InvalidConfigError(f"Unknown topic config name: {name}")
+    if config.type is not ConfigType.LIST:
+        raise InvalidConfigError(f"Can't {operation.name} to key {name} because its type is not LIST.")
+    members = _members(config.default if now is None else now)
+    named = _members(value)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys((*members, *named)))
+    return ",".join(each for each in members if each not in named)
+
+
+def _members(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]

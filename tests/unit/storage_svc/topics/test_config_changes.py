@@ -1,0 +1,65 @@
+"""What is set for a topic after a change of its configs."""
+
+from __future__ import annotations
+
+import pytest
+from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, Operation, changed
+from storage_svc.topics.configs import InvalidConfigError
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("own", "changes", "expected"),
+    [
+        ({}, [("retention.ms", SET, "1000")], {"retention.ms": "1000"}),
+        ({"retention.ms": "1"}, [("retention.ms", SET, " 1000 ")], {"retention.ms": "1000"}),
+        ({"retention.ms": "1", "flush.ms": "5"}, [("retention.ms", DELETE, None)], {"flush.ms": "5"}),
+        ({}, [("retention.ms", DELETE, None)], {}),
+        ({}, [("cleanup.policy", APPEND, "compact")], {"cleanup.policy": "delete,compact"}),
+        (COMPACT, [("cleanup.policy", APPEND, "delete,compact")], {"cleanup.policy": "compact,delete"}),
+        ({"cleanup.policy": "compact,delete"}, [("cleanup.policy", SUBTRACT, "delete")], {"cleanup.policy": "compact"}),
+        (COMPACT, [("cleanup.policy", SUBTRACT, "delete")], COMPACT),
+        ({"retention.ms": "1"}, [("flush.ms", SET, "5")], {"retention.ms": "1", "flush.ms": "5"}),
+    ],
+)
+def test_changes(own: dict[str, str], changes: list[tuple[str, int, str | None]], expected: dict[str, str]) -> None:
+    assert changed(own, [ConfigChange(*each) for each in changes], replaces_all=False) == expected
+
+
+def test_replacing_all_forgets_what_is_not_named() -> None:
+    change = ConfigChange("flush.ms", SET, "5")
+    assert changed({"retention.ms": "1"}, [change], replaces_all=True) == {"flush.ms": "5"}
+    assert changed({"retention.ms": "1"}, [], replaces_all=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], InvalidChangeError, "A config is given twice."),
+        ([("retention.ms", SET, None)], InvalidChangeError, "retention.ms needs a value."),
+        ([("retention.ms", 4, "1")], InvalidChangeError, "Unknown operation 4 for retention.ms."),
+        ([("nonsense", SET, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
+        ([("nonsense", APPEND, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
+        (
+            [("retention.ms", APPEND, "1")],
+            InvalidConfigError,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            [("retention.ms", SET, "-2")],
+            InvalidConfigError,
+            "Invalid value '-2' for configuration retention.ms: it is not in -1..9223372036854775807",
+        ),
+        (
+            [("cleanup.policy", SUBTRACT, "delete")],
+            InvalidConfigError,
+            "Invalid value '' for configuration cleanup.policy: it is not a list of compact, delete",
+        ),
+    ],
+)
+def test_refusals(changes: list[tuple[str, int, str | None]], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        changed({}, [ConfigChange(*each) for each in changes], replaces_all=False)
+    assert str(raised.value) == message
