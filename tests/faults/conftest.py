@@ -44,9 +44,12 @@ class Load:
         while not self._stop.is_set():
             for _ in range(100):
                 value = f"{number:09d}"
-                self._producer.produce(
-                    self._topic, value.encode(), partition=number % self._partitions, on_delivery=self._delivered
-                )
+                try:
+                    self._producer.produce(
+                        self._topic, value.encode(), partition=number % self._partitions, on_delivery=self._delivered
+                    )
+                except BufferError:  # it holds 100,000 records without an answer
+                    break
                 number += 1
             until = time.monotonic() + self._pause_s
             while (left := until - time.monotonic()) > 0:
@@ -83,6 +86,7 @@ class Load:
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
+        self._producer = ()  # or it would go on looking for its broker
 
 
 class Reader:

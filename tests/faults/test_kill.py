@@ -97,7 +97,7 @@ def test_killed_many_times(tmp_path, arguments, service, kills, start_load, chec
         f"{statistics.median(acknowledged):.0f} between kills; acknowledging again after {silence}; "
         "0 lost, 0 twice, 0 out of order"
     )
-    assert hits > kills // 3
+    assert hits >= kills / 4
     assert len(found) == len(load.acknowledged) > 10 * kills
 
 
