@@ -137,7 +137,7 @@ class PartitionCheck:
                 # Of a batch that was deleted or compacted away the snapshot alone knows.
                 if producer.batches[-1].last_offset < entry.last_offset < offset:
                     continue
-                wanted = (producer.epoch, producer.last_sequence, producer.batches[-1].last_offset)
+                wanted = (producer.epoch, producer.batches[-1].last_sequence, producer.batches[-1].last_offset)
                 if wanted != (entry.producer_epoch, entry.last_sequence, entry.last_offset):
                     name = f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
                     text = f"producer {entry.producer_id}: {entry[1:4]}, the batches say {wanted}"

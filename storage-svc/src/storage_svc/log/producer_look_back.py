@@ -39,10 +39,10 @@ class ProducerLookBack:
         """
         producers = self._log.producers
         producer = producers.producers.get(producer_id)
-        if producer is None or producer.complete:
+        if producer is None or not producer.lacks_batches:
             return False
         known = len(producer.batches)
-        while not producer.complete and self._offset > self._log.segments.bases[0] and self._bytes_left > 0:
+        while producer.lacks_batches and self._offset > self._log.segments.bases[0] and self._bytes_left > 0:
             for header in reversed(self._step()):
                 producers.remember_before(header)
         producer.complete = True

@@ -63,12 +63,13 @@ class Producer:
     coordinator_epoch: int = -1
     #: Of its open transaction; -1 when none is open.
     transaction_first_offset: int = _NOTHING
-    #: Whether `batches` is all there is to remember.
+    #: Whether `batches` is all there is to remember, even if it is short.
     complete: bool = True
 
     @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else _NOTHING
+    def lacks_batches(self) -> bool:
+        """Whether the log may hold batches that belong into the window."""
+        return not self.complete and 0 < len(self.batches) < _WINDOW
 
     def copy(self) -> Producer:
         return Producer(
@@ -115,8 +116,10 @@ class ProducerState:
                     return _INVALID_EPOCH
                 if first_sequence != 0:
                     return _OUT_OF_ORDER
-            elif first_sequence != (producer.last_sequence + 1) & _SEQUENCE_MASK:
-                return self._repeated(producer, first_sequence, delta)
+            else:
+                batches = producer.batches
+                if first_sequence != ((batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0):
+                    return self._repeated(producer, first_sequence, delta)
         if transactional:
             return self.check_transaction(producer_id, epoch)
         return _NONE if producer is None or producer.transaction_first_offset < 0 else _INVALID_TXN_STATE
@@ -163,10 +166,8 @@ class ProducerState:
         last_sequence = (first_sequence + delta) & _SEQUENCE_MASK if first_sequence >= 0 else _NOTHING
         batches = producer.batches
         batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
-        if len(batches) >= _WINDOW:
-            producer.complete = True
-            if len(batches) > _WINDOW:
-                del batches[0]
+        if len(batches) > _WINDOW:
+            del batches[0]
         producer.seen_ms = now_ms
         producer.timestamp = timestamp
         if transactional and producer.transaction_first_offset < 0:
@@ -259,7 +260,7 @@ class ProducerState:
     def remember_before(self, header: Header) -> None:
         """A batch from below the replayed ones, newest first: fills the windows that the snapshot left short."""
         producer = self.producers.get(header.producer_id)
-        if producer is None or producer.complete or not producer.batches:
+        if producer is None or not producer.lacks_batches:
             return
         if header.producer_epoch != producer.epoch or header.base_sequence < 0:
             producer.complete = header.producer_epoch < producer.epoch
@@ -267,7 +268,6 @@ class ProducerState:
             last_sequence = (header.base_sequence + header.last_offset_delta) & _SEQUENCE_MASK
             batch = ProducedBatch(last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
             producer.batches.insert(0, batch)
-            producer.complete = len(producer.batches) >= _WINDOW
 
     def expire(self, before_ms: int) -> int:
         """Forget producers not heard of since, unless a transaction of theirs is open; how many that were."""
