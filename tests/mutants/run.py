@@ -1,6 +1,6 @@
 """Break one guarantee at a time in a copy of the source, and demand that a test notices: `make mutants`.
 
-Each mutant of mutants.toml names the guarantee, the file, the text that is replaced (it must be there exactly once) and
+Each mutant of mutants.toml names the guarantee, the file, the text that is replaced (it must be there once, or `times`) and
 the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests pass survives,
 and one whose text is not there any more does not apply; both fail the run.
 
@@ -38,11 +38,12 @@ class Mutant:
     replace: str
     by: str
     tests: list[str]
+    times: int = 1
 
     def apply(self, top: Path) -> str | None:
         """The file's content as it was; None if the mutant does not apply."""
         content = (top / self.file).read_text() if (top / self.file).exists() else ""
-        if content.count(self.replace) != 1:
+        if content.count(self.replace) != self.times:
             return None
         (top / self.file).write_text(content.replace(self.replace, self.by))
         return content
