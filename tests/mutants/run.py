@@ -1,8 +1,8 @@
 """Break one guarantee at a time in a copy of the source, and demand that a test notices: `make mutants`.
 
-Each mutant of mutants.toml names the guarantee, the file, the text that is replaced (it must be there once, or `times`) and
-the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests pass survives,
-and one whose text is not there any more does not apply; both fail the run.
+Each mutant of mutants.toml names the guarantee, the file, the text that is replaced (it must be there once, or
+`times`) and the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests
+pass survives, and one whose text is not there any more does not apply; both fail the run.
 
     .venv/bin/python tests/mutants/run.py [PART_OF_A_NAME…]
 """
