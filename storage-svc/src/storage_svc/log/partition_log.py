@@ -2,9 +2,8 @@
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
-Appending has two steps, so that everything that arrives in one turn of the event loop is one write: `stage` checks a
-batch and gives it offsets, `write_staged` writes what was staged. Between the two nothing else may run. A write that
-fails leaves no trace: the file is cut back, offsets and producer state return to what they were.
+Its end is moved by batch_writer.py, the stable offset by transactions.py; this is where the parts meet: what is durable
+and so readable, which segments there are, and whether the log can be trusted.
 
 The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). A log is taken offline when its disk
 cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged; what is below the high
@@ -20,23 +19,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
-from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, admit, shape_refusal, stamped
-from storage_svc.log.appending import Admitted, Appended, Origin, prepare
-from storage_svc.log.batches import pack_prefix, unpack_header
+from storage_svc.log.appending import Admitted, Appended, Origin
+from storage_svc.log.batch_writer import BatchWriter
 from storage_svc.log.compaction_state import CompactionState
-from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
+from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.environment import LogEnvironment
-from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer
 from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
-from storage_svc.log.opening import Refusal
-from storage_svc.log.producer_look_back import ProducerLookBack
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
-from storage_svc.log.producer_state import ProducedBatch, ProducerState
+from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
 from storage_svc.log.segment import Segment, file_stem
 from storage_svc.log.segments import Segments, set_aside
@@ -50,9 +45,7 @@ __all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
 _NONE: Final = int(ErrorCode.NONE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_INTERNAL: Final = Refusal(int(ErrorCode.INVALID_TOPIC_EXCEPTION), "clients may not write to an internal topic")
 
 _log = logs.get(__name__)
 
@@ -95,16 +88,7 @@ class PartitionLog:
         self.deleted = False
         self.appended_batches = self.appended_records = self.appended_bytes = 0
         self._environment = environment
-        self._internal = topic in INTERNAL_TOPICS
-        self._next_offset = log_end_offset
-        self._parts: list[Buffer] = []
-        self._staged: list[tuple[Appended, int, int]] = []
-        # Repetitions of staged batches: they fail with them.
-        self._staged_again: list[Appended] = []
-        self._staged_size = 0
-        self._staged_records = 0
-        self._failing = False
-        self._look_back = ProducerLookBack(self)
+        self.writer = BatchWriter(self, environment)
         #: Who syncs it; it stays with one, for only one after the other its syncs say how far it is durable.
         self.flusher: Flusher | None = None
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
@@ -126,7 +110,7 @@ class PartitionLog:
         """Use these settings from now on. A flush policy counts for what is written after it was set."""
         self.config = config
         self.policy = config.flush_policy or self._environment.policy
-        self._rules = Rules(config)
+        self.writer.configure(config)
         self.segments.configure(config)
 
     # -- appending ----------------------------------------------------------------------------------------------------
@@ -134,157 +118,9 @@ class PartitionLog:
     def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT) -> Appended:
         """Check and write one batch. Coordinators' batches are trusted and may go to any topic; their markers go
         through `transactions`."""
-        appended = self.stage(memoryview(records), origin, self.now_ms())
-        self.write_staged()
+        appended = self.writer.stage(memoryview(records), origin, self.now_ms())
+        self.writer.write_staged()
         return appended
-
-    @property
-    def opens_records(self) -> bool:
-        """Whether some or all batches of clients have their records looked at."""
-        return self._rules.opens
-
-    def admit(self, view: memoryview, now_ms: int) -> Admitted:
-        """What can be checked of a client's batch without the log's state: another thread may do it, before `stage`."""
-        return admit(view, self._rules, now_ms)
-
-    def stage(self, view: memoryview, origin: Origin, now_ms: int, admitted: Admitted | None = None) -> Appended:
-        """Check one batch and give it offsets. `write_staged` must follow before anything else happens to this log."""
-        if self._internal and origin is Origin.CLIENT:
-            return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
-        if self.offline is not None or self.deleted:
-            return Appended(self._unavailable(), error_message=self.offline)
-        prepared = prepare(view, self._rules, self.producers, origin, now_ms, admitted)
-        if isinstance(prepared, Refusal):
-            if prepared.error_code != _OUT_OF_ORDER or not self._looked_back(view):
-                return Appended.refused(prepared)
-            return self.stage(view, origin, now_ms, admitted)
-        if isinstance(prepared, ProducedBatch):
-            return self._repeated(prepared)
-        view, header = prepared
-        _, length, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = header
-        base_offset = self._next_offset
-        last_offset = base_offset + last_delta
-        size = length + 12
-        append_time = -1
-        if self._rules.log_append_time:
-            append_time = max_timestamp = now_ms
-        active = self.segments.active
-        if self._staged and not active.can_tell(len(self._staged)):
-            self.write_staged()
-        if self._staged_size == 0 and active.size == 0:
-            active.first_timestamp = max_timestamp
-        rolls = active.must_roll(self._staged_size, size, last_offset, max_timestamp, self.config, now_ms)
-        if rolls:
-            self.write_staged()
-        if base_offset != self._next_offset:
-            return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
-        if rolls:
-            try:
-                self.roll(now_ms)
-            except StorageFailure as error:
-                self._lose([], error)
-                return Appended(_STORAGE_ERROR, error_message=str(error))
-        if self.epochs.latest < self.leader_epoch:
-            self._enter_epoch(base_offset)
-        if append_time >= 0:
-            head, view = stamped(view, header, now_ms)
-            self._parts += (pack_prefix(base_offset, length, self.leader_epoch), head[16:], view)
-        else:
-            self._parts += (pack_prefix(base_offset, length, self.leader_epoch), view[16:])
-        if producer_id >= 0 and not attributes & CONTROL:
-            transactional = bool(attributes & TRANSACTIONAL)
-            self.producers.add(
-                producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, transactional, now_ms
-            )
-        appended = Appended(_NONE, base_offset, last_offset, append_time, self.log_start_offset)
-        self._staged.append((appended, size, max_timestamp))
-        self._staged_size += size
-        self._staged_records += count
-        self._next_offset = last_offset + 1
-        return appended
-
-    def _looked_back(self, view: memoryview) -> bool:
-        """Whether more is known now of the producer whose batch does not follow its last one."""
-        try:
-            return self._look_back.complete(unpack_header(view)[9])
-        except StorageFailure as error:  # its producer gets error 45, as if the batch were too old
-            _log.error("producer's batches not found", log=self.folder, reason=str(error))
-            return False
-
-    def _repeated(self, batch: ProducedBatch) -> Appended:
-        """A producer sent again what it had sent before: it gets the first outcome."""
-        append_time = batch.timestamp if self._rules.log_append_time else -1
-        base_offset = batch.last_offset - batch.offset_delta
-        appended = Appended(_NONE, base_offset, batch.last_offset, append_time, self.log_start_offset)
-        if batch.last_offset >= self.log_end_offset:
-            self._staged_again.append(appended)
-        return appended
-
-    def _enter_epoch(self, start_offset: int) -> None:
-        """The first batch of this leader epoch is being staged."""
-        if self.epochs.assign(self.leader_epoch, start_offset):
-            try:
-                self.epochs.store(sync=False)
-            except StorageFailure as error:  # the batches carry the epoch: the list can be rebuilt
-                _log.warning("leader epochs not stored", log=self.folder, reason=str(error))
-            else:
-                self.unsynced.add_paths(self.epochs.path, self.folder)
-
-    def write_staged(self) -> None:
-        """Write everything staged with one call. A failure turns every `Appended` of it into error 56."""
-        staged = self._staged
-        if not staged:
-            return
-        parts, size, records = self._parts, self._staged_size, self._staged_records
-        self._staged, self._parts, self._staged_size, self._staged_records = [], [], 0, 0
-        segment = self.segments.active
-        try:
-            segment.write(parts, size)
-        except StorageFailure as error:
-            self._lose(staged, error)
-            return
-        if self._failing:
-            self._failing = False
-            _log.info("appends work again", log=self.folder)
-        position = segment.size
-        for appended, batch_size, max_timestamp in staged:
-            segment.note(position, batch_size, appended.last_offset, max_timestamp)
-            position += batch_size
-        segment.size = position
-        self.log_end_offset = self._next_offset
-        self.producers.keep()
-        if self._staged_again:
-            self._staged_again.clear()
-        self.appended_batches += len(staged)
-        self.appended_records += records
-        self.appended_bytes += size
-        if self.policy is FlushPolicy.GROUP:
-            self.request_sync()
-        else:
-            self.unsynced.note_written(self, records, self._environment)
-            self.readable.advance(self.log_end_offset, segment, position, self)
-
-    def drop_staged(self, error: StorageFailure) -> None:
-        """What is staged cannot be written for this reason."""
-        staged, self._staged = self._staged, []
-        self._parts, self._staged_size, self._staged_records = [], 0, 0
-        self._lose(staged, error)
-
-    def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
-        """What was staged could not be written."""
-        self._next_offset = self.log_end_offset
-        self.producers.take_back()
-        if not self._failing:
-            self._failing = True
-            _log.error("appends fail", log=self.folder, reason=str(error))
-        lost = [*(appended for appended, _, _ in staged), *self._staged_again]
-        self._staged_again.clear()
-        for appended in lost:
-            appended.error_code = _STORAGE_ERROR
-            appended.error_message = str(error)
-            appended.base_offset = appended.last_offset = -1
-        if not isinstance(error, DiskFull):
-            self.take_offline(str(error))
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
@@ -352,7 +188,7 @@ class PartitionLog:
         if self.high_watermark >= offset:
             callback(_NONE)
         elif self.offline is not None or self.deleted:
-            callback(self._unavailable())
+            callback(self.unavailable)
         else:
             self.readable.wait(offset, callback)
 
@@ -367,7 +203,7 @@ class PartitionLog:
         if self.offline is None:
             self.offline = reason
             _log.error("log offline", log=self.folder, reason=reason, high_watermark=self.high_watermark)
-        self.readable.fail(self._unavailable())
+        self.readable.fail(self.unavailable)
 
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
         """Damage was found below an offset that is known to be durable: leave everything as it is."""
@@ -379,7 +215,9 @@ class PartitionLog:
         """(recovery point, high watermark) for the next start."""
         return self._known_durable or (self.recovery_point, self.high_watermark)
 
-    def _unavailable(self) -> int:
+    @property
+    def unavailable(self) -> int:
+        """The error code for what an offline or deleted log is asked for."""
         return _UNKNOWN_PARTITION if self.deleted else _STORAGE_ERROR
 
     # -- reading and segments -----------------------------------------------------------------------------------------
@@ -455,7 +293,7 @@ class PartitionLog:
     def mark_deleted(self) -> None:
         """The partition is gone: whoever waits learns it now."""
         self.deleted = True
-        self.readable.fail(self._unavailable())
+        self.readable.fail(self.unavailable)
         self.readable.touch(self)
         self.segments.close()
 
@@ -477,10 +315,7 @@ class PartitionLog:
         assert self.recovery_point <= self.log_end_offset, self.folder
         self.segments.check_invariants()
         assert self.segments.bases[0] <= self.log_start_offset, self.folder
-        assert self._next_offset == self.log_end_offset, self.folder
-        assert not self._staged, self.folder
-        assert not self._parts, self.folder
-        assert not self._staged_again, self.folder
+        self.writer.check_invariants()
         assert self.readable.segment in self.segments, self.folder
         assert self.readable.position <= self.readable.segment.size, self.folder
         for segment in self.segments if self.offline is None else ():

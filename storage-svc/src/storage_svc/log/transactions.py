@@ -63,11 +63,11 @@ class Transactions:
         producers = log.producers
         if log.offline is None and (error := producers.check_marker(producer_id, producer_epoch, coordinator_epoch)):
             return Appended(error, error_message=_MESSAGES[error])
-        log.write_staged()
+        log.writer.write_staged()
         now_ms = log.now_ms()
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
-        appended = log.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
+        appended = log.writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
         if appended.error_code:
             return appended
         offset, first_offset = appended.base_offset, producers.open_since(producer_id)
@@ -79,10 +79,10 @@ class Transactions:
             try:
                 index.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
             except StorageFailure as error:
-                log.drop_staged(error)
+                log.writer.drop_staged(error)
                 return appended
             log.unsynced.add_paths(index.file.path, log.folder)
-        log.write_staged()
+        log.writer.write_staged()
         if appended.error_code:
             if aborts:
                 self._take_back(index_end=offset)

@@ -133,7 +133,7 @@ class DataService:
             outcomes = [self._stage(request, each, touched, now_ms) for each in request.partitions]
             answers.append((request, done, outcomes))
         for log in touched:
-            log.write_staged()
+            log.writer.write_staged()
         for answer in answers:
             if not self._slow.queues or not self._slow.when_true(
                 [appended for _, appended in answer[2]], partial(self._answer, *answer)
@@ -173,10 +173,10 @@ class DataService:
                 return None, Appended.refused(refusal)
             if not -1 <= acks <= 1:
                 return None, Appended(_INVALID_ACKS, error_message=f"acks is {acks}, not -1, 0 or 1")
-        if (log.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
+        if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
             return log, self._slow.add(log, view)
         touched[log] = None
-        return log, log.stage(view, Origin.CLIENT, now_ms)
+        return log, log.writer.stage(view, Origin.CLIENT, now_ms)
 
     def _answer_durable(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
         waiting = [

@@ -85,7 +85,7 @@ class SlowAppends:
         return bool(waiting)
 
     def _look_at(self, slow: _Slow) -> None:
-        future = self._loop.run_in_executor(None, slow.log.admit, slow.view, self._clock())
+        future = self._loop.run_in_executor(None, slow.log.writer.admit, slow.view, self._clock())
         future.add_done_callback(lambda ended: self._looked_at(slow, ended))
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
@@ -98,12 +98,12 @@ class SlowAppends:
             _log.error("records not looked at", log=log.folder, reason=reason)
             staged.append((slow, Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the records were not read")))
         else:
-            staged.append((slow, log.stage(slow.view, Origin.CLIENT, now_ms, ended.result())))
+            staged.append((slow, log.writer.stage(slow.view, Origin.CLIENT, now_ms, ended.result())))
         queue.popleft()
-        while queue and not (log.opens_records and is_slow(queue[0].view)):
+        while queue and not (log.writer.opens_records and is_slow(queue[0].view)):
             behind = queue.popleft()
-            staged.append((behind, log.stage(behind.view, Origin.CLIENT, now_ms)))
-        log.write_staged()
+            staged.append((behind, log.writer.stage(behind.view, Origin.CLIENT, now_ms)))
+        log.writer.write_staged()
         if queue:
             self._look_at(queue[0])
         else:
