@@ -31,6 +31,8 @@ unpack_header: Final = HEADER.unpack_from
 pack_prefix: Final = Struct(">qii").pack
 
 _CHUNK: Final = 64 << 10
+#: Behind a larger batch only the next header is read: another large one follows it, as a rule.
+_SMALL: Final = 8 << 10
 #: Offset, size, CRC, format, attributes of a message of format 0 or 1; then in format 1 the timestamp.
 _MESSAGE: Final = Struct(">qiIbb")
 _MESSAGE_TIMESTAMP: Final = Struct(">q").unpack_from
@@ -71,11 +73,12 @@ class Header(NamedTuple):
 def headers(files: Files, descriptor: int, start: int, end: int, chunk: int = _CHUNK) -> Iterator[tuple[int, Header]]:
     """(position, header) of each complete batch between two positions of a segment."""
     position = origin = start
+    step = chunk
     buffer = b""
     while position < end:
         at = position - origin
         if at + HEADER_SIZE > len(buffer):
-            buffer = files.read(descriptor, min(chunk, end - position), position)
+            buffer = files.read(descriptor, min(step, end - position), position)
             origin, at = position, 0
         header: Header | None
         if at + HEADER_SIZE <= len(buffer) and buffer[at + _MESSAGE_CRC_START] == MAGIC:
@@ -89,6 +92,7 @@ def headers(files: Files, descriptor: int, start: int, end: int, chunk: int = _C
             return
         yield position, header
         position += size
+        step = chunk if size <= _SMALL else HEADER_SIZE
 
 
 def message_header(buffer: bytes | memoryview, at: int = 0) -> Header | None:

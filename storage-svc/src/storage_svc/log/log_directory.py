@@ -10,8 +10,9 @@
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
 
-Checkpoints are written every minute, and at a clean stop. Retention, compaction and the expiry of producers run here
-too.
+Checkpoints are written every minute, and at a clean stop; recovery points, which say how much a start after a crash has
+to check, five seconds after they moved, or once 128 MB were written. Retention, compaction and the expiry of producers
+run here too.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ _DELETED_FOLDER: Final = "-delete"
 _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
 
+# A start checks about a gigabyte a second.
+_RECOVERY_POINT_CHECK_MS: Final = 1_000
+_RECOVERY_POINT_AGE_S: Final = 5
+_RECOVERY_POINT_BYTES: Final = 128 << 20
+
 _log = logs.get(__name__)
 
 
@@ -81,6 +87,10 @@ class LogDirectory:
         self._storing: asyncio.Future[bool] | None = None
         self._unlinking: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._forgetting: asyncio.Task[bool] | None = None
+        # The recovery points as they were last stored, when that was, and the bytes that had been appended by then.
+        self._stored_points: list[int] = []
+        self._stored_at = 0.0
+        self._stored_bytes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -350,6 +360,7 @@ class LogDirectory:
             self.mark(log)
         self.cleaner.start(loop)
         self._every("checkpoints", self.settings.checkpoint_interval_ms, self.write_checkpoints)
+        self._every("recovery points", _RECOVERY_POINT_CHECK_MS, self.freshen_recovery_points)
         self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
         self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
 
@@ -372,6 +383,22 @@ class LogDirectory:
         elif self._storing is None or self._storing.done():
             self._storing = self._loop.run_in_executor(None, self._store, self._checkpoints())
 
+    def freshen_recovery_points(self) -> None:
+        """Store the recovery points, from a thread, if they moved and it is time."""
+        now, appended = time.monotonic(), sum(log.appended_bytes for log in self.logs.values())
+        if now < self._stored_at + _RECOVERY_POINT_AGE_S and appended < self._stored_bytes + _RECOVERY_POINT_BYTES:
+            return
+        points = [log.recovery_point for log in self.logs.values()]
+        if points == self._stored_points or (self._storing is not None and not self._storing.done()):
+            return
+        self._stored_points, self._stored_at, self._stored_bytes = points, now, appended
+        assert self._loop is not None
+        self._storing = self._loop.run_in_executor(None, self._store, self._recovery_points())
+
+    def _recovery_points(self) -> dict[str, bytes]:
+        offsets = {key: log.checkpoint[0] for key, log in self.logs.items()}
+        return {checkpoints.RECOVERY_POINT: checkpoints.encode_offsets(offsets)}
+
     def store_checkpoints(self) -> bool:
         """Store every checkpoint here and now, when the loop does not run; whether that worked."""
         return self._store(self._checkpoints())
@@ -387,7 +414,7 @@ class LogDirectory:
     def _checkpoints(self) -> dict[str, bytes]:
         items = self.logs.items()
         return {
-            checkpoints.RECOVERY_POINT: checkpoints.encode_offsets({key: log.checkpoint[0] for key, log in items}),
+            **self._recovery_points(),
             checkpoints.LOG_START: checkpoints.encode_offsets(
                 {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
             ),

@@ -3,8 +3,11 @@
 In order (kafka-semantics.md §1.6):
 1. what a crash left half done in the folder is finished or removed (partition_folder.py)
 2. without the clean-shutdown marker, or if the log does not end where a clean stop left it, from the segment that holds
-   the recovery point on: every batch's length and CRC is checked, the indexes are made anew, and what is torn or
-   damaged is put right (segment_recovery.py)
+   the recovery point on: every batch is checked, the indexes are made anew, and what is torn or damaged is put right
+   (segment_recovery.py). Of the batches of that segment below the recovery point, which are synced, the headers must
+   follow one another; the CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole
+   segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: Kafka does
+   not look for it either, consumers notice it by the CRC, and `millrace storage verify` finds it
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
 5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or
@@ -200,7 +203,13 @@ class Recovery:
             if segment.base_offset <= self._known.recovery_point:
                 start = index
         self._read_from = segments[start].base_offset
-        recovery = SegmentRecovery(self._files, self._epochs, self._producers, self._known.durable_offset)
+        recovery = SegmentRecovery(
+            self._files,
+            self._epochs,
+            self._producers,
+            synced_to=self._known.recovery_point,
+            durable_offset=self._known.durable_offset,
+        )
         segments = recovery.run(segments, start)
         self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage
         self._epochs_wrong = recovery.epochs_wrong

@@ -252,6 +252,10 @@ class Segment:
         self._rebuild_damaged()
         return self.position_of_timestamp(timestamp)
 
+    def headers(self) -> Iterator[tuple[int, Header]]:
+        """(position, header) of each batch, as far as they follow each other; of an open segment."""
+        return headers(self._files, self.descriptor, 0, self.size)
+
     def _walk(self, position: int) -> Iterator[tuple[int, Header]]:
         """Batches from there on; none from a position that a damaged index invented."""
         return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, _WALK_CHUNK)

@@ -46,10 +46,21 @@ _log = logs.get(__name__)
 class SegmentRecovery:
     """Of one partition's segments; used by recovery.py."""
 
-    def __init__(self, files: Files, epochs: LeaderEpochs, producers: ProducerRecovery, durable_offset: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        epochs: LeaderEpochs,
+        producers: ProducerRecovery,
+        *,
+        synced_to: int,
+        durable_offset: int,
+    ) -> None:
+        """Below `synced_to` every byte was synced. Below `durable_offset` too, but what is missing there may have been
+        compacted away."""
         self._files = files
         self._epochs = epochs
         self._producers = producers
+        self._synced_to = synced_to
         self._durable_offset = durable_offset
         self._later: Sequence[Segment] = ()
         self.end_offset = _NOWHERE
@@ -68,13 +79,18 @@ class SegmentRecovery:
         Raises:
             StorageFailure: the folder cannot be read or written.
         """
-        self.state = self._producers.state_at(segments[:start], segments[start].base_offset)
+        before, base_offset = segments[:start], segments[start].base_offset
+        self.state = self._producers.state_at(before, base_offset)
         self.end_offset = segments[start].base_offset
         for index in range(start, len(segments)):
             segment = segments[index]
             self._later = segments[index + 1 :]
             segment.open()
-            scan = self._read(segment)
+            scan = self._read(segment, self._synced_to if index == start else 0)
+            if scan.unlike_synced:
+                _log.info("segment checked as a whole", segment=segment.relative_path, position=scan.end_position)
+                self.state = self._producers.state_at(before, base_offset)
+                scan = self._read(segment)
             self.end_offset = max(self.end_offset, scan.end_offset)
             whole = self._put_right(segment, scan)
             if self.damage is not None:
@@ -99,9 +115,9 @@ class SegmentRecovery:
         for path in segment.paths():
             self._files.unlink(path)
 
-    def _read(self, segment: Segment) -> SegmentScan:
-        """Check every batch, rebuild the indexes, and follow the producers and epochs."""
-        scan = SegmentScan(segment, self._epochs, self._later, self._is_torn)
+    def _read(self, segment: Segment, synced_to: int = 0) -> SegmentScan:
+        """Check the batches that are not known to be synced, rebuild the indexes, follow the producers and epochs."""
+        scan = SegmentScan(segment, self._epochs, self._later, self._is_torn, synced_to)
         segment.restart_indexes()
         segment.transaction_index.begin_anew()
         state, epochs, note = self.state, self._epochs, segment.note

@@ -9,6 +9,9 @@ one never. Its neighbour decides: if exactly this batch fits between the one bef
 next segment's base), that is where it belongs. The last batch of all has no neighbour: in a segment without any gap it
 follows the one before it, unless it is a copy of it.
 
+Batches that are known to be synced are followed by their headers only, as long as each continues the one before it in
+offset and epoch. The first that does not, above or below the synced end, has the whole segment checked instead.
+
 A leader epoch is right if the epoch list says so. If not, the neighbours decide: one that is newer than the whole list
 is confirmed by the next batch, any other one by either of them.
 """
@@ -26,6 +29,8 @@ from storage_svc.log.segment import Segment
 from storage_svc.log.segment_window import RELATIVE_OFFSET_MAX, SegmentWindow
 
 _NO_EPOCH: Final = -1
+#: So much of a segment's end is checked in any case: what a crash harms most often.
+_CHECKED_BYTES: Final = 256 << 10
 
 
 class Hole(NamedTuple):
@@ -48,12 +53,16 @@ class SegmentScan:
         epochs: LeaderEpochs,
         later: Sequence[Segment],
         is_torn: Callable[[SegmentWindow, Hole], bool],
+        synced_to: int = 0,
     ) -> None:
-        """`later` are the segments behind this one; what `is_torn` says yes to ends the scan."""
+        """`later` are the segments behind this one; what `is_torn` says yes to ends the scan. Below `synced_to` batches
+        are only followed, but for the last of the segment (`_CHECKED_BYTES`).
+        """
         self._segment = segment
         self._epochs = epochs
         self._later = later
         self._is_torn = is_torn
+        self._synced_to = synced_to
         self._gapless = True
         self._last: Header | None = None
         self.window = SegmentWindow(segment)
@@ -64,14 +73,21 @@ class SegmentScan:
         self.hole_bytes = 0
         #: Whether the epoch list contradicts the batches.
         self.epochs_wrong = False
+        #: Whether the batches that are known to be synced are not as they should be: iterate over another one, without
+        #: `synced_to`.
+        self.unlike_synced = False
         #: Behind the last good batch.
         self.end_position = 0
         self.end_offset = segment.base_offset
 
     def __iter__(self) -> Iterator[tuple[int, Header]]:
         """(position, header as it should be) of every good batch."""
+        if self._synced_to > self.end_offset:
+            yield from self._follow()
+            if self.unlike_synced:
+                return
         good_batch = self.window.good_batch
-        position, size, epoch, epoch_end = 0, self._segment.size, _NO_EPOCH, 0
+        position, size, epoch, epoch_end = self.end_position, self._segment.size, _NO_EPOCH, 0
         while position < size:
             header = good_batch(position)
             if header is not None and (
@@ -93,6 +109,27 @@ class SegmentScan:
             epoch = header.leader_epoch
             self._last = header
             self.end_position, self.end_offset = position, header.last_offset + 1
+
+    def _follow(self) -> Iterator[tuple[int, Header]]:
+        """As `__iter__`, as long as batches are only followed."""
+        expected, epoch, epoch_end = self.end_offset, _NO_EPOCH, -1
+        last_position = self._segment.size - _CHECKED_BYTES
+        for position, header in self._segment.headers():
+            if position >= last_position or expected >= self._synced_to:
+                break
+            if expected >= epoch_end:
+                epoch, epoch_end = self._epochs.at(expected), self._epochs.next_start(expected)
+            if header.base_offset != expected or header.leader_epoch != epoch or header.last_offset_delta < 0:
+                self.unlike_synced = True
+                return
+            yield position, header
+            expected += header.last_offset_delta + 1
+            self._last = header
+            self.end_position, self.end_offset = position + header.size, expected
+        position = self.end_position
+        if expected != self._synced_to:
+            following = self.window.good_batch(position) if position < self._segment.size else None
+            self.unlike_synced = following is None or following.base_offset != expected
 
     def _hole(self, position: int) -> Hole:
         end = self.window.next_good(position, self.end_offset)

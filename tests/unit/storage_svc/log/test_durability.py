@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from storage_svc.log import checkpoints
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.files import Files
 from storage_svc.log.partition_log import Origin
@@ -327,3 +328,16 @@ def test_after_a_crash_what_a_log_promises_is_synced_before_it_is_served(tmp_pat
     group.configure(LogConfig(flush_policy=FlushPolicy.GROUP))
     directory.sync_recovered()
     assert (group.recovery_point, os.recovery_point) == (1, 0)
+
+
+async def test_recovery_points_are_stored_while_they_move(tmp_path, folders, make_batch):
+    """The next start after a crash checks what lies behind them."""
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    log.append(make_batch(2))
+    await log.durable(2)
+    directory.freshen_recovery_points()
+    assert await directory.store_checkpoint(checkpoints.LOG_START)  # comes behind it
+    assert (tmp_path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 2\n"
+    await directory.close()
