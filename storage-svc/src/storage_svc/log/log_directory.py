@@ -30,6 +30,7 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
+from storage_svc.log.checkpoint_seal import read_sealed, replace_sealed
 from storage_svc.log.cleaner import Cleaner
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
@@ -215,11 +216,9 @@ class LogDirectory:
         self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        data = self.files.read_file(self._path(name))
-        if data is None:
-            return {}
         try:
-            return checkpoints.decode_offsets(data)
+            data = read_sealed(self.files, self._path(name))
+            return {} if data is None else checkpoints.decode_offsets(data)
         except checkpoints.UnreadableCheckpoint as error:
             _log.warning("checkpoint unreadable", name=name, reason=str(error))
             return {}
@@ -427,7 +426,7 @@ class LogDirectory:
     def _store(self, contents: dict[str, bytes]) -> bool:
         try:
             for name, data in contents.items():
-                self.files.replace_file(self._path(name), data)
+                replace_sealed(self.files, self._path(name), data)
         except StorageFailure as error:
             _log.warning("checkpoints not written", reason=str(error))
             return False

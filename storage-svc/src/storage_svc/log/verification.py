@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from storage_svc.log import checkpoints
+from storage_svc.log.checkpoint_seal import read_sealed
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.partition_check import Finding, PartitionCheck
 from storage_svc.log.partition_folder import partition_of
@@ -57,8 +58,8 @@ def _findings(files: ReadOnlyFiles, root: str, totals: Totals) -> Iterator[Findi
         yield Finding(checkpoints.META_PROPERTIES, "names no cluster")
     offsets: dict[str, dict[tuple[str, int], int]] = {}
     for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK):
-        data = files.read_file(f"{root}/{name}")
         try:
+            data = read_sealed(files, f"{root}/{name}")
             # Kafka makes an empty one until it has something to say.
             offsets[name] = checkpoints.decode_offsets(data) if data else {}
         except checkpoints.UnreadableCheckpoint as error:
