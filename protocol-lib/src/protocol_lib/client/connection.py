@@ -82,11 +82,10 @@ class Connection(asyncio.BufferedProtocol):
     @classmethod
     async def open(cls, address: Address, settings: ClientSettings) -> "Connection":
         """A connection that is negotiated and authenticated; KafkaError when there cannot be one."""
-        loop = asyncio.get_running_loop()
         connection = cls(address, settings)
         try:
             async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-                await loop.create_connection(lambda: connection, address.host, address.port, ssl=settings.tls)
+                await connection._connect()
                 await connection._negotiate()
                 if settings.sasl is not None:
                     await connection._authenticate(settings.sasl)
@@ -238,6 +237,15 @@ class Connection(asyncio.BufferedProtocol):
         self._awaited.clear()
         self._writable.set()
         self.closed.set()
+
+    async def _connect(self) -> None:
+        host, port = self.address.host, self.address.port
+        try:
+            await self._loop.create_connection(lambda: self, host, port, ssl=self._settings.tls)
+        except OSError:  # faults of certificates, which are ValueErrors too, among them
+            raise
+        except (ValueError, OverflowError) as fault:  # what no name or port can be; metadata may say anything
+            raise ConnectionFailedError(f"{self.address}: {fault}") from fault
 
     async def _negotiate(self) -> None:
         """Learns what the broker serves. One that does not know our ApiVersions says so in version 0 (KIP-511)."""

@@ -204,6 +204,12 @@ async def test_nobody_listens() -> None:
             await Connection.open(Address("127.0.0.1", port), ClientSettings(bootstrap_servers="x"))
 
 
+@pytest.mark.parametrize("host", ["a" * 300, "a..b", "a\0b"])
+async def test_a_name_that_can_be_no_hosts(host) -> None:
+    with pytest.raises(ConnectionFailedError):
+        await Connection.open(Address(host, 9092), ClientSettings(bootstrap_servers="x"))
+
+
 async def test_a_broker_that_says_nothing_is_given_up(scripted: StartScript) -> None:
     silent = asyncio.Event()
 
