@@ -75,6 +75,7 @@ class Sender:
         self._in_flight: dict[int, int] = defaultdict(int)
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_PRODUCER_EPOCH
+        self._identifying = False
         self._loop = asyncio.get_running_loop()
         #: while above 0, no batch waits to be filled
         self.flushing = 0
@@ -106,15 +107,21 @@ class Sender:
     async def _send_on_and_on(self) -> None:
         while True:
             self._wake.clear()
+            now = self._loop.time()
             if self._delivery.idempotent and self._producer_id == NO_PRODUCER_ID and self._accumulator.queues:
-                await self._identify()
-            wait_s = self._send_what_is_ready(self._loop.time())
+                if not self._identifying:
+                    self._identifying = True
+                    self._help(self._identify())
+                due = self._expire(now)
+                wait_s = None if due is None else max(0.0, due - now)
+            else:
+                wait_s = self._send_what_is_ready(now)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
     async def _identify(self) -> None:
-        """Gets a producer id, for as long as it takes; records whose time is over meanwhile fail."""
+        """Gets a producer id, for as long as it takes."""
         backoff = Backoff(self._cluster.settings)
         while True:
             try:
@@ -128,11 +135,12 @@ class Sender:
                 fault = error
             if fault is None:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                self._identifying = False
+                self._wake.set()
                 return
             if not fault.retriable:
                 for batch in list(self._accumulator.incomplete):
                     self._give_up(self._accumulator.queues[batch.topic_partition], batch, fault)
-            self._expire(self._loop.time())
             await backoff.wait()
 
     # -- sending

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Producer
-from protocol_lib.client.errors import InvalidRecordError, TopicAuthorizationFailedError
+from protocol_lib.client.errors import DeliveryTimeoutError, InvalidRecordError, TopicAuthorizationFailedError
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.init_producer_id import InitProducerIdResponse
 from protocol_lib.messages.produce import (
@@ -102,6 +103,22 @@ async def test_a_refusal_is_not_tried_again_and_leaves_no_gap(scripted: StartScr
             await client.send_and_wait("t", b"x")
         await client.send_and_wait("t", b"x")
     assert leader.numbers == [(7, 0, 0), (7, 0, 1), (7, 1, 0)]
+
+
+async def test_time_is_over_on_time_while_the_broker_names_no_producer_id(scripted: StartScript) -> None:
+    late = asyncio.Event()
+
+    async def reply(header, request):
+        if header.api_key == ApiKey.INIT_PRODUCER_ID:
+            await late.wait()
+        return versions() if header.api_key == ApiKey.API_VERSIONS else one_node(broker, request)
+
+    broker = await scripted(reply)
+    async with producer(broker, delivery_timeout_ms=50) as client:
+        with pytest.raises(DeliveryTimeoutError, match="0 tries"):
+            await client.send_and_wait("t", b"x")
+        assert broker.requests[-1][0].api_key == ApiKey.INIT_PRODUCER_ID  # it still waits for that answer
+        late.set()
 
 
 async def test_what_the_broker_says_about_a_record_is_passed_on(scripted: StartScript) -> None:
