@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import confluent_kafka
 import pytest
 from protocol_lib.client import (
+    Admin,
     Consumer,
     ConsumerRecord,
     CooperativeStickyAssignor,
@@ -20,7 +21,7 @@ from protocol_lib.client import (
     RoundRobinAssignor,
     TopicPartition,
 )
-from protocol_lib.client.errors import KafkaError
+from protocol_lib.client.errors import KafkaError, UnknownMemberIdError
 
 QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000, "fetch_max_wait_ms": 50}
 
@@ -246,6 +247,46 @@ async def test_a_consumer_that_does_not_poll_leaves_and_is_told_when_it_is_back(
             await consumer.poll(0)
             assert diary.entries == [("assigned", places(topic, 0)), ("lost", places(topic, 0))]
             assert consumer.assignment() == frozenset()
+
+
+async def test_who_left_commits_nothing_even_when_nobody_else_is_there(broker):
+    topic, group = await broker.topic(), broker.name("group")
+    async with Consumer(broker.bootstrap, group_id=group, rebalance_timeout_ms=300, **QUICK) as consumer:
+        await consumer.subscribe([topic])
+        while not consumer.assignment():
+            await consumer.poll(100)
+        async with Admin(broker.bootstrap) as admin:
+            async with asyncio.timeout(10):
+                while (await admin.groups.describe(group)).members:  # noqa: ASYNC110 (brokers do not tell)
+                    await asyncio.sleep(0.05)
+        with pytest.raises(UnknownMemberIdError):
+            await consumer.commit({TopicPartition(topic, 0): 0})
+
+
+async def test_a_listener_that_fails_does_not_keep_what_was_revoked(broker):
+    class Failing(Diary):
+        async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            await super().on_revoked(partitions)
+            raise RuntimeError("the listener's own")
+
+    topic, group = await broker.topic(partitions=2), broker.name("group")
+    cooperative = {"assignors": [CooperativeStickyAssignor()]}
+    consumer = Consumer(broker.bootstrap, group_id=group, **QUICK, **cooperative)
+    await consumer.start()
+    diary = Failing()
+    await consumer.subscribe([topic], diary)
+    while len(consumer.assignment()) < 2:
+        await consumer.poll(100)
+    async with reading(broker, group, [topic], **cooperative) as other:
+        with pytest.raises(RuntimeError, match="own"):
+            await asyncio.wait_for(Reader(consumer, diary).run(), 20)
+        assert consumer.assignment() == places(topic, 0, 1) - diary.all("revoked")
+        while not other.owned:
+            await consumer.poll(100)
+        assert other.owned == diary.all("revoked")
+        with pytest.raises(RuntimeError, match="own"):
+            await consumer.close()
+        await until(lambda: len(other.owned) == 2)  # it left all the same
 
 
 async def test_a_static_member_finds_its_partitions_when_it_is_back(broker):

@@ -20,7 +20,7 @@ from typing import Final, Self
 from protocol_lib.client.assignors import Assignor, RangeAssignor
 from protocol_lib.client.cluster import Cluster
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
-from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError
+from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError, broker_error
 from protocol_lib.client.fetch_state import ConsumerRecord, PartitionState
 from protocol_lib.client.fetcher import Fetcher, Fetching
 from protocol_lib.client.group_membership import GroupSettings
@@ -29,6 +29,7 @@ from protocol_lib.client.metadata import TopicPartition
 from protocol_lib.client.rebalancing import RebalanceListener, Rebalancing
 from protocol_lib.client.settings import ClientSettings
 from protocol_lib.client.topic_offsets import OffsetAndTimestamp, list_offsets
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.list_offsets import SpecialTimestamp
 
 _RESETS: Final = {"earliest": SpecialTimestamp.EARLIEST, "latest": SpecialTimestamp.LATEST, "none": None}
@@ -267,6 +268,7 @@ class Consumer:
         """Saves these positions, by default those of all assigned partitions. KafkaError when the group refuses: this
         consumer may have lost its partitions."""
         cluster, _ = self._running()
+        group_id = self._group_id()
         if offsets is None:
             positions = self._positions()
         else:
@@ -274,7 +276,8 @@ class Consumer:
                 place: OffsetAndMetadata(position) if isinstance(position, int) else position
                 for place, position in offsets.items()
             }
-        await commit_offsets(cluster, self._group_id(), positions, self._member())
+        if positions:
+            await commit_offsets(cluster, group_id, positions, self._member())
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         cluster, _ = self._running()
@@ -295,7 +298,11 @@ class Consumer:
         return self._group.group_id
 
     def _member(self) -> Member:
-        return Member() if self._rebalancing is None else self._rebalancing.membership.member
+        if self._rebalancing is None:
+            return Member()
+        if not self._rebalancing.membership.is_member:
+            raise broker_error(ErrorCode.UNKNOWN_MEMBER_ID, f"{self._group_id()}: this consumer is no member now")
+        return self._rebalancing.membership.member
 
     def _state(self, place: TopicPartition) -> PartitionState:
         state = self._running()[1].states.get(place)

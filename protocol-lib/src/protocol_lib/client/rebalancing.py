@@ -122,11 +122,13 @@ class Rebalancing:
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
         owned = frozenset(self._fetcher.states)
-        if self.membership.is_member and owned:
-            await self._commit()
-            await self._listener.on_revoked(owned)
-        self._fetcher.assign(set())
-        await self.membership.leave()
+        try:
+            if self.membership.is_member and owned:
+                await self._commit()
+                await self._listener.on_revoked(owned)
+        finally:
+            self._fetcher.assign(set())
+            await self.membership.leave()
 
     async def _prepare_and_join(self) -> Joined:
         await self._tell_of_loss()
@@ -142,12 +144,14 @@ class Rebalancing:
         await self._tell_of_loss()
         owned = frozenset(self._fetcher.states)
         revoked, added = owned - joined.assigned, joined.assigned - owned
-        if revoked:
-            await self._commit()
-            await self._listener.on_revoked(revoked)
-            self.membership.rejoin_needed = True
-        self._fetcher.assign(set(joined.assigned))
-        await self._listener.on_assigned(added)
+        try:
+            if revoked:
+                self.membership.rejoin_needed = True
+                await self._commit()
+                await self._listener.on_revoked(revoked)
+        finally:  # whatever a listener raises, what others read by now is not read here
+            self._fetcher.assign(set(joined.assigned))
+            await self._listener.on_assigned(added)
 
     async def _tell_of_loss(self) -> None:
         if not self.membership.is_lost:
