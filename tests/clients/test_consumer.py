@@ -134,6 +134,20 @@ async def test_a_position_outside_the_log_starts_over_or_is_an_error(broker):
         assert values(await consumer.poll(5000)) == [2]
 
 
+async def test_who_has_no_position_commits_none(broker):
+    topic, group = await broker.topic(), broker.name("group")
+    place = TopicPartition(topic, 0)
+    async with Consumer(broker.bootstrap, group_id=group, auto_offset_reset="none") as consumer:
+        await consumer.subscribe([topic])
+        for _ in range(2):
+            with pytest.raises(NoOffsetError, match="no committed offset"):
+                await consumer.poll(10_000)
+        await consumer.commit()
+        assert await consumer.committed([place]) == {place: None}
+    async with Consumer(broker.bootstrap, group_id=group) as consumer:
+        assert await consumer.committed([place]) == {place: None}
+
+
 async def test_a_group_without_members_has_offsets_too(broker):
     topic, group = await broker.topic(), broker.name("group")
     place = TopicPartition(topic, 0)

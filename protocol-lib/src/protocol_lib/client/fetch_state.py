@@ -54,6 +54,8 @@ class PartitionState:
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
+        #: the replica that the leader wants to be asked, and until when
+        self._replica: tuple[int, float] | None = None
         #: counts the times that it went elsewhere: what was fetched for an earlier place is not wanted any more
         self.journey = 0
         self._buffered: deque[Fetched] = deque()
@@ -68,6 +70,27 @@ class PartitionState:
         self._leave()
         self.position = self.fetch_offset = None
         self.reset_to = timestamp
+
+    def stop(self, fault: KafkaError) -> None:
+        """Nothing more is fetched; who comes to this place hears why. The position, if there is one, stays."""
+        self._leave()
+        self.fetch_offset = None
+        self.fault = fault
+
+    def prefer(self, node_id: int, until: float) -> None:
+        """The leader says that this replica is nearer (KIP-392)."""
+        self._replica = node_id, until
+
+    def forget_replica(self) -> bool:
+        """Back to the leader; whether it was another node that was asked."""
+        replica, self._replica = self._replica, None
+        return replica is not None
+
+    def replica(self, now: float) -> int | None:
+        """The node to ask instead of the leader."""
+        if self._replica is not None and now >= self._replica[1]:
+            self._replica = None
+        return None if self._replica is None else self._replica[0]
 
     def add(self, fetched: Fetched) -> None:
         self._buffered.append(fetched)
@@ -105,9 +128,7 @@ class PartitionState:
                     self.leader_epoch = fetched.leader_epoch
                     continue
             except KafkaError as fault:
-                self._leave()
-                self.fetch_offset = None  # nothing behind a broken batch is read before a seek
-                self.fault = fault
+                self.stop(fault)  # nothing behind a broken batch is read before a seek
             break
         if taken and self._is_inside(taken[-1]):
             self.position = taken[-1].offset + 1

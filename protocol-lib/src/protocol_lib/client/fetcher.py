@@ -15,7 +15,7 @@ from protocol_lib.api import ApiKey
 from protocol_lib.client.backoff import Backoff
 from protocol_lib.client.cluster import Cluster, Purpose
 from protocol_lib.client.connection import Connection
-from protocol_lib.client.errors import KafkaError, NoOffsetError, broker_error
+from protocol_lib.client.errors import InvalidResponseError, KafkaError, NoOffsetError, broker_error
 from protocol_lib.client.fetch_session import FetchSession, Wanted
 from protocol_lib.client.fetch_state import ConsumerRecord, Fetched, PartitionState
 from protocol_lib.client.isolation import readable_records, whole_batches
@@ -27,6 +27,7 @@ from protocol_lib.schema import ZERO_UUID
 
 #: The last version that names topics.
 _BY_NAME: Final = 12
+_NO_REPLICA: Final = -1
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -108,6 +109,7 @@ class Fetcher:
             try:
                 taken += state.take(count - len(taken))
             except KafkaError as fault:
+                self._wake.set()
                 if taken:  # what was taken before it is handed over first
                     state.fault = fault
                     break
@@ -145,7 +147,7 @@ class Fetcher:
             elif state.fault is None and state.fetch_offset is None and state.position is None:
                 lost.append(state)
             elif self._has_room(state) and room > 0:
-                node_id = self._cluster.metadata.leader(state.place)
+                node_id = self._source(state, now)
                 if node_id is None:
                     self._wait(state, now)
                     wake_at.append(state.not_before)
@@ -163,6 +165,13 @@ class Fetcher:
                 self._busy.add(node_id)
                 self._help(self._fetch(node_id, states))
         return max(0.0, min(wake_at) - now) if wake_at else None
+
+    def _source(self, state: PartitionState, now: float) -> int | None:
+        """The node to fetch from: the leader, or the replica that it named."""
+        replica = state.replica(now)
+        if replica in self._cluster.metadata.nodes:
+            return replica
+        return self._cluster.metadata.leader(state.place)
 
     def _has_room(self, state: PartitionState) -> bool:
         return (
@@ -206,22 +215,22 @@ class Fetcher:
     def lose(self, state: PartitionState, fault: KafkaError) -> None:
         """A partition's position is not in the log: it starts over, or who takes hears of it."""
         if self._fetching.reset_to is None:
-            state.seek(state.position or 0)
-            state.fetch_offset = None
-            state.fault = fault
+            state.stop(fault)
         else:
             state.reset(self._fetching.reset_to)
 
     # -- fetching
 
     async def _fetch(self, node_id: int, states: list[PartitionState]) -> None:
-        journeys = {state.place: (state, state.journey) for state in states}
+        asked = {state.place: (state, state.journey, state.fetch_offset) for state in states}
         try:
             response, version = await self._ask(node_id, states)
             self._backoffs[node_id].reset()
-            self._take_in(response, version, journeys)
+            self._take_in(response, version, asked)
         except ProtocolError as fault:
             self._sessions.pop(node_id, None)
+            for state in states:
+                state.forget_replica()
             self._node_not_before[node_id] = self._loop.time() + self._backoffs[node_id].next_delay()
             told = fault if isinstance(fault, KafkaError) else KafkaError(f"Fetch: {fault}")
             if told.retriable:
@@ -277,14 +286,20 @@ class Fetcher:
         )
 
     def _take_in(
-        self, response: FetchResponse, version: int, journeys: dict[TopicPartition, tuple[PartitionState, int]]
+        self,
+        response: FetchResponse,
+        version: int,
+        asked: dict[TopicPartition, tuple[PartitionState, int, int | None]],
     ) -> None:
+        """An answer counts only where its partition still is: it may have been asked elsewhere meanwhile."""
         names = self._cluster.metadata.names
         for topic in response.responses:
             name = topic.topic if version <= _BY_NAME else names.get(topic.topic_id, "")
             for data in topic.partitions:
-                state, journey = journeys.get(TopicPartition(name, data.partition_index), (None, 0))
-                if state is None or state.journey != journey or self.states.get(state.place) is not state:
+                state, *place = asked.get(TopicPartition(name, data.partition_index), (None,))
+                if state is None or place != [state.journey, state.fetch_offset]:
+                    continue
+                if self.states.get(state.place) is not state:
                     continue
                 if data.error_code:
                     self._refused(state, ErrorCode.of(data.error_code), data)
@@ -296,6 +311,9 @@ class Fetcher:
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
+        if data.preferred_read_replica != _NO_REPLICA:
+            age_s = self._cluster.settings.metadata_max_age_ms / 1000
+            state.prefer(data.preferred_read_replica, self._loop.time() + age_s)
         if not data.records or state.fetch_offset is None:
             return
         try:
@@ -306,7 +324,10 @@ class Fetcher:
         if not batches:
             state.fault = broker_error(ErrorCode.MESSAGE_TOO_LARGE, f"{state.place}: offset {state.fetch_offset}")
             return
-        last = batches[-1].header
+        last = batches[-1]
+        if last.last_offset < state.fetch_offset:
+            state.fault = InvalidResponseError(f"{state.place}: offset {state.fetch_offset} was asked for")
+            return
         aborted = data.aborted_transactions or () if self._fetching.isolation_level else ()
         records = readable_records(
             batches,
@@ -315,11 +336,13 @@ class Fetcher:
             check_crcs=self._fetching.check_crcs,
             about=str(state.place),
         )
-        state.add(Fetched(records, len(data.records), last.last_offset + 1, last.partition_leader_epoch))
+        state.add(Fetched(records, len(data.records), last.last_offset + 1, last.leader_epoch))
 
     def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData) -> None:
         fault = broker_error(code, str(state.place))
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if state.forget_replica():  # its leader is asked before anything is believed
+            self._wait(state, self._loop.time())
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.lose(state, NoOffsetError(f"{state.place}: offset {state.fetch_offset} is not in the log"))
         elif fault.retriable and code is not ErrorCode.CORRUPT_MESSAGE:
             self._wait(state, self._loop.time())

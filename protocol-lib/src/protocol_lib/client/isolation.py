@@ -11,27 +11,50 @@ from dataclasses import dataclass
 from protocol_lib.client.errors import KafkaError, broker_error
 from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.messages.fetch import AbortedTransaction
-from protocol_lib.records.batch import HEADER_SIZE, BatchHeader, crc_matches, read_batch_header
 from protocol_lib.records.control import ControlType, read_marker
+from protocol_lib.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, read_batch_header, read_magic
+from protocol_lib.records.legacy import (
+    MESSAGE_SIZE_MIN,
+    CorruptMessage,
+    message_offset,
+    message_records,
+    message_size,
+    read_message,
+)
 from protocol_lib.records.record import Record, read_records
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    header: BatchHeader
+    """A record batch; or a message of format 0 or 1 with what it wraps, which has no header and no leader epoch."""
+
+    header: BatchHeader | None
     data: memoryview
+    last_offset: int
+    leader_epoch: int = -1
 
 
 def whole_batches(data: memoryview) -> list[FetchedBatch]:
     """The batches of a fetch; the last one may have been cut off by its size limit, and is left out then."""
     found = []
     position, end = 0, len(data)
-    while end - position >= HEADER_SIZE:
-        header = read_batch_header(data, position)
-        if header.size > end - position:
+    while end - position >= MESSAGE_SIZE_MIN:
+        header = None
+        if read_magic(data, position) < MAGIC:
+            size = message_size(data, position)
+        elif end - position < HEADER_SIZE:
             break
-        found.append(FetchedBatch(header, data[position : position + header.size]))
-        position += header.size
+        else:
+            header = read_batch_header(data, position)
+            size = header.size
+        if size > end - position:
+            break
+        piece = data[position : position + size]
+        if header is None:
+            found.append(FetchedBatch(None, piece, message_offset(piece)))
+        else:
+            found.append(FetchedBatch(header, piece, header.last_offset, header.partition_leader_epoch))
+        position += size
     return found
 
 
@@ -49,6 +72,9 @@ def readable_records(
     aborting: set[int] = set()
     for batch in batches:
         header = batch.header
+        if header is None:
+            yield from _old_records(batch, from_offset, about)
+            continue
         while upcoming and upcoming[0].first_offset <= header.last_offset:
             aborting.add(upcoming.popleft().producer_id)
         try:
@@ -61,6 +87,18 @@ def readable_records(
                 yield from (record for record in read_records(batch.data) if record.offset >= from_offset)
         except DecodeError as fault:
             raise KafkaError(f"{about}: offset {header.base_offset}: {fault}") from fault
+
+
+def _old_records(batch: FetchedBatch, from_offset: int, about: str) -> Iterator[Record]:
+    """Formats 0 and 1 know no transactions. Their CRC is always checked: it covers the sizes inside."""
+    try:
+        message, _ = read_message(batch.data)
+        records = message_records(message)
+    except CorruptMessage as fault:
+        raise broker_error(ErrorCode.CORRUPT_MESSAGE, f"{about}: offset {batch.last_offset}: {fault}") from fault
+    except DecodeError as fault:
+        raise KafkaError(f"{about}: offset {batch.last_offset}: {fault}") from fault
+    yield from (record for record in records if record.offset >= from_offset)
 
 
 def _is_abort(batch: FetchedBatch) -> bool:

@@ -48,6 +48,8 @@ _LENGTH: Final = Struct(">i")
 #: What `size` says of a message without key and value, by magic.
 _SIZES_MIN: Final = (14, 22)
 _SIZE_MAX: Final = 2**31 - 1
+#: Bytes of the smallest whole message.
+MESSAGE_SIZE_MIN: Final = _PREFIX_SIZE + _SIZES_MIN[0]
 #: The codecs these formats can have; zstd came with format 2 (KIP-110).
 _CODECS: Final = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4})
 
@@ -85,6 +87,12 @@ def message_size(buffer: Buffer, position: int = 0) -> int:
     if size < _SIZES_MIN[0]:
         raise CorruptMessage(f"a message of size {size}")
     return _PREFIX_SIZE + int(size)
+
+
+def message_offset(buffer: Buffer, position: int = 0) -> int:
+    """The offset of the message that starts at a position: of the last one inside, when it wraps others."""
+    offset, _ = _OFFSET_AND_SIZE.unpack_from(buffer, position)
+    return int(offset)
 
 
 def read_message(buffer: Buffer, position: int = 0) -> tuple[Message, int]:

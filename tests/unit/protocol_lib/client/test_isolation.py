@@ -9,6 +9,7 @@ from protocol_lib.messages.fetch import AbortedTransaction
 from protocol_lib.records.batch import assign, build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
 
 
@@ -88,6 +89,24 @@ def test_a_wrong_crc_is_found_when_its_batch_is_reached():
     with pytest.raises(CorruptMessageError, match="t-0: offset 1"):
         next(found)
     assert offsets(bytes(broken), check_crcs=False) == [1]
+
+
+def old(base: int, count: int, magic: int, codec: Codec) -> bytes:
+    return build_message_set([Record(base + n, 1000, None, b"x") for n in range(count)], magic=magic, codec=codec)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+def test_segments_of_old_brokers_are_read_like_others(magic, codec):
+    data = old(3, 4, magic, codec) + batch(7)
+    assert offsets(data, from_offset=5) == [5, 6, 7]
+    assert [each.last_offset for each in whole_batches(memoryview(data))][-2:] == [6, 7]
+    for cut in (1, 60, 80):
+        assert offsets(data[:-cut], from_offset=5) in ([5, 6], [5], [])
+    broken = bytearray(old(3, 1, magic, codec))
+    broken[-1] ^= 1
+    with pytest.raises(CorruptMessageError, match="t-0: offset 3"):
+        offsets(bytes(broken))
 
 
 def test_a_malformed_batch_is_an_error_of_the_client():

@@ -1,0 +1,116 @@
+"""The consumer and brokers that answer fetches as real ones seldom do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from protocol_lib.api import ApiKey
+from protocol_lib.client import ClientSettings, Consumer, TopicPartition
+from protocol_lib.client.errors import InvalidResponseError
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol_lib.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol_lib.messages.metadata import MetadataResponseBroker
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from scripted_broker import ScriptedBroker, StartScript, one_node, versions
+
+PLACE = TopicPartition("t", 0)
+#: What a node answers to its nth fetch (from 0) from an offset.
+Serve = Callable[[int, int], PartitionData]
+
+
+def batch(offset: int) -> bytes:
+    return build_batch([Record(offset, 1000, None, b"%d" % offset)], base_offset=offset)
+
+
+def data(records: bytes | None = b"", code: ErrorCode = ErrorCode.NONE, replica: int = -1) -> PartitionData:
+    return PartitionData(
+        partition_index=0, error_code=code, high_watermark=100, preferred_read_replica=replica, records=records
+    )
+
+
+class Nodes:
+    """Node 1 leads the partition and node 2 follows; each serves fetches as it is told."""
+
+    def __init__(self, leader: Serve, follower: Serve) -> None:
+        self._serve = {1: leader, 2: follower}
+        #: (node, offset) of each fetch
+        self.fetches: list[tuple[int, int]] = []
+        self._brokers: dict[int, ScriptedBroker] = {}
+
+    async def listen(self, scripted: StartScript) -> str:
+        for node_id in self._serve:
+            self._brokers[node_id] = await scripted(self._reply(node_id))
+        return self._brokers[1].bootstrap
+
+    def _reply(self, node_id: int):
+        def reply(header, request):
+            match header.api_key:
+                case ApiKey.API_VERSIONS:
+                    return versions()
+                case ApiKey.METADATA:
+                    answer = one_node(self._brokers[1], request)
+                    other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=self._brokers[2].port)
+                    answer.brokers += (other,)
+                    return answer
+                case ApiKey.LIST_OFFSETS:
+                    first = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=0)
+                    return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(first,)),))
+            offset = request.topics[0].partitions[0].fetch_offset
+            served = self._serve[node_id](sum(node == node_id for node, _ in self.fetches), offset)
+            self.fetches.append((node_id, offset))
+            return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(served,)),))
+
+        return reply
+
+
+async def reading(scripted: StartScript, nodes: Nodes) -> AsyncIterator[Consumer]:
+    settings = ClientSettings(
+        bootstrap_servers=await nodes.listen(scripted), retry_backoff_ms=5, retry_backoff_max_ms=10
+    )
+    async with Consumer(settings, auto_offset_reset="earliest", rack="here") as consumer:
+        await consumer.assign([PLACE])
+        yield consumer
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        polled = await consumer.poll(5000)
+        assert polled, found
+        found += [record.offset for record in polled]
+    return found
+
+
+async def test_the_replica_that_the_leader_names_is_read(scripted: StartScript) -> None:
+    nodes = Nodes(lambda *_: data(replica=2), lambda _, offset: data(batch(offset)))
+    async for consumer in reading(scripted, nodes):
+        assert await read(consumer, 3) == [0, 1, 2]
+    assert nodes.fetches[:3] == [(1, 0), (2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_what_a_replica_refuses_is_asked_of_the_leader_at_the_same_place(scripted: StartScript, code) -> None:
+    nodes = Nodes(
+        lambda number, offset: data(batch(offset)) if number else data(replica=2),
+        lambda number, offset: data(code=code) if number else data(batch(offset)),
+    )
+    async for consumer in reading(scripted, nodes):
+        assert await read(consumer, 3) == [0, 1, 2]
+    assert nodes.fetches[:4] == [(1, 0), (2, 0), (2, 1), (1, 1)]
+
+
+async def test_records_of_before_the_position_do_not_move_it_back(scripted: StartScript) -> None:
+    nodes = Nodes(lambda number, _: data(batch(0 if number % 2 else 5)), lambda *_: data())
+    async for consumer in reading(scripted, nodes):
+        consumer.seek(PLACE, 5)
+        assert await read(consumer, 1) == [5]
+        with pytest.raises(InvalidResponseError, match="t-0: offset 6 was asked for"):
+            await consumer.poll(5000)
+        assert await consumer.position(PLACE) == 6
