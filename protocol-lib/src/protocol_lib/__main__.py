@@ -12,7 +12,7 @@ from typing import Final
 from protocol_lib.api import APIS
 from protocol_lib.dump.conversation import Request, Said, Unknown, understand
 from protocol_lib.dump.hexdump import read_hexdump
-from protocol_lib.dump.pcap import is_pcap, read_pcap
+from protocol_lib.dump.pcap import is_pcap, is_pcapng, read_pcap
 from protocol_lib.dump.readable import readable
 from protocol_lib.dump.stream import Connection
 from protocol_lib.errors import DecodeError
@@ -30,21 +30,28 @@ def main(arguments: list[str]) -> int:
     except (OSError, DecodeError) as fault:
         print(fault, file=sys.stderr)
         return 1
-    understood = 0
+    understood = said_at_all = 0
     for connection in connections:
         if connection.name:
             print(f"connection {connection.name}")
         for number, said in enumerate(understand(connection), 1):
+            said_at_all += 1
             understood += not isinstance(said, Unknown)
             print(f"{number} {_headline(said)}")
             for line in _lines(said):
                 print(f"    {line}")
+    if not said_at_all:
+        print("there are no frames in it", file=sys.stderr)
     return 0 if understood else 1
 
 
 def _connections(data: bytes) -> list[Connection]:
     if is_pcap(data):
         return read_pcap(data)
+    if is_pcapng(data):
+        raise DecodeError(
+            "a capture of the pcapng format; `editcap -F pcap FROM TO` writes it as one that is read here"
+        )
     try:
         return [read_hexdump(data.decode())]
     except UnicodeDecodeError as fault:

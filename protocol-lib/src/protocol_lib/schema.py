@@ -95,6 +95,7 @@ class Wire:
     #: None: every version, but for tagged structs, where null is "not sent"
     nullable: Versions | None = None
     tag: int | None = None
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,19 @@ class MessageInfo:
     flexible: Versions
 
 
-def wire(versions: str = "0+", *, default: Any = MISSING, nullable: str | None = None, tag: int | None = None) -> Any:
-    """Say in which versions a field is sent, what it is where it is not, and whether it is a tagged field."""
+def wire(
+    versions: str = "0+",
+    *,
+    default: Any = MISSING,
+    nullable: str | None = None,
+    tag: int | None = None,
+    secret: bool = False,
+) -> Any:
+    """Say in which versions a field is sent, what it is where it is not, and whether it is a tagged field. A secret is
+    shown neither by `repr` nor by `dump`."""
     may_be_null = None if nullable is None else Versions.parse(nullable)
-    return field(default=default, metadata={"wire": Wire(Versions.parse(versions), may_be_null, tag)})
+    said = Wire(Versions.parse(versions), may_be_null, tag, secret)
+    return field(default=default, repr=not secret, metadata={"wire": said})
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))

@@ -18,7 +18,7 @@ import hmac
 import secrets
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -73,8 +73,8 @@ class ScramCredential:
 
     salt: bytes
     iterations: int
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
     @classmethod
     def of_salted_password(

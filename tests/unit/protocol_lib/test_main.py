@@ -38,5 +38,9 @@ def test_what_cannot_be_read():
     nothing = decode(given="< 00000004 00000007")
     assert nothing.stdout == ("1 not understood: no request with correlation id 7 waits for it\n    00000007\n")
     assert nothing.returncode == 1
+    assert decode(given="").stderr == "there are no frames in it\n"
+    newer = decode(given="\n\r\r\n\x1c\0\0\0")
+    assert (newer.returncode, newer.stdout) == (1, "")
+    assert "editcap -F pcap" in newer.stderr
     run = [sys.executable, "-m", "protocol_lib"]
     assert subprocess.run(run, capture_output=True, check=False).returncode == 2

@@ -234,3 +234,8 @@ def test_random_tokens_are_refused_in_order(token, step):
     call = (ScramServer(ScramMechanism.SHA_256).receive_first, server.receive_final, client.verify)[step]
     with pytest.raises(ProtocolError):
         call(token)
+
+
+def test_a_credential_does_not_show_its_keys():
+    shown = repr(ScramCredential(b"salt", 4096, b"stored", b"server"))
+    assert shown == "ScramCredential(salt=b'salt', iterations=4096)"

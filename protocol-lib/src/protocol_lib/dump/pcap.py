@@ -24,6 +24,7 @@ _BYTE_ORDERS: Final = {
     bytes.fromhex("4d3cb2a1"): "<",
     bytes.fromhex("a1b23c4d"): ">",
 }
+_PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 _FILE_HEADER_SIZE: Final = 24
 _PACKET_HEADER_SIZE: Final = 16
 _TCP: Final = 6
@@ -85,6 +86,11 @@ class _Direction:
 
 def is_pcap(data: bytes) -> bool:
     return data[:4] in _BYTE_ORDERS
+
+
+def is_pcapng(data: bytes) -> bool:
+    """Whether it is the other format of captures, which Wireshark writes and nothing here reads."""
+    return data.startswith(_PCAPNG)
 
 
 def read_pcap(data: bytes) -> list[Connection]:

@@ -17,7 +17,6 @@ from protocol_lib.records.header import MAGIC, BatchHeader, crc_matches, read_ba
 from protocol_lib.records.legacy import read_messages
 from protocol_lib.schema import Fixed, Opaque
 
-_SECRETS: Final = {"auth_bytes", "hmac", "salt", "salted_password"}
 _BYTES_SHOWN: Final = 64
 _UUID: Final = "16s"
 
@@ -38,7 +37,7 @@ def _field(place: Place, value: Any, inside: Layout) -> Iterator[str]:
     kind = place.kind
     if value is None:
         yield f"{place.name}: null"
-    elif place.name in _SECRETS:
+    elif place.secret:
         yield f"{place.name}: {len(value)} bytes, not shown"
     elif isinstance(kind, Nested):
         yield f"{place.name}:"

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (51): set or remove SCRAM credentials of users (KIP-554)."""
 
-from protocol_lib.schema import Bytes, Int8, Int16, Int32, message, struct
+from protocol_lib.schema import Bytes, Int8, Int16, Int32, message, struct, wire
 
 
 @struct
@@ -16,8 +16,8 @@ class ScramCredentialUpsertion:
     #: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
     mechanism: Int8
     iterations: Int32
-    salt: Bytes
-    salted_password: Bytes
+    salt: Bytes = wire(secret=True)
+    salted_password: Bytes = wire(secret=True)
 
 
 @message(api_key=51, versions="0", flexible="0+")

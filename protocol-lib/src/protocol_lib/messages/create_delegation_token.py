@@ -33,5 +33,5 @@ class CreateDelegationTokenResponse:
     expiry_timestamp_ms: Int64
     max_timestamp_ms: Int64
     token_id: str
-    hmac: Bytes
+    hmac: Bytes = wire(secret=True)
     throttle_time_ms: Int32

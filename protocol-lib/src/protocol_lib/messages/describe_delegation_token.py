@@ -34,7 +34,7 @@ class DescribedDelegationToken:
     expiry_timestamp: Int64
     max_timestamp: Int64
     token_id: str
-    hmac: Bytes
+    hmac: Bytes = wire(secret=True)
     renewers: tuple[DescribedDelegationTokenRenewer, ...]
 
 

@@ -3,12 +3,12 @@
 1 is the same as 0, 2 is flexible. Kafka 4 dropped 0.
 """
 
-from protocol_lib.schema import Bytes, Int16, Int32, Int64, message
+from protocol_lib.schema import Bytes, Int16, Int32, Int64, message, wire
 
 
 @message(api_key=40, versions="0-2", flexible="2+")
 class ExpireDelegationTokenRequest:
-    hmac: Bytes
+    hmac: Bytes = wire(secret=True)
     #: below 0: now
     expiry_time_period_ms: Int64
 

@@ -3,12 +3,12 @@
 1 is the same as 0, 2 is flexible. Kafka 4 dropped 0.
 """
 
-from protocol_lib.schema import Bytes, Int16, Int32, Int64, message
+from protocol_lib.schema import Bytes, Int16, Int32, Int64, message, wire
 
 
 @message(api_key=39, versions="0-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    hmac: Bytes
+    hmac: Bytes = wire(secret=True)
     #: -1 for the broker's own
     renew_period_ms: Int64
 

@@ -1,11 +1,15 @@
 """Messages as text."""
 
 import random
+import sys
+from dataclasses import fields
 
 import pytest
 from oracles.every_message import every_message
+from protocol_lib.api import APIS
 from protocol_lib.dump.readable import readable
 from protocol_lib.layout import message_layout
+from protocol_lib.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 from protocol_lib.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -13,6 +17,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
+from protocol_lib.schema import is_struct
 
 
 def test_fields_of_the_version_in_their_order():
@@ -47,6 +52,17 @@ def test_fields_of_the_version_in_their_order():
 def test_secrets_are_not_shown():
     message = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
     assert list(readable(message, 2)) == ["auth_bytes: 13 bytes, not shown"]
+    assert repr(message) == "SaslAuthenticateRequest(unknown_tagged_fields=())"
+    salted = ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"pepper", salted_password=b"pw")
+    assert repr(salted).endswith("(name='alice', mechanism=1, iterations=4096, unknown_tagged_fields=())")
+
+
+def test_what_is_called_like_a_secret_is_one():
+    for api in APIS.values():
+        for cls in filter(is_struct, vars(sys.modules[api.request.__module__]).values()):
+            for field in fields(cls):
+                looks_secret = field.name in {"auth_bytes", "hmac", "salt"} or "password" in field.name
+                assert field.repr is not looks_secret, (cls, field.name)
 
 
 BATCH = build_batch(
