@@ -20,7 +20,7 @@ from typing import Final, Self
 from protocol_lib.client.assignors import Assignor, RangeAssignor
 from protocol_lib.client.cluster import Cluster
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
-from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError, broker_error
+from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError, ResponseTimeoutError, broker_error
 from protocol_lib.client.fetch_state import ConsumerRecord, PartitionState
 from protocol_lib.client.fetcher import Fetcher, Fetching
 from protocol_lib.client.group_membership import GroupSettings
@@ -235,16 +235,21 @@ class Consumer:
         self._reset(partitions, SpecialTimestamp.LATEST)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the record that is handed over next, once it is known."""
+        """The offset of the record that is handed over next, once it is known; KafkaError when it is not in time."""
         state = self._state(partition)
         _, fetcher = self._running()
+        deadline = asyncio.get_running_loop().time() + self._settings.api_timeout_ms / 1000
         while state.position is None:
             if state.fault is not None:
                 fault, state.fault = state.fault, None
                 raise fault
             fetcher.arrived.clear()
             fetcher.wake()
-            await fetcher.arrived.wait()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await fetcher.arrived.wait()
+            except TimeoutError:
+                raise ResponseTimeoutError(f"{partition}: its position is not known in time") from None
         return state.position
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Consumer, TopicPartition
-from protocol_lib.client.errors import InvalidResponseError
+from protocol_lib.client.errors import InvalidResponseError, ResponseTimeoutError
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol_lib.messages.list_offsets import (
@@ -104,6 +105,19 @@ async def test_what_a_replica_refuses_is_asked_of_the_leader_at_the_same_place(s
     async for consumer in reading(scripted, nodes):
         assert await read(consumer, 3) == [0, 1, 2]
     assert nodes.fetches[:4] == [(1, 0), (2, 0), (2, 1), (1, 1)]
+
+
+async def test_a_position_nobody_tells_is_not_waited_for_for_ever(scripted: StartScript) -> None:
+    def reply(header, request):
+        if header.api_key == ApiKey.LIST_OFFSETS:
+            return None
+        return versions() if header.api_key == ApiKey.API_VERSIONS else one_node(broker, request)
+
+    broker = await scripted(reply)
+    async with Consumer(ClientSettings(bootstrap_servers=broker.bootstrap, api_timeout_ms=50)) as consumer:
+        await consumer.assign([PLACE])
+        with pytest.raises(ResponseTimeoutError, match="t-0"):
+            await asyncio.wait_for(consumer.position(PLACE), 5)
 
 
 async def test_records_of_before_the_position_do_not_move_it_back(scripted: StartScript) -> None:
