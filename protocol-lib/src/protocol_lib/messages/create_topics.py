@@ -10,6 +10,7 @@ from protocol_lib.schema import ZERO_UUID, Boolean, Int8, Int16, Int32, Uuid, me
 @struct
 class CreatableReplicaAssignment:
     partition_index: Int32
+    #: the first one is the preferred leader
     broker_ids: tuple[Int32, ...]
 
 
@@ -22,8 +23,11 @@ class CreatableTopicConfig:
 @struct
 class CreatableTopic:
     name: str
+    #: -1 with assignments, and from version 4 for the broker's default
     num_partitions: Int32
+    #: -1 likewise
     replication_factor: Int16
+    #: empty: the controller chooses
     assignments: tuple[CreatableReplicaAssignment, ...]
     configs: tuple[CreatableTopicConfig, ...]
 
@@ -31,7 +35,9 @@ class CreatableTopic:
 @message(api_key=19, versions="0-7", flexible="5+")
 class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...]
+    #: how long the controller waits until the topics are there
     timeout_ms: Int32 = wire(default=60000)
+    #: true says what would happen, and does nothing
     validate_only: Boolean = wire("1+", default=False)
 
 

@@ -12,6 +12,7 @@ class EndTxnRequest:
     transactional_id: str
     producer_id: Int64
     producer_epoch: Int16
+    #: false aborts
     committed: Boolean
 
 

@@ -18,10 +18,15 @@ class ReplicaState:
 @struct
 class FetchPartition:
     partition: Int32
+    #: as the client knows it: a broker that knows another refuses; -1 not to check
     current_leader_epoch: Int32 = wire("9+", default=-1)
+    #: of the first record wanted; the answer begins with the batch that has it
     fetch_offset: Int64
+    #: of the record before, for the broker to find where the logs part; -1 not to check
     last_fetched_epoch: Int32 = wire("12+", default=-1)
+    #: of a follower's own log; -1 from consumers
     log_start_offset: Int64 = wire("5+", default=-1)
+    #: of this partition; the first batch of the answer is sent even when it is larger (KIP-74)
     partition_max_bytes: Int32
     replica_directory_id: Uuid = wire("17+", tag=0, default=ZERO_UUID)
     high_watermark: Int64 = wire("18+", tag=1, default=2**63 - 1)
@@ -46,14 +51,21 @@ class ForgottenTopic:
 @message(api_key=1, versions="0-18", flexible="12+")
 class FetchRequest:
     cluster_id: str | None = wire("12+", tag=0, default=None)
+    #: a follower's; -1 from consumers
     replica_id: Int32 = wire("0-14", default=-1)
     replica_state: ReplicaState | None = wire("15+", tag=1, default=None)
+    #: how long the broker may wait for `min_bytes`
     max_wait_ms: Int32
     min_bytes: Int32
+    #: of the whole answer, with the same exception for the first batch
     max_bytes: Int32 = wire("3+", default=2**31 - 1)
+    #: 0 read_uncommitted, 1 read_committed: up to the last stable offset, with what was aborted named
     isolation_level: Int8 = wire("4+", default=0)
+    #: 0 for none yet
     session_id: Int32 = wire("7+", default=0)
+    #: 0 opens a session, -1 closes it or goes without, else one more than before
     session_epoch: Int32 = wire("7+", default=-1)
+    #: in a session only what is new or has changed
     topics: tuple[FetchTopic, ...]
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire("7+", default=())
     rack_id: str = wire("11+", default="")
@@ -90,13 +102,18 @@ class PartitionData:
     partition_index: Int32
     error_code: Int16
     high_watermark: Int64
+    #: of the first record of a transaction that is still open, or the high watermark
     last_stable_offset: Int64 = wire("4+", default=-1)
     log_start_offset: Int64 = wire("5+", default=-1)
+    #: where the log of who asks leaves the leader's: truncate to here
     diverging_epoch: EpochEndOffset | None = wire("12+", tag=0, default=None)
     current_leader: LeaderIdAndEpoch | None = wire("12+", tag=1, default=None)
     snapshot_id: SnapshotId | None = wire("12+", tag=2, default=None)
+    #: of the records here, at read_committed; null at read_uncommitted
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire("4+", default=None)
+    #: a replica nearer to `rack_id`, to be asked instead (KIP-392); -1 for none
     preferred_read_replica: Int32 = wire("11+", default=-1)
+    #: batches back to back; the last one may be cut short
     records: Records | None
 
 
@@ -119,6 +136,7 @@ class NodeEndpoint:
 class FetchResponse:
     throttle_time_ms: Int32 = wire("1+", default=0)
     error_code: Int16 = wire("7+", default=0)
+    #: 0 when the broker keeps no session
     session_id: Int32 = wire("7+", default=0)
     responses: tuple[FetchableTopicResponse, ...]
     node_endpoints: tuple[NodeEndpoint, ...] = wire("16+", tag=0, default=())

@@ -16,7 +16,9 @@ class KeyType(IntEnum):
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
+    #: a group id, a transactional id, or "group:topic id:partition" of a share group
     key: str = wire("0-3", default="")
+    #: a KeyType
     key_type: Int8 = wire("1+", default=0)
     coordinator_keys: tuple[str, ...] = wire("4+", default=())
 
@@ -24,6 +26,7 @@ class FindCoordinatorRequest:
 @struct
 class Coordinator:
     key: str
+    #: -1 after an error
     node_id: Int32
     host: str
     port: Int32

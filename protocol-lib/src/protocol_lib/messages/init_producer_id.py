@@ -9,8 +9,11 @@ from protocol_lib.schema import Int16, Int32, Int64, message, wire
 
 @message(api_key=22, versions="0-5", flexible="2+")
 class InitProducerIdRequest:
+    #: null for a producer that is idempotent only
     transactional_id: str | None
+    #: after which the coordinator aborts a transaction by itself
     transaction_timeout_ms: Int32
+    #: -1 for a new one
     producer_id: Int64 = wire("3+", default=-1)
     producer_epoch: Int16 = wire("3+", default=-1)
 

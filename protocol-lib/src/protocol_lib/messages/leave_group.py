@@ -8,6 +8,7 @@ from protocol_lib.schema import Int16, Int32, message, struct, wire
 
 @struct
 class MemberIdentity:
+    #: empty to remove a static member by its name alone
     member_id: str
     group_instance_id: str | None = wire(default=None)
     reason: str | None = wire("5+", default=None)

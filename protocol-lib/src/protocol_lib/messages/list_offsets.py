@@ -24,6 +24,7 @@ class SpecialTimestamp(IntEnum):
 class ListOffsetsPartition:
     partition_index: Int32
     current_leader_epoch: Int32 = wire("4+", default=-1)
+    #: milliseconds since 1970, or a SpecialTimestamp
     timestamp: Int64
     max_num_offsets: Int32 = wire("0", default=1)
 
@@ -36,7 +37,9 @@ class ListOffsetsTopic:
 
 @message(api_key=2, versions="0-11", flexible="6+")
 class ListOffsetsRequest:
+    #: a follower's; -1 from clients
     replica_id: Int32
+    #: 0 LATEST is the high watermark, 1 the last stable offset
     isolation_level: Int8 = wire("2+", default=0)
     topics: tuple[ListOffsetsTopic, ...]
     timeout_ms: Int32 = wire("10+", default=0)
@@ -46,8 +49,10 @@ class ListOffsetsRequest:
 class ListOffsetsPartitionResponse:
     partition_index: Int32
     error_code: Int16
+    #: newest first
     old_style_offsets: tuple[Int64, ...] = wire("0", default=())
     timestamp: Int64 = wire("1+", default=-1)
+    #: of the first record at or after the timestamp; -1 when there is none
     offset: Int64 = wire("1+", default=-1)
     leader_epoch: Int32 = wire("4+", default=-1)
 

@@ -28,6 +28,7 @@ class MetadataRequest:
 @struct
 class MetadataResponseBroker:
     node_id: Int32
+    #: as advertised to clients of this listener
     host: str
     port: Int32
     rack: str | None = wire("1+", default=None)
@@ -37,16 +38,20 @@ class MetadataResponseBroker:
 class MetadataResponsePartition:
     error_code: Int16
     partition_index: Int32
+    #: -1 while nobody leads
     leader_id: Int32
     leader_epoch: Int32 = wire("7+", default=-1)
     replica_nodes: tuple[Int32, ...]
+    #: the in-sync replicas
     isr_nodes: tuple[Int32, ...]
+    #: on brokers or in log directories that are down
     offline_replicas: tuple[Int32, ...] = wire("5+", default=())
 
 
 @struct
 class MetadataResponseTopic:
     error_code: Int16
+    #: null when an id was asked for that is not known
     name: str | None = wire(nullable="12+")
     topic_id: Uuid = wire("10+", default=ZERO_UUID)
     is_internal: Boolean = wire("1+", default=False)
@@ -59,6 +64,7 @@ class MetadataResponse:
     throttle_time_ms: Int32 = wire("3+", default=0)
     brokers: tuple[MetadataResponseBroker, ...]
     cluster_id: str | None = wire("2+", default=None)
+    #: -1 for none; of a KRaft cluster any broker, which passes requests on
     controller_id: Int32 = wire("1+", default=-1)
     topics: tuple[MetadataResponseTopic, ...]
     cluster_authorized_operations: Int32 = wire("8-10", default=NO_AUTHORIZED_OPERATIONS)

@@ -35,12 +35,14 @@ class OffsetFetchRequest:
     group_id: str = wire("0-7", default="")
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire("0-7", nullable="2-7", default=())
     groups: tuple[OffsetFetchRequestGroup, ...] = wire("8+", default=())
+    #: UNSTABLE_OFFSET_COMMIT while a transaction is about to commit one of them (KIP-447)
     require_stable: Boolean = wire("7+", default=False)
 
 
 @struct
 class OffsetFetchResponsePartition:
     partition_index: Int32
+    #: -1 when there is none
     committed_offset: Int64
     committed_leader_epoch: Int32 = wire("5-7", default=-1)
     metadata: str | None
@@ -58,6 +60,7 @@ class OffsetFetchResponsePartitions:
     """A partition of one group, from version 8."""
 
     partition_index: Int32
+    #: -1 when there is none
     committed_offset: Int64
     committed_leader_epoch: Int32 = wire(default=-1)
     metadata: str | None

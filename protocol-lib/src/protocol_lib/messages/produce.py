@@ -12,6 +12,7 @@ from protocol_lib.schema import ZERO_UUID, Int16, Int32, Int64, RecordBytes, Uui
 @struct
 class PartitionProduceData:
     index: Int32
+    #: null and empty are refused by brokers
     records: RecordBytes | None
 
 
@@ -24,8 +25,11 @@ class TopicProduceData:
 
 @message(api_key=0, versions="0-13", flexible="9+")
 class ProduceRequest:
+    #: null outside of transactions
     transactional_id: str | None = wire("3+", default=None)
+    #: who must have the records before the answer: 0 nobody (there is none), 1 the leader, -1 every in-sync replica
     acks: Int16
+    #: how long the broker waits for those replicas
     timeout_ms: Int32
     topic_data: tuple[TopicProduceData, ...]
 
@@ -34,6 +38,7 @@ class ProduceRequest:
 class BatchIndexAndErrorMessage:
     """One record that made its batch be refused."""
 
+    #: of the record, counted from 0 in its batch
     batch_index: Int32
     batch_index_error_message: str | None = wire(default=None)
 
@@ -48,11 +53,15 @@ class LeaderIdAndEpoch:
 class PartitionProduceResponse:
     index: Int32
     error_code: Int16
+    #: of the first record; -1 after an error
     base_offset: Int64
+    #: the broker's time that every record was given; -1 when they keep their own (CreateTime)
     log_append_time_ms: Int64 = wire("2+", default=-1)
     log_start_offset: Int64 = wire("5+", default=-1)
+    #: which records the batch was refused for
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire("8+", default=())
     error_message: str | None = wire("8+", default=None)
+    #: sent with NOT_LEADER_OR_FOLLOWER only; its address is in `node_endpoints`
     current_leader: LeaderIdAndEpoch | None = wire("10+", tag=0, default=None)
 
 

@@ -9,6 +9,7 @@ from protocol_lib.schema import Bytes, Int16, Int32, message, struct, wire
 @struct
 class SyncGroupRequestAssignment:
     member_id: str
+    #: an Assignment (consumer_protocol) when the protocol type is "consumer"
     assignment: Bytes
 
 
@@ -20,6 +21,7 @@ class SyncGroupRequest:
     group_instance_id: str | None = wire("3+", default=None)
     protocol_type: str | None = wire("5+", default=None)
     protocol_name: str | None = wire("5+", default=None)
+    #: from the leader; empty from the others
     assignments: tuple[SyncGroupRequestAssignment, ...]
 
 
