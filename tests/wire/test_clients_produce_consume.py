@@ -158,22 +158,3 @@ def test_kafka_python(module_broker: SynchronousBroker, topic: str, group: str) 
     assert sorted(received) == list(NUMBERS)
     assert {partition: consumer.committed(partition) or 0 for partition in ends} == ends
     consumer.close()
-
-
-def test_two_members_share_the_partitions(module_broker: SynchronousBroker, topic: str, group: str) -> None:
-    config = librdkafka_config(module_broker, group_id=group, auto_offset_reset="earliest", session_timeout_ms=6000)
-    members = [confluent_kafka.Consumer(config) for _ in range(2)]
-    for member in members:
-        member.subscribe([topic])
-
-    def assigned() -> list[int]:
-        return sorted(partition.partition for member in members for partition in member.assignment())
-
-    for _ in until(lambda: assigned() == [0, 1, 2] and all(member.assignment() for member in members)):
-        for member in members:
-            member.poll(0.1)
-    leaver, stayer = members
-    leaver.close()
-    for _ in until(lambda: len(stayer.assignment()) == 3):
-        stayer.poll(0.1)
-    stayer.close()
