@@ -1,0 +1,174 @@
+"""Apache Kafka's own tools look after our groups: ConsumerGroupCommand, and ConsoleConsumer on __consumer_offsets."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from confluent_kafka import TopicPartition
+from kafka_broker import java, need_java
+
+from tests.wire.group_members import ConfluentMember
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
+
+RECORDS = 10
+HOUR_S = 3600
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTERS = "org.apache.kafka.tools.consumer"
+
+
+class Groups:
+    """A topic of two partitions, ten records in each, an hour apart, the last just now; and groups of it."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.now = time.time()
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(10)
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+        for number in range(RECORDS):
+            for partition in range(2):
+                at_ms = int((self.now - (RECORDS - 1 - number) * HOUR_S) * 1000)
+                producer.produce(topic, b"%d" % number, partition=partition, timestamp=at_ms)
+        assert producer.flush(10) == 0
+
+    def commit(self, group: str, *offsets: int) -> None:
+        """Without members: what is left when they are gone."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        places = [TopicPartition(self.topic, partition, offset) for partition, offset in enumerate(offsets)]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+    def committed(self, group: str) -> list[int]:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        found = consumer.committed([TopicPartition(self.topic, partition) for partition in range(2)], 10)
+        consumer.close()
+        return [each.offset for each in found]
+
+    def command(self, *arguments: str) -> list[list[str]]:
+        """The words of each line that the tool writes."""
+        output = java(COMMAND, "--bootstrap-server", self.bootstrap, *arguments)
+        return [line.split() for line in output.splitlines() if line.strip()]
+
+    def reset(self, group: str, *how: str) -> list[list[str]]:
+        _, *rows = self.command("--reset-offsets", "--group", group, "--topic", self.topic, *how, "--execute")
+        return rows
+
+    def records(self, group: str, formatter: str) -> list[dict[str, object]]:
+        """Key's and value's data of the group's records in __consumer_offsets, as the tool prints them."""
+        output = java(
+            CONSUMER,
+            *("--bootstrap-server", self.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),
+            *("--timeout-ms", "4000", "--formatter", f"{FORMATTERS}.{formatter}"),
+        )
+        line = next(line for line in output.splitlines() if line.startswith('{"key"'))
+        decoder, position, found = json.JSONDecoder(), 0, []
+        while line.startswith('{"key"', position):
+            record, position = decoder.raw_decode(line, position)
+            if record["key"]["data"]["group"] == group:
+                found.append({**record["key"]["data"], **((record["value"] or {}).get("data") or {"value": None})})
+        return found
+
+
+@pytest.fixture(scope="module")
+def groups(bootstrap: str, layout: str) -> Groups:
+    need_java()
+    return Groups(bootstrap, f"looked-after-{layout}")
+
+
+@pytest.fixture(scope="module")
+def active(groups: Groups) -> Iterator[ConfluentMember]:
+    """The one member of the group `active`, which has committed all."""
+    member = ConfluentMember(groups.bootstrap, groups.topic, "active", instance="one")
+    member.until_received(2 * RECORDS)
+    member.commit()
+    yield member
+    member.close()
+
+
+def test_a_group_with_a_member_is_described(groups: Groups, active: ConfluentMember) -> None:
+    assert ["active", "Stable"] in groups.command("--list", "--state")
+    assert ["active", "Classic"] in groups.command("--list", "--type")
+    assert ["active"] in groups.command("--list")
+    assert ["active"] not in groups.command("--list", "--state", "Empty,Dead")
+
+    def described(*of: str) -> list[list[str]]:
+        _, *rows = groups.command("--describe", "--group", "active", *of)
+        return rows
+
+    (member,) = described("--members", "--verbose")
+    consumer_id, place = member[1], "/127.0.0.1"
+    assert consumer_id.startswith("one-")
+    current = f"{groups.topic}:0,1"
+    assert member == ["active", consumer_id, "one", place, "rdkafka", "2", "-", current, "-", "-"]
+    (state,) = described("--state")
+    assert [state[0], *state[2:]] == ["active", "(1)", "range", "Stable", "1"]
+    assert described("--offsets", "--verbose") == [
+        ["active", groups.topic, str(partition), "0", "10", "10", "0", consumer_id, place, "rdkafka"]
+        for partition in range(2)
+    ]
+
+
+def test_a_group_with_a_member_is_left_alone(groups: Groups, active: ConfluentMember) -> None:
+    def said(*arguments: str) -> str:
+        return " ".join(word for line in groups.command(*arguments) for word in line)
+
+    assert "GroupNotEmptyException" in said("--delete", "--group", "active")
+    here = ("--group", "active", "--topic", groups.topic)
+    assert "current state is Stable" in said("--reset-offsets", *here, "--to-earliest", "--execute")
+    assert "GroupSubscribedToTopicException" in said("--delete-offsets", *here)
+    assert groups.committed("active") == [RECORDS, RECORDS]
+
+
+def test_offsets_of_an_empty_group_are_reset(groups: Groups) -> None:
+    group = "reset"
+    groups.commit(group, 5, 6)
+
+    def answered(*offsets: int) -> list[list[str]]:
+        return [[group, groups.topic, str(partition), str(offset)] for partition, offset in enumerate(offsets)]
+
+    def rows(*how: str) -> list[list[str]]:
+        found = sorted(groups.reset(group, *how))
+        assert [[*row[:3]] for row in found] == [row[:3] for row in answered(0, 0)]
+        assert groups.committed(group) == [int(row[3]) for row in found]
+        return found
+
+    assert rows("--shift-by", "-2") == answered(3, 4)
+    assert rows("--to-earliest") == answered(0, 0)
+    assert rows("--by-duration", "PT2H30M") == answered(7, 7)
+    at = datetime.fromtimestamp(groups.now - 4.5 * HOUR_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
+    assert rows("--to-datetime", at) == answered(5, 5)
+    assert rows("--to-latest") == answered(10, 10)
+
+
+def test_offsets_and_groups_are_deleted(groups: Groups) -> None:
+    groups.commit("deleted", 3, 4)
+    assert ["deleted", "Empty"] in groups.command("--list", "--state")
+    answer = groups.command("--delete-offsets", "--group", "deleted", "--topic", f"{groups.topic}:1")
+    assert [groups.topic, "1", "Successful"] in answer
+    assert groups.committed("deleted") == [3, confluent_kafka.OFFSET_INVALID]
+
+    groups.command("--delete", "--group", "deleted")
+    assert ["deleted"] not in groups.command("--list")
+    assert groups.committed("deleted") == [confluent_kafka.OFFSET_INVALID] * 2
+
+
+def test_our_records_are_printed(groups: Groups, active: ConfluentMember) -> None:
+    group = groups.records("active", "GroupMetadataMessageFormatter")[-1]
+    assert (group["protocolType"], group["generation"], group["protocol"]) == ("consumer", 1, "range")
+    (member,) = group["members"]
+    assert group["leader"] == member["memberId"]
+    assert (member["groupInstanceId"], member["clientId"], member["clientHost"]) == ("one", "rdkafka", "/127.0.0.1")
+    assert (member["rebalanceTimeout"], member["sessionTimeout"]) == (300_000, 6_000)
+
+    offsets = groups.records("active", "OffsetsMessageFormatter")
+    assert [(each["topic"], each["partition"], each["offset"], each["leaderEpoch"]) for each in offsets] == [
+        (groups.topic, 0, RECORDS, 0),
+        (groups.topic, 1, RECORDS, 0),
+    ]
