@@ -205,7 +205,7 @@ class PowerCuts(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self._survive(lambda: self.directory.write_checkpoints())
+        self._survive(lambda: self.directory.checkpoints.write_all())
 
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def delete_oldest(self, partition: int) -> None:
@@ -218,7 +218,7 @@ class PowerCuts(RuleBasedStateMachine):
 
         def delete() -> None:
             log.raise_log_start(offset)
-            assert asyncio.run(self.directory.store_checkpoint(checkpoints.LOG_START))
+            assert asyncio.run(self.directory.checkpoints.store(checkpoints.LOG_START))
             self.partitions[partition].deleted_end = offset
             drop_below_start(log)
 

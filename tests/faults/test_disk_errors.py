@@ -113,7 +113,7 @@ def test_full_at_any_size(figures):
         refused += broker.refused
         broker.check()
         with contextlib.suppress(StorageFailure):
-            broker.directory.write_checkpoints()
+            broker.directory.checkpoints.write_all()
         broker.disk.bytes_max = None
         assert broker.append() == 0
         broker.directory.check_invariants()

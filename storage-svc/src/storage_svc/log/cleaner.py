@@ -125,7 +125,7 @@ class Cleaner:
                     for path in swap(log, group, self._clock()):
                         await asyncio.to_thread(self._files.sync_path, path)
             self._complete(cleaning)
-            await self._directory.store_checkpoint(checkpoints.CLEANED)
+            await self._directory.checkpoints.store(checkpoints.CLEANED)
         except (Stopped, Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             await self._process.close()
@@ -146,7 +146,7 @@ class Cleaner:
                     self._files.sync_path(path)
             cleaning.statistics = work.statistics
             self._complete(cleaning)
-            self._directory.store_checkpoints()
+            self._directory.checkpoints.store_all()
         except (Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             raise

@@ -30,7 +30,8 @@ from storage_svc.log.cleaner_transactions import WalkedTransactions
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.log.files import Buffer, Files
-from storage_svc.log.segment import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
 from storage_svc.log.transaction_index import AbortedTransaction
 
 _READ: Final = 1 << 20

@@ -21,39 +21,25 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from os.path import abspath, dirname
 from pathlib import Path
-from typing import Final
 
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
-from storage_svc.log.checkpoint_seal import read_sealed, replace_sealed
+from storage_svc.log.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
 from storage_svc.log.cleaner import Cleaner
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.errors import DataFolderError, StorageFailure
+from storage_svc.log.data_folder_opening import DELETED_FOLDER, identify, open_logs
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.flusher import Flusher
+from storage_svc.log.later_deletion import LaterDeletion
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.open_segments import OpenSegments, open_segments_max
-from storage_svc.log.partition_folder import partition_of
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.recovery import Known, Recovery
 from storage_svc.log.retention import apply_retention
 from storage_svc.log.segment import Segment
-
-_DELETED_FOLDER: Final = "-delete"
-# Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
-_RECOVERY_THREADS: Final = 2
-_RECOVERY_SHARE: Final = 4
-
-# A start checks about a gigabyte a second.
-_RECOVERY_POINT_CHECK_MS: Final = 1_000
-_RECOVERY_POINT_AGE_S: Final = 5
-_RECOVERY_POINT_BYTES: Final = 128 << 20
 
 _log = logs.get(__name__)
 
@@ -77,6 +63,7 @@ class LogDirectory:
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.cleaner = Cleaner(self)
+        self.checkpoints = CheckpointStore(files, root, self.logs)
         self.cluster_id = ""
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
@@ -85,13 +72,8 @@ class LogDirectory:
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._storing: asyncio.Future[bool] | None = None
-        self._unlinking: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+        self._deletion = LaterDeletion(files)
         self._forgetting: asyncio.Task[bool] | None = None
-        # The recovery points as they were last stored, when that was, and the bytes that had been appended by then.
-        self._stored_points: list[int] = []
-        self._stored_at = 0.0
-        self._stored_bytes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -119,7 +101,7 @@ class LogDirectory:
         files.make_folder(directory.root)
         directory._lock = files.lock(directory._path(checkpoints.LOCK))
         try:
-            directory._identify(cluster_id)
+            directory.cluster_id = identify(files, directory.root, cluster_id)
             directory._load()
         except BaseException:
             directory.release()
@@ -129,99 +111,21 @@ class LogDirectory:
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def _identify(self, cluster_id: str | None) -> None:
-        """Read meta.properties, or write it for a new folder."""
-        path = self._path(checkpoints.META_PROPERTIES)
-        properties = checkpoints.decode_properties(self.files.read_file(path) or b"")
-        found = properties.get("cluster.id")
-        if found is not None and cluster_id not in (None, found):
-            raise DataFolderError(f"data folder {self.root} belongs to cluster {found}, not to {cluster_id}")
-        self.cluster_id = found or cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
-        if found is None:
-            self._sync_above()
-            properties = {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": "1",
-                "directory.id": checkpoints.uuid_text(uuid.uuid4().bytes),
-            }
-            self.files.replace_file(path, checkpoints.encode_properties(properties))
-
-    def _sync_above(self) -> None:
-        """A new folder is there after a power cut only if those above it, some of which may be new too, say so."""
-        path = abspath(self.root)
-        while (above := dirname(path)) != path:
-            try:
-                self.files.sync_path(above)
-            except StorageFailure as error:  # one that we may not open, and so have not made
-                _log.debug("folder above the data folder not synced", path=above, reason=str(error))
-                return
-            path = above
-
     def _load(self) -> None:
         started = time.perf_counter()
-        marker = self._path(checkpoints.CLEAN_SHUTDOWN)
-        clean = self.files.exists(marker)
-        if clean:  # a crash from here on is an unclean stop
-            self.files.unlink(marker)
-            self.files.sync_path(self.root)
-        recovery_points = self._read_offsets(checkpoints.RECOVERY_POINT)
-        log_starts = self._read_offsets(checkpoints.LOG_START)
-        high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARK)
-        recoveries: dict[tuple[str, int], Recovery] = {}
-        cleaned = self._read_offsets(checkpoints.CLEANED)
-        for name, is_folder, _ in self.files.entries(self.root):
-            if not is_folder:
-                continue
-            if name.endswith(_DELETED_FOLDER):
-                self.files.remove_tree(self._path(name))
-                continue
-            key = partition_of(self.files, self.root, name)
-            if key is None:
-                continue
-            known = Known(
-                clean=clean,
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=log_starts.get(key, 0),
-                high_watermark=high_watermarks.get(key, 0),
-                cleaned_to=cleaned.get(key, 0),
-            )
-            recoveries[key] = Recovery(self, self._path(name), key[0], key[1], LogConfig(), known)
-        self._recover(recoveries)
-        for key, log in self.logs.items():
-            log.compaction.cleaned_to = cleaned.get(key)
-        if not clean:
+        opened = open_logs(self, self.root, self.checkpoints, self.logs)
+        self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
+        if not opened.clean:
             # A partition's folder may have been made by a process that died before it had synced this one.
             self.files.sync_path(self.root)
             self.sync_recovered()
         self.recovery_seconds = time.perf_counter() - started
-        _log.info("data folder open", path=self.root, logs=len(self.logs), clean=clean)
-
-    def _recover(self, recoveries: dict[tuple[str, int], Recovery]) -> None:
-        if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
-            for key, recovery in recoveries.items():
-                self.logs[key] = recovery.run()
-        else:
-            with ThreadPoolExecutor(_RECOVERY_THREADS, "millrace-recovery") as pool:
-                running = {key: pool.submit(recovery.run) for key, recovery in recoveries.items()}
-            self.logs |= {key: future.result() for key, future in running.items() if future.exception() is None}
-            for future in running.values():
-                future.result()
-        self.truncated_bytes += sum(recovery.truncated_bytes for recovery in recoveries.values())
-        self.quarantined_bytes += sum(recovery.quarantined_bytes for recovery in recoveries.values())
+        _log.info("data folder open", path=self.root, logs=len(self.logs), clean=opened.clean)
 
     def sync_recovered(self) -> None:
         """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,
         and again when logs have got their own settings."""
         self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
-
-    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            data = read_sealed(self.files, self._path(name))
-            return {} if data is None else checkpoints.decode_offsets(data)
-        except checkpoints.UnreadableCheckpoint as error:
-            _log.warning("checkpoint unreadable", name=name, reason=str(error))
-            return {}
 
     # -- LogEnvironment -----------------------------------------------------------------------------------------------
 
@@ -240,33 +144,7 @@ class LogDirectory:
         return log.flusher
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
-        self._later(delay_ms, partial(self._unlink, paths))
-
-    def _unlink(self, paths: list[str]) -> None:
-        for path in paths:
-            try:
-                self.files.unlink(path)
-            except StorageFailure as error:
-                _log.warning("file not deleted", path=path, reason=str(error))
-
-    def _remove_folder(self, path: str) -> None:
-        try:
-            self.files.remove_tree(path)
-        except StorageFailure as error:
-            _log.warning("folder not deleted", path=path, reason=str(error))
-
-    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Run in a thread when the delay is over; at the next start at the latest, if we stop before."""
-        if self._loop is None:
-            return
-        loop = self._loop
-
-        def due() -> None:
-            self._unlinking.pop(handle, None)
-            loop.run_in_executor(None, action)
-
-        handle = loop.call_later(delay_ms / 1000, due)
-        self._unlinking[handle] = action
+        self._deletion.unlink(paths, delay_ms)
 
     # -- partitions ---------------------------------------------------------------------------------------------------
 
@@ -336,30 +214,32 @@ class LogDirectory:
         log = self.logs.get((topic, partition))
         if log is None:
             return
-        renamed = f"{log.folder}.{uuid.uuid4().hex}{_DELETED_FOLDER}"
+        renamed = f"{log.folder}.{uuid.uuid4().hex}{DELETED_FOLDER}"
         self.files.rename(log.folder, renamed)
         del self.logs[topic, partition]
         self.flusher.forget(log)
         self.background.forget(log)
         log.mark_deleted()
-        self._later(log.config.file_delete_delay_ms, partial(self._remove_folder, renamed))
+        self._deletion.remove_folder(renamed, log.config.file_delete_delay_ms)
         if self._loop is not None and log.compaction.cleaned_to is not None:
             # Another topic of this name was never compacted.
-            self._forgetting = self._loop.create_task(self.store_checkpoint(checkpoints.CLEANED))
+            self._forgetting = self._loop.create_task(self.checkpoints.store(checkpoints.CLEANED))
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the flusher and the periodic work."""
         self._loop = loop
+        self.checkpoints.start(loop)
+        self._deletion.start(loop)
         gathered = self.flusher.withdraw()
         self.flusher.start(loop)
         self.background.start(loop)
         for log in gathered:
             self.mark(log)
         self.cleaner.start(loop)
-        self._every("checkpoints", self.settings.checkpoint_interval_ms, self.write_checkpoints)
-        self._every("recovery points", _RECOVERY_POINT_CHECK_MS, self.freshen_recovery_points)
+        self._every("checkpoints", self.settings.checkpoint_interval_ms, self.checkpoints.write_all)
+        self._every("recovery points", RECOVERY_POINT_CHECK_MS, self.checkpoints.freshen_recovery_points)
         self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
         self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
 
@@ -374,63 +254,6 @@ class LogDirectory:
             self._every(name, interval_ms, action)
 
         self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
-
-    def write_checkpoints(self) -> None:
-        """Store every checkpoint, from a thread when the loop runs."""
-        if self._loop is None:
-            self.store_checkpoints()
-        elif self._storing is None or self._storing.done():
-            self._storing = self._loop.run_in_executor(None, self._store, self._checkpoints())
-
-    def freshen_recovery_points(self) -> None:
-        """Store the recovery points, from a thread, if they moved and it is time."""
-        now, appended = time.monotonic(), sum(log.appended_bytes for log in self.logs.values())
-        if now < self._stored_at + _RECOVERY_POINT_AGE_S and appended < self._stored_bytes + _RECOVERY_POINT_BYTES:
-            return
-        points = [log.recovery_point for log in self.logs.values()]
-        if points == self._stored_points or (self._storing is not None and not self._storing.done()):
-            return
-        self._stored_points, self._stored_at, self._stored_bytes = points, now, appended
-        assert self._loop is not None
-        self._storing = self._loop.run_in_executor(None, self._store, self._recovery_points())
-
-    def _recovery_points(self) -> dict[str, bytes]:
-        offsets = {key: log.checkpoint[0] for key, log in self.logs.items()}
-        return {checkpoints.RECOVERY_POINT: checkpoints.encode_offsets(offsets)}
-
-    def store_checkpoints(self) -> bool:
-        """Store every checkpoint here and now, when the loop does not run; whether that worked."""
-        return self._store(self._checkpoints())
-
-    async def store_checkpoint(self, name: str) -> bool:
-        """Store one of the checkpoints as of now; whether that worked."""
-        loop = asyncio.get_running_loop()
-        while (storing := self._storing) is not None and not storing.done():
-            await asyncio.wait({storing})
-        self._storing = loop.run_in_executor(None, self._store, {name: self._checkpoints()[name]})
-        return await self._storing
-
-    def _checkpoints(self) -> dict[str, bytes]:
-        items = self.logs.items()
-        return {
-            **self._recovery_points(),
-            checkpoints.LOG_START: checkpoints.encode_offsets(
-                {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
-            ),
-            checkpoints.HIGH_WATERMARK: checkpoints.encode_offsets({key: log.checkpoint[1] for key, log in items}),
-            checkpoints.CLEANED: checkpoints.encode_offsets(
-                {key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None}
-            ),
-        }
-
-    def _store(self, contents: dict[str, bytes]) -> bool:
-        try:
-            for name, data in contents.items():
-                replace_sealed(self.files, self._path(name), data)
-        except StorageFailure as error:
-            _log.warning("checkpoints not written", reason=str(error))
-            return False
-        return True
 
     def apply_retention(self) -> None:
         now_ms = self.clock()
@@ -447,16 +270,15 @@ class LogDirectory:
 
     async def close(self) -> None:
         """Sync, complete the indexes, store producer state and checkpoints; the marker comes last, if all went well."""
-        for timer in (*self._timers.values(), *self._unlinking):
+        for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._unlinking.clear()
+        self._deletion.stop()
         await self.cleaner.stop()
         await asyncio.gather(self.flusher.stop(), self.background.stop())
         if self._forgetting is not None:
             await self._forgetting
-        if self._storing is not None:
-            await self._storing
+        await self.checkpoints.stop()
         self._loop = None
         if self._lock >= 0:
             await asyncio.to_thread(self._close_logs)
@@ -476,7 +298,7 @@ class LogDirectory:
                 _log.error("log not closed cleanly", log=log.folder, reason=str(error))
                 clean = False
             clean = clean and log.offline is None
-        if self.store_checkpoints() and clean:
+        if self.checkpoints.store_all() and clean:
             self.files.replace_file(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
         _log.info("data folder closed", path=self.root, clean=clean)
 

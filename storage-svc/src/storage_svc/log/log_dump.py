@@ -22,13 +22,8 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.read_only import ReadOnlyFiles
-from storage_svc.log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-)
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from storage_svc.log.segment_window import SegmentWindow
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF

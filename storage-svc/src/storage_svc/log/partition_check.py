@@ -17,7 +17,8 @@ from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotEntry, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.recovery import Known
-from storage_svc.log.segment import Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import file_stem
 from storage_svc.log.segment_scan import Hole, SegmentScan
 from storage_svc.log.transaction_index import AbortedTransaction
 

@@ -22,7 +22,7 @@ from service_chassis import logs
 from storage_svc.log.batches import headers
 from storage_svc.log.files import Files
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
-from storage_svc.log.segment import (
+from storage_svc.log.segment_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

@@ -33,7 +33,8 @@ from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.reading import Span, find_batches, find_spans
-from storage_svc.log.segment import Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import file_stem
 from storage_svc.log.segments import Segments, set_aside
 from storage_svc.log.syncing import SyncTarget, Unsynced
 from storage_svc.log.transactions import Transactions

@@ -22,7 +22,8 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer, Files
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.segment import Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import file_stem
 from storage_svc.log.transaction_index import AbortedTransaction
 
 _log = logs.get(__name__)

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from storage_svc.log.files import Files
-from storage_svc.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import CLEANED_SUFFIX, LOG_SUFFIX, file_stem
 from storage_svc.log.segment_scan import Hole
 
 FOLDER: Final = "quarantine"

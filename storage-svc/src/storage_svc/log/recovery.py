@@ -32,7 +32,8 @@ from storage_svc.log.partition_folder import tidy
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.segment import LOG_SUFFIX, Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import LOG_SUFFIX, file_stem
 from storage_svc.log.segment_recovery import SegmentRecovery
 from storage_svc.log.transaction_index_check import TransactionIndexCheck
 

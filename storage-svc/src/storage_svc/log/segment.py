@@ -20,30 +20,23 @@ from storage_svc.log.batches import Header, headers
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer, Files
+from storage_svc.log.index_agreement import WALK_CHUNK, ends_agree
 from storage_svc.log.offset_index import OffsetIndex
 from storage_svc.log.open_segments import OpenSegments
+from storage_svc.log.segment_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_stem,
+)
 from storage_svc.log.time_index import TimeIndex
 from storage_svc.log.transaction_index import TransactionIndex
 
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
-#: Behind one of the others: what compaction has not finished, what it has (partition_folder.py), what is to be deleted.
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
-DELETED_SUFFIX: Final = ".deleted"
-SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-
-# A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
-_WALK_CHUNK: Final = 4 << 10
 _RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 _log = logs.get(__name__)
-
-
-def file_stem(offset: int) -> str:
-    return f"{offset:020d}"
 
 
 class Segment:
@@ -258,7 +251,7 @@ class Segment:
 
     def _walk(self, position: int) -> Iterator[tuple[int, Header]]:
         """Batches from there on; none from a position that a damaged index invented."""
-        return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, _WALK_CHUNK)
+        return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, WALK_CHUNK)
 
     def read(self, position: int, length: int) -> bytes:
         self.open()
@@ -303,36 +296,13 @@ class Segment:
             return False
 
     def _indexes_agree(self) -> bool:
-        """Whether the last entries are true and nothing is missing behind them; sets what `note` would have set.
-
-        Only batches near the last entries are looked at, so this costs little whatever the timestamps are.
-        """
-        entry, timed = self.offset_index.last, self.time_index.last
-        indexed_to, largest = entry[1] if entry else 0, timed[0] if timed else -1
-        if not 0 <= indexed_to <= self.size:
+        """Whether they can be believed; sets what `note` would have set."""
+        if not ends_agree(self, self._files, self._index_interval):
             return False
-        entry_true, end = entry is None, indexed_to
-        for position, header in headers(self._files, self.descriptor, indexed_to, self.size):
-            if position - indexed_to > self._index_interval or header.max_timestamp > largest:
-                return False
-            if entry and position == indexed_to:
-                entry_true = header.last_offset == entry[0]
-            end = position + header.size
-        self.max_timestamp, self.max_timestamp_offset = timed or (-1, self.base_offset)
-        self._bytes_since_index = self.size - indexed_to
-        return entry_true and end == self.size and self._last_time_is_true()
-
-    def _last_time_is_true(self) -> bool:
-        if (timed := self.time_index.last) is None:
-            return True
-        entry = self.offset_index.lookup(timed[1])
-        start = entry[1] if entry else 0
-        for position, header in self._walk(start):
-            if header.last_offset >= timed[1]:
-                return (header.max_timestamp, header.last_offset) == timed
-            if position - start > self._index_interval:
-                break
-        return False
+        entry = self.offset_index.last
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last or (-1, self.base_offset)
+        self._bytes_since_index = self.size - (entry[1] if entry else 0)
+        return True
 
     def _rebuild_damaged(self) -> None:
         _log.warning("index rebuilt", segment=self.relative_path)
@@ -365,7 +335,7 @@ class Segment:
         """As `load`, and the first batch's timestamp is known, which decides when to roll."""
         self._growing = True
         self.load()
-        for _, header in headers(self._files, self.descriptor, 0, self.size, _WALK_CHUNK):
+        for _, header in headers(self._files, self.descriptor, 0, self.size, WALK_CHUNK):
             self.first_timestamp = header.max_timestamp
             break
 

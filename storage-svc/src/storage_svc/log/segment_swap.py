@@ -21,7 +21,8 @@ from typing import Final
 from storage_svc.log.cleaner_job import CleanedGroup
 from storage_svc.log.errors import LogError, StorageFailure
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.segment import CLEANED_SUFFIX, SWAP_SUFFIX, Segment
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 _OWN: Final = ""
 

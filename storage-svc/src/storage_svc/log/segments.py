@@ -15,7 +15,8 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
 from storage_svc.log.open_segments import OpenSegments
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
-from storage_svc.log.segment import DELETED_SUFFIX, Segment, file_stem
+from storage_svc.log.segment import Segment
+from storage_svc.log.segment_names import DELETED_SUFFIX, file_stem
 
 
 class Segments:

@@ -120,7 +120,7 @@ class OffsetsService:
         answers = [self._delete(target) for target in request.targets]
         moved = {log for log, _ in answers if log is not None}
         if moved:
-            stored = await self._directory.store_checkpoint(checkpoints.LOG_START)
+            stored = await self._directory.checkpoints.store(checkpoints.LOG_START)
             for log in moved if stored else ():
                 self._drop_segments(log)
             if not stored:

@@ -72,7 +72,7 @@ def test_a_damaged_log_start_deletes_nothing(tmp_path, folders, fill) -> None:
     log = directory.create("t", 0, bytes(16), LogConfig())
     fill(log, [2, 1, 3])
     log.raise_log_start(2)
-    assert directory.store_checkpoints()
+    assert directory.checkpoints.store_all()
     folders.crash(directory)
     file = tmp_path / checkpoints.LOG_START
     assert file.read_bytes() == b"0\n1\nt 0 2\n"

@@ -337,7 +337,7 @@ async def test_recovery_points_are_stored_while_they_move(tmp_path, folders, mak
     directory.start(asyncio.get_running_loop())
     log.append(make_batch(2))
     await log.durable(2)
-    directory.freshen_recovery_points()
-    assert await directory.store_checkpoint(checkpoints.LOG_START)  # comes behind it
+    directory.checkpoints.freshen_recovery_points()
+    assert await directory.checkpoints.store(checkpoints.LOG_START)  # comes behind it
     assert (tmp_path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 2\n"
     await directory.close()

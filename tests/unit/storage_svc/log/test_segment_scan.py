@@ -21,7 +21,7 @@ def crashed(tmp_path, folders, fill):
         producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number * 2}
         stored += fill(log, [2], size=SIZE // 2, **producer)
     directory.flusher.sync_now()
-    assert directory.store_checkpoints()
+    assert directory.checkpoints.store_all()
     stored += fill(log, [1] * 5, size=SIZE)
     folders.crash(directory)
     return tmp_path / "data", stored
