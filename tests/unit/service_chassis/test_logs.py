@@ -1,17 +1,8 @@
 import json
 import logging
 
-import pytest
 from pydantic import SecretStr
 from service_chassis import logs
-
-
-@pytest.fixture(autouse=True)
-def _configuration_is_put_back():
-    kept = logs._configuration
-    logs._configuration = type(kept)()
-    yield
-    logs._configuration = kept
 
 
 def _lines(capsys):
