@@ -10,6 +10,7 @@ from protocol_lib.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+from gateway_svc.config_alterations import alter
 from gateway_svc.context import Call, Services
 from gateway_svc.handler import TaskHandler
 
@@ -17,34 +18,19 @@ from gateway_svc.handler import TaskHandler
 async def handle(
     call: Call, request: IncrementalAlterConfigsRequest, services: Services
 ) -> tuple[IncrementalAlterConfigsResponse, int]:
-    answer = await services.storage.topics.alter_configs(
-        topics_pb2.AlterConfigsRequest(
-            correlation_id=call.correlation_id,
-            validate_only=request.validate_only,
-            resources=[
-                topics_pb2.ConfigChanges(
-                    type=each.resource_type,
-                    name=each.resource_name,
-                    changes=[
-                        topics_pb2.ConfigChange(name=config.name, operation=config.config_operation, value=config.value)
-                        for config in each.configs
-                    ],
-                )
-                for each in request.resources
-            ],
+    changes = [
+        topics_pb2.ConfigChanges(
+            changes=[
+                topics_pb2.ConfigChange(name=config.name, operation=config.config_operation, value=config.value)
+                for config in each.configs
+            ]
         )
+        for each in request.resources
+    ]
+    responses, error = await alter(
+        call, services, request.resources, changes, AlterConfigsResourceResponse, validate_only=request.validate_only
     )
-    responses = tuple(
-        AlterConfigsResourceResponse(
-            error_code=altered.error_code,
-            error_message=altered.error_message or None,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-        )
-        for asked, altered in zip(request.resources, answer.resources, strict=True)
-    )
-    response = IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
-    return response, next((each.error_code for each in responses if each.error_code), 0)
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses), error
 
 
 HANDLER = TaskHandler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, handle)
