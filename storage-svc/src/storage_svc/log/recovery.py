@@ -94,31 +94,7 @@ class Recovery:
         stored = self._epochs.entries
         self._producers = ProducerRecovery(self._files, self._folder, found.snapshots, self._environment.clock())
         self._end_offset = segments[0].base_offset if segments else self._known.log_start_offset
-        if not self._known.clean:
-            segments = self._recover(segments)
-        if not segments:
-            segments = [self._new_segment(max(self._end_offset, self._known.log_start_offset))]
-        active = segments[-1]
-        active.load_for_append()
-        if self._known.clean:
-            self._end_offset, position = _end(self._files, active)
-            if position != active.size or self._end_offset != self._known.recovery_point:
-                _log.warning(
-                    "not as the last stop, which was clean, left it",
-                    segment=active.relative_path,
-                    position=position,
-                    end_offset=self._end_offset,
-                    recovery_point=self._known.recovery_point,
-                )
-                segments = self._recover(segments)
-                segments[-1].load_for_append()
-        if self._end_offset < self._known.log_start_offset:
-            _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
-            for segment in segments:
-                self._drop(segment)
-            segments = [self._new_segment(self._known.log_start_offset)]
-            self._end_offset = self._known.log_start_offset
-            self._state, self._read_from = ProducerState(), self._end_offset
+        segments = self._usable(segments)
         check = TransactionIndexCheck(self._files, self._producers, segments, self._end_offset)
         check.run(found.transaction_indexes, self._read_from)
         producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
@@ -149,6 +125,35 @@ class Recovery:
                 seconds=round(time.perf_counter() - started, 4),
             )
         return log
+
+    def _usable(self, segments: list[Segment]) -> list[Segment]:
+        """What the log goes on with of the segments found, never none; the end offset is known then."""
+        if not self._known.clean:
+            segments = self._recover(segments)
+        if not segments:
+            segments = [self._new_segment(max(self._end_offset, self._known.log_start_offset))]
+        active = segments[-1]
+        active.load_for_append()
+        if self._known.clean:
+            self._end_offset, position = _end(self._files, active)
+            if position != active.size or self._end_offset != self._known.recovery_point:
+                _log.warning(
+                    "not as the last stop, which was clean, left it",
+                    segment=active.relative_path,
+                    position=position,
+                    end_offset=self._end_offset,
+                    recovery_point=self._known.recovery_point,
+                )
+                segments = self._recover(segments)
+                segments[-1].load_for_append()
+        if self._end_offset < self._known.log_start_offset:
+            _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
+            for segment in segments:
+                self._drop(segment)
+            segments = [self._new_segment(self._known.log_start_offset)]
+            self._end_offset = self._known.log_start_offset
+            self._state, self._read_from = ProducerState(), self._end_offset
+        return segments
 
     def _finish(self, log: PartitionLog, stored: list[tuple[int, int]]) -> None:
         """What was lost, found or repaired becomes part of the log's state."""
