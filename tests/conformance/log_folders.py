@@ -17,8 +17,8 @@ IDENTITY = "partition.metadata"
 EPOCHS = "leader-epoch-checkpoint"
 
 
-def millrace(data: Path) -> RunningUp:
-    arguments = ("--data-dir", str(data), "--kafka-port", "0", "--http-port", "0")
+def millrace(data: Path, *layout: str) -> RunningUp:
+    arguments = ("--data-dir", str(data), "--kafka-port", "0", "--http-port", "0", *layout)
     environment = {
         "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "MILLRACE_OFFSETS_TOPIC_NUM_PARTITIONS": str(OFFSETS_PARTITIONS),

@@ -2,6 +2,7 @@
 
 Two transactional producers of Apache Kafka take turns in one partition, their transactions overlap, every third one is
 aborted, and an idempotent producer writes between them. The same batches and markers are appended to a log of ours.
+Each is looked at when everything is decided, and as it was with one transaction open.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from storage_svc.log.batches import Header, headers
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.files import Files
 from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.verification import Totals, verify
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -103,15 +105,13 @@ def _batches(folder: Path) -> Iterator[tuple[Header, bytes]]:
         files.close(descriptor)
 
 
-@pytest.fixture(scope="module")
-def ours(theirs: Theirs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _appended_again(source: Path, data: Path) -> Path:
     """A data folder of ours that was given the batches and markers of Kafka's log, one by one, each at the time
     of its timestamp."""
     now_ms = [0]
-    data = tmp_path_factory.mktemp("millrace")
     directory = LogDirectory.open(data, LogSettings(), clock=lambda: now_ms[0])
     log = directory.create(TOPIC, 0, bytes(range(16)), LogConfig(segment_bytes=SEGMENT_BYTES))
-    for header, batch in _batches(theirs.node.data / FOLDER):
+    for header, batch in _batches(source / FOLDER):
         now_ms[0] = header.max_timestamp
         producer = header.producer_id, header.producer_epoch
         if header.attributes & CONTROL:
@@ -126,6 +126,12 @@ def ours(theirs: Theirs, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert (appended.error_code, appended.base_offset) == (0, header.base_offset)
     asyncio.run(directory.close())
     return data
+
+
+@pytest.fixture(scope="module")
+def ours(theirs: Theirs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of Kafka's log, in a data folder of ours."""
+    return _appended_again(theirs.node.data, tmp_path_factory.mktemp("millrace"))
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +185,13 @@ def test_kafkas_tool_finds_no_fault_in_our_transactions(of: str, request: pytest
     assert sane.count("passed sanity check.") + sane.count("is empty.") == len(indexes)
 
 
-@pytest.mark.parametrize("handed_over", ["all", "logs", "killed"])
-def test_millrace_serves_kafkas_transactions(theirs: Theirs, tmp_path: Path, handed_over: str) -> None:
+@pytest.mark.parametrize(
+    ("handed_over", "layout"),
+    [("all", ()), ("all", ("--processes",)), ("logs", ()), ("killed", ()), ("killed", ("--processes",))],
+)
+def test_millrace_serves_kafkas_transactions(
+    theirs: Theirs, tmp_path: Path, handed_over: str, layout: tuple[str, ...]
+) -> None:
     """As they are; from the logs alone, when every index and snapshot is made anew; and with a transaction open."""
     source = theirs.node.data.with_name(KILLED) if handed_over == "killed" else theirs.node.data
     expected = theirs.undecided if handed_over == "killed" else theirs.whole
@@ -191,7 +202,7 @@ def test_millrace_serves_kafkas_transactions(theirs: Theirs, tmp_path: Path, han
             shutil.copy(path, data / FOLDER)
     else:
         shutil.copytree(source, data)
-    with millrace(data) as up:
+    with millrace(data, *layout) as up:
         assert {level: read_with_offsets(up.kafka, TOPIC, level) for level in LEVELS} == expected
         stop(up)
         assert "rebuilt" not in up.log()
@@ -202,6 +213,14 @@ def test_millrace_serves_kafkas_transactions(theirs: Theirs, tmp_path: Path, han
         assert dumped_producers(made) == dumped_producers(wanted)
 
 
+@pytest.mark.parametrize("folder", ["data", KILLED])
+def test_kafkas_volume_verifies(theirs: Theirs, folder: str) -> None:
+    totals = Totals()
+    findings = [str(finding) for finding in verify(str(theirs.node.data.with_name(folder)), totals)]
+    assert totals.faults == 0, findings
+    assert totals.batches > 100
+
+
 def test_a_kafka_server_serves_our_transactions(theirs: Theirs, ours: Path) -> None:
     """It recovers them from our logs alone and makes the same indexes."""
     hand_logs_over(ours / FOLDER, theirs.node)
@@ -209,6 +228,13 @@ def test_a_kafka_server_serves_our_transactions(theirs: Theirs, ours: Path) -> N
         assert _readings(node.bootstrap) == theirs.whole
     for suffix in SUFFIXES:
         assert contents(theirs.node.data / FOLDER, suffix) == contents(ours / FOLDER, suffix), suffix
+
+
+def test_a_kafka_server_goes_on_with_our_open_transaction(theirs: Theirs, tmp_path: Path) -> None:
+    ours = _appended_again(theirs.node.data.with_name(KILLED), tmp_path)
+    hand_logs_over(ours / FOLDER, theirs.node)
+    with theirs.node as node:
+        assert _readings(node.bootstrap) == theirs.undecided
 
 
 def test_a_kafka_server_serves_what_we_compacted(theirs: Theirs, ours: Path, compacted: Path) -> None:

@@ -1,4 +1,8 @@
-"""Asks Apache Kafka's own message classes, of several versions, in one Java process: see KafkaMessages.java."""
+"""Asks Apache Kafka's own message classes, of several versions, in one Java process: see KafkaMessages.java.
+
+All questions go in at once and the answers come out at once: what takes seconds here would take minutes with a call
+for each (kafka_classes.py), which also has no room for classes of one name from several Kafkas.
+"""
 
 import struct
 import subprocess
