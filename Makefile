@@ -1,6 +1,6 @@
 # make setup        .venv with every package of ours
 # make demo         set-up + the main job on real data
-# make test         set-up + everything a machine with Python 3.11+, Java 17 and make can run
+# make test         set-up + what every change must pass, on a machine with Python 3.11+, Java 17 and make
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
 # make mutants      breaks one guarantee of the log after the other and demands that a test notices each
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
@@ -12,7 +12,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint faults fuzz conformance bench compose-test generate clean
+.PHONY: setup demo test lint faults mutants fuzz conformance bench compose-test generate clean
 
 setup: .venv/ready
 
