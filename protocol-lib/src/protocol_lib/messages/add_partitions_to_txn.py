@@ -20,6 +20,7 @@ class AddPartitionsToTxnTransaction:
     transactional_id: str
     producer_id: Int64
     producer_epoch: Int16
+    #: true asks whether the partitions are in the transaction, and adds none
     verify_only: Boolean = wire(default=False)
     topics: tuple[AddPartitionsToTxnTopic, ...]
 

@@ -15,10 +15,13 @@ class Listener:
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest:
+    #: null not to check it
     cluster_id: str | None
     timeout_ms: Int32
     voter_id: Int32
+    #: of the voter's metadata log, from its meta.properties
     voter_directory_id: Uuid
+    #: where the other controllers reach it
     listeners: tuple[Listener, ...]
     ack_when_committed: Boolean = wire("1+", default=True)
 

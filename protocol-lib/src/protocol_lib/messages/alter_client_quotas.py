@@ -8,12 +8,15 @@ from protocol_lib.schema import Boolean, Float64, Int16, Int32, message, struct
 
 @struct
 class EntityData:
+    #: "user", "client-id" or "ip"
     entity_type: str
+    #: null for the default of that type
     entity_name: str | None
 
 
 @struct
 class OpData:
+    #: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, connection_creation_rate
     key: str
     value: Float64
     remove: Boolean

@@ -14,6 +14,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
+    #: 2 topic, 4 broker, 8 loggers of a broker, 16 client metrics, 32 group
     resource_type: Int8
     resource_name: str
     configs: tuple[AlterableConfig, ...]
@@ -22,6 +23,7 @@ class AlterConfigsResource:
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
+    #: true says what would happen, and changes nothing
     validate_only: Boolean
 
 

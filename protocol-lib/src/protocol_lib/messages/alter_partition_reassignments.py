@@ -23,6 +23,7 @@ class ReassignableTopic:
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest:
     timeout_ms: Int32 = wire(default=60000)
+    #: false refuses replicas of another number than there are
     allow_replication_factor_change: Boolean = wire("1+", default=True)
     topics: tuple[ReassignableTopic, ...]
 

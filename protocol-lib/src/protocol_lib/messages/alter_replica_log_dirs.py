@@ -14,6 +14,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
+    #: absolute, one of log.dirs
     path: str
     topics: tuple[AlterReplicaLogDirTopic, ...]
 

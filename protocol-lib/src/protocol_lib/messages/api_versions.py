@@ -9,9 +9,11 @@ from protocol_lib.schema import Boolean, Int16, Int32, Int64, message, struct, w
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
+    #: letters, digits, dots and dashes (KIP-511)
     client_software_name: str = wire("3+", default="")
     client_software_version: str = wire("3+", default="")
     cluster_id: str | None = wire("5+", default=None)
+    #: -1 for any
     node_id: Int32 = wire("5+", default=-1)
 
 
@@ -42,10 +44,12 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse:
     """Its header is always version 0, whatever the body's version, so that any client can read it."""
 
+    #: with UNSUPPORTED_VERSION the body is of version 0, and names the versions of ApiVersions itself
     error_code: Int16
     api_keys: tuple[ApiVersion, ...]
     throttle_time_ms: Int32 = wire("1+", default=0)
     supported_features: tuple[SupportedFeatureKey, ...] = wire("3+", tag=0, default=())
+    #: -1 while it is not known
     finalized_features_epoch: Int64 = wire("3+", tag=1, default=-1)
     finalized_features: tuple[FinalizedFeatureKey, ...] = wire("3+", tag=2, default=())
     zk_migration_ready: Boolean = wire("3+", tag=3, default=False)

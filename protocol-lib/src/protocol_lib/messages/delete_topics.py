@@ -8,6 +8,7 @@ from protocol_lib.schema import ZERO_UUID, Int16, Int32, Uuid, message, struct, 
 
 @struct
 class DeleteTopicState:
+    #: null to delete by id
     name: str | None = wire(default=None)
     topic_id: Uuid = wire(default=ZERO_UUID)
 
@@ -16,6 +17,7 @@ class DeleteTopicState:
 class DeleteTopicsRequest:
     topics: tuple[DeleteTopicState, ...] = wire("6+", default=())
     topic_names: tuple[str, ...] = wire("0-5", default=())
+    #: how long the controller waits until the topics are gone
     timeout_ms: Int32
 
 

@@ -8,13 +8,18 @@ from protocol_lib.schema import Int8, Int16, Int32, message, struct, wire
 
 @message(api_key=29, versions="0-3", flexible="2+")
 class DescribeAclsRequest:
+    #: 2 topic, 3 group, 4 cluster, 5 transactional id, 6 delegation token, 7 user; in filters 1 is any
     resource_type_filter: Int8
     #: in this and the other filters null matches anything
     resource_name_filter: str | None
+    #: 3 literal, 4 prefixed; in filters also 1 any, 2 whatever applies to the name
     pattern_type_filter: Int8 = wire("1+", default=3)
     principal_filter: str | None
     host_filter: str | None
+    #: 2 all, 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 describe configs, 11 alter
+    #: configs, 12 idempotent write, 13 create tokens, 14 describe tokens, 15 two-phase commit; in filters 1 is any
     operation: Int8
+    #: 2 deny, 3 allow; in filters 1 is any
     permission_type: Int8
 
 

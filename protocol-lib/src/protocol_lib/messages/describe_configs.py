@@ -8,8 +8,11 @@ from protocol_lib.schema import Boolean, Int8, Int16, Int32, message, struct, wi
 
 @struct
 class DescribeConfigsResource:
+    #: 2 topic, 4 broker, 8 loggers of a broker, 16 client metrics, 32 group
     resource_type: Int8
+    #: a topic's or group's name, a broker's id; empty for the default of all brokers
     resource_name: str
+    #: null for all of them
     configuration_keys: tuple[str, ...] | None
 
 
@@ -30,12 +33,17 @@ class DescribeConfigsSynonym:
 @struct
 class DescribeConfigsResourceResult:
     name: str
+    #: null when it is sensitive, or not set
     value: str | None
     read_only: Boolean
+    #: 1 topic, 2 broker, 3 default of all brokers, 4 the file a broker started with, 5 built-in default, 6 logger of a
+    #: broker, 7 client metrics, 8 group
     config_source: Int8 = wire("1+", default=-1)
     is_default: Boolean = wire("0", default=False)
     is_sensitive: Boolean
+    #: where the value is looked for, in this order; the first that is set counts
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire("1+", default=())
+    #: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password
     config_type: Int8 = wire("3+", default=0)
     documentation: str | None = wire("3+", default="")
 

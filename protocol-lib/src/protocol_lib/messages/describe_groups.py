@@ -30,8 +30,10 @@ class DescribedGroup:
     error_code: Int16
     error_message: str | None = wire("6+", default=None)
     group_id: str
+    #: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead
     group_state: str
     protocol_type: str
+    #: the name of the assignor; empty unless the group is stable
     protocol_data: str
     members: tuple[DescribedGroupMember, ...]
     authorized_operations: Int32 = wire("3+", default=-(2**31))

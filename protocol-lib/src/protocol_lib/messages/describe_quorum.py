@@ -19,6 +19,7 @@ class TopicRequest:
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
+    #: __cluster_metadata, partition 0, is the only one there is
     topics: tuple[TopicRequest, ...]
 
 
@@ -27,6 +28,7 @@ class ReplicaState:
     replica_id: Int32
     replica_directory_id: Uuid = wire("2+", default=ZERO_UUID)
     log_end_offset: Int64
+    #: by the leader's clock; -1 for not known
     last_fetch_timestamp: Int64 = wire("1+", default=-1)
     last_caught_up_timestamp: Int64 = wire("1+", default=-1)
 

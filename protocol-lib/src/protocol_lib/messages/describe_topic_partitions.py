@@ -18,6 +18,7 @@ class Cursor:
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
+    #: empty for all of them
     topics: tuple[TopicRequest, ...]
     response_partition_limit: Int32 = wire(default=2000)
     cursor: Cursor | None = wire(default=None)
@@ -31,6 +32,7 @@ class DescribeTopicPartitionsResponsePartition:
     leader_epoch: Int32 = wire(default=-1)
     replica_nodes: tuple[Int32, ...]
     isr_nodes: tuple[Int32, ...]
+    #: not in sync, but known to have all that was committed
     eligible_leader_replicas: tuple[Int32, ...] | None = wire(default=None)
     last_known_elr: tuple[Int32, ...] | None = wire(default=None)
     offline_replicas: tuple[Int32, ...]
@@ -50,4 +52,5 @@ class DescribeTopicPartitionsResponseTopic:
 class DescribeTopicPartitionsResponse:
     throttle_time_ms: Int32
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...]
+    #: null on the last page
     next_cursor: Cursor | None = wire(default=None)

@@ -25,6 +25,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
+    #: 2 topic, 4 broker, 8 loggers of a broker, 16 client metrics, 32 group
     resource_type: Int8
     resource_name: str
     configs: tuple[AlterableConfig, ...]
@@ -33,6 +34,7 @@ class AlterConfigsResource:
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
+    #: true says what would happen, and changes nothing
     validate_only: Boolean
 
 

@@ -8,13 +8,16 @@ from protocol_lib.schema import Int16, Int32, message, struct, wire
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest:
+    #: empty for every state
     states_filter: tuple[str, ...] = wire("4+", default=())
+    #: "classic", "consumer", "share", "streams"; empty for every type
     types_filter: tuple[str, ...] = wire("5+", default=())
 
 
 @struct
 class ListedGroup:
     group_id: str
+    #: empty for groups that only commit offsets
     protocol_type: str
     group_state: str = wire("4+", default="")
     group_type: str = wire("5+", default="")

@@ -16,9 +16,12 @@ class WritableTxnMarkerTopic:
 class WritableTxnMarker:
     producer_id: Int64
     producer_epoch: Int16
+    #: true commits, false aborts
     transaction_result: Boolean
     topics: tuple[WritableTxnMarkerTopic, ...]
+    #: leader epoch of the coordinator's partition of __transaction_state: markers of an older one are refused
     coordinator_epoch: Int32
+    #: 2 when every transaction has an epoch of its own (KIP-890)
     transaction_version: Int8 = wire("2+", default=0)
 
 
