@@ -75,7 +75,7 @@ async def test_a_certificate_nobody_vouches_for(apache_kafka):
 
 async def test_a_broker_that_speaks_no_tls(apache_kafka):
     cluster = Cluster(settings(apache_kafka, "PLAINTEXT", tls=tls(apache_kafka), api_timeout_ms=300))
-    with pytest.raises(ConnectionFailedError):
+    with pytest.raises(ConnectionFailedError, match="before TLS was agreed on"):
         await cluster.start()
     await cluster.close()
 

@@ -44,6 +44,8 @@ _API_VERSIONS_FIRST: Final = 4
 _SASL_HANDSHAKE: Final = 1
 #: A new connection takes the place of one whose authentication lasts for less than this part of its time.
 _RENEW_AT: Final = 0.85
+#: What TLS says of a connection that was lost; all else that it says is about who, or what, is there.
+_CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _WRITE_BUFFER_HIGH: Final = 1 << 20
 
 
@@ -242,8 +244,10 @@ class Connection(asyncio.BufferedProtocol):
         host, port = self.address.host, self.address.port
         try:
             await self._loop.create_connection(lambda: self, host, port, ssl=self._settings.tls)
-        except OSError:  # faults of certificates, which are ValueErrors too, among them
-            raise
+        except OSError as fault:  # those of certificates, which are ValueErrors too, among them
+            if str(fault):
+                raise
+            raise ConnectionFailedError(f"{self.address}: closed by the broker before TLS was agreed on") from fault
         except (ValueError, OverflowError) as fault:  # what no name or port can be; metadata may say anything
             raise ConnectionFailedError(f"{self.address}: {fault}") from fault
 
@@ -282,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
 
 def _translate(fault: BaseException, address: Address) -> KafkaError | None:
     """What the operating system, TLS and asyncio raise while connecting, in our terms; None: not theirs."""
-    if isinstance(fault, ssl.SSLCertVerificationError):
+    if isinstance(fault, ssl.SSLError) and not isinstance(fault, _CUT_OFF):
         return AuthenticationError(f"{address}: {fault}")
     if isinstance(fault, TimeoutError):
         return ConnectionFailedError(f"{address}: not connected in time")

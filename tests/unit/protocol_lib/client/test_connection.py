@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 
 import pytest
 from protocol_lib.api import ApiKey
@@ -208,6 +209,21 @@ async def test_nobody_listens() -> None:
 async def test_a_name_that_can_be_no_hosts(host) -> None:
     with pytest.raises(ConnectionFailedError):
         await Connection.open(Address(host, 9092), ClientSettings(bootstrap_servers="x"))
+
+
+async def test_who_answers_but_speaks_no_tls_is_not_tried_again() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    tls = ssl.create_default_context()
+    with pytest.raises(AuthenticationError, match="SSL"):
+        await Connection.open(address, ClientSettings(bootstrap_servers="x", tls=tls))
+    server.close()
 
 
 async def test_a_broker_that_says_nothing_is_given_up(scripted: StartScript) -> None:
