@@ -4,8 +4,9 @@
     kafka.round_trip("org.apache.kafka.coordinator.group.generated.OffsetCommitKey", 0, data) -> the bytes again
     kafka.jvm.org.apache.kafka.common.utils.Utils.abs(-1)                                     -> anything else
 
-The bridge is Py4J, which pyspark brings, so Java 17 without a compiler is enough. Every call is a round trip to one Kafka:
-good for any class of the server, step by step. Thousands of messages beside several Kafkas at once: oracles/kafka_java.py.
+The bridge is Py4J, which pyspark brings, so Java 17 without a compiler is enough. Every call is a round trip to one
+Kafka: good for any class of the server, step by step. Thousands of messages beside several Kafkas at once:
+oracles/kafka_java.py.
 """
 
 from __future__ import annotations
