@@ -54,7 +54,7 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> None:
     ]
     if call.version < _RECORD_BATCH_VERSION:
         _serve_message_sets(call, request, services, partitions)
-    elif request.transactional_id is None and any(_is_transactional(each.records) for each in partitions):
+    elif request.transactional_id is None and _are_transactional(partitions):
         refused = AppendedPartition(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
         )
@@ -173,10 +173,12 @@ def _refused(
     )
 
 
-def _is_transactional(records: bytes | memoryview) -> bool:
-    return (
-        len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
-    )
+def _are_transactional(partitions: list[AppendPartition]) -> bool:
+    for partition in partitions:
+        records = partition.records
+        if len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC and records[_ATTRIBUTES_AT] & TRANSACTIONAL:
+            return True
+    return False
 
 
 def _record_count(records: bytes | memoryview) -> int:

@@ -43,9 +43,11 @@ class Segment:
     """Owned by its PartitionLog. `size` counts whole batches; bytes of a failed write are cut off at once."""
 
     __slots__ = (
+        "_age_max_ms",
         "_bytes_since_index",
         "_checked",
         "_closing",
+        "_entries_max",
         "_files",
         "_growing",
         "_index_interval",
@@ -98,11 +100,13 @@ class Segment:
         self.time_index = TimeIndex(files, "", base_offset, index_bytes)
         self.transaction_index = TransactionIndex(files, "")
         self.rename(suffix)
-        self._index_interval = config.index_interval_bytes
+        # So many entries fit into either index; one place is kept for the last one of the time index.
+        self._entries_max = min(self.offset_index.entries_max, self.time_index.entries_max - 1)
+        self._jitter = random()
+        self.configure(config)
         self._bytes_since_index = 0
         # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
         self._growing = self._loaded = self._checked = False
-        self._jitter = random()
         self._pins = 0
         #: No part of its log any more: its files have other names.
         self.gone = False
@@ -149,6 +153,7 @@ class Segment:
 
     def configure(self, config: LogConfig) -> None:
         self._index_interval = config.index_interval_bytes
+        self._age_max_ms = config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """A batch was written: keep what look-ups and rolling need to know of it."""
@@ -173,10 +178,10 @@ class Segment:
             return False
         if not self._loaded:
             self.load()
-        age = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
+        first = self.first_timestamp
         return (
             used + size > config.segment_bytes
-            or age > config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
+            or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > self._age_max_ms
             or self.offset_index.full
             or self.time_index.full
             or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
@@ -184,8 +189,7 @@ class Segment:
 
     def can_tell(self, staged_batches: int) -> bool:
         """Whether so many batches that are about to come cannot fill an index: `must_roll` needs their size only."""
-        room = min(self.offset_index.entries_max, self.time_index.entries_max - 1)
-        return self.offset_index.file.count + staged_batches < room
+        return self.offset_index.file.count + staged_batches < self._entries_max
 
     def locate(self, offset: int) -> tuple[int, Header] | None:
         """(position, header) of the first batch that ends at or behind the offset."""

@@ -143,9 +143,9 @@ class DataService:
     def _answer(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
         if service_logs.debug_enabled():
             self._log_appends(request, outcomes)
-        for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
+        for number, (_, appended) in enumerate(outcomes):
             if appended.error_code:
-                self._note_refusal(request, wanted, appended)
+                self._note_refusal(request, request.partitions[number], appended)
         if request.acks == _ALL:
             self._answer_durable(request, done, outcomes)
         else:
