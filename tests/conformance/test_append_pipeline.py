@@ -5,25 +5,23 @@ Where the two differ, the case says what Millrace answers and why.
 
 from __future__ import annotations
 
-import struct
+import functools
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+import crafted_batches
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.raw_connection import Connection
-from crc32c import crc32c
+from crafted_batches import batch_of, edited
 from kafka_broker import ApacheKafka
 from millrace.broker import Broker
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
-from protocol_lib.records.record import Record
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
 
@@ -32,29 +30,7 @@ HOUR_MS = 3_600_000
 WAIT_S = 20
 
 
-def edited(batch: bytes, at: int, layout: str, value: int, *, crc: bool = True) -> bytes:
-    """The batch with one field changed, its CRC made right again unless told otherwise."""
-    changed = bytearray(batch)
-    struct.pack_into(layout, changed, at, value)
-    if crc:
-        struct.pack_into(">I", changed, 17, crc32c(changed[21:]))
-    return bytes(changed)
-
-
-def batch_of(*records: tuple[int, bytes | None], codec: Codec = Codec.NONE, size: int = 5, **options: Any) -> bytes:
-    """A batch of (timestamp, key) records."""
-    listed = [Record(n, timestamp, key, bytes(size)) for n, (timestamp, key) in enumerate(records)]
-    return build_batch(listed, codec=codec, **options)
-
-
-def with_records(records: bytes, count: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch with these bytes where its records belong."""
-    head = bytearray(batch_of((NOW_MS, b"k"))[:61])
-    struct.pack_into(">i", head, 8, 49 + len(records))
-    struct.pack_into(">i", head, 23, count - 1)
-    struct.pack_into(">i", head, 57, count)
-    return edited(bytes(head) + records, 21, ">h", codec)
-
+with_records = functools.partial(crafted_batches.with_records, timestamp=NOW_MS)
 
 GOOD = batch_of((NOW_MS, b"k"), (NOW_MS + 1, b"k"))
 KEYLESS = batch_of((NOW_MS, b"k"), (NOW_MS, None), (NOW_MS, b""), (NOW_MS, None))

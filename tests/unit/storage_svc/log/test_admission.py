@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
-from typing import Any
 
 import pytest
+from crafted_batches import batch_of, edited, with_records
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,30 +20,6 @@ from storage_svc.log.partition_log import Origin
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
-
-
-def edited(batch: bytes, at: int, layout: str, value: int, *, crc: bool = True) -> bytes:
-    """The batch with one field changed, its CRC made right again unless told otherwise."""
-    changed = bytearray(batch)
-    struct.pack_into(layout, changed, at, value)
-    if crc:
-        struct.pack_into(">I", changed, 17, crc32c(changed[21:]))
-    return bytes(changed)
-
-
-def batch_of(*records: tuple[int, bytes | None], codec: Codec = Codec.NONE, **options: Any) -> bytes:
-    """A batch of (timestamp, key) records."""
-    listed = [Record(n, timestamp, key, b"value") for n, (timestamp, key) in enumerate(records)]
-    return build_batch(listed, codec=codec, **options)
-
-
-def with_records(records: bytes, count: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch with these bytes where its records belong."""
-    head = bytearray(batch_of((NOW_MS, b"k"))[:61])
-    struct.pack_into(">i", head, 8, 49 + len(records))
-    struct.pack_into(">i", head, 23, count - 1)
-    struct.pack_into(">i", head, 57, count)
-    return edited(bytes(head) + records, 21, ">h", codec)
 
 
 GOOD = batch_of((NOW_MS, b"k"), (NOW_MS + 1, b"k"))
