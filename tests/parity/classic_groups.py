@@ -1,4 +1,4 @@
-"""Conversations of classic groups (kafka-semantics of JoinGroup, SyncGroup, Heartbeat, LeaveGroup and the offset APIs).
+"""Conversations of classic groups (JoinGroup, SyncGroup, Heartbeat, LeaveGroup and the offset APIs).
 
 Each function is one script; its docstring says what it is about. Nothing is asserted here: two brokers must give the
 same answers (test_groups.py), and all scripts together must provoke the error codes listed there.

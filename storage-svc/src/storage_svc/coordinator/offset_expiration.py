@@ -1,4 +1,4 @@
-"""When committed offsets are forgotten (kafka-semantics.md §2.2; KIP-211). Pure.
+"""When committed offsets are forgotten (Kafka's OffsetExpirationCondition; KIP-211). Pure.
 
     group                              an offset expires
     has members, consumer protocol     offsets.retention after its commit, if no member subscribes to its topic

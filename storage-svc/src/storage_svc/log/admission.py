@@ -1,4 +1,4 @@
-"""May this batch be appended? The checks of kafka-semantics.md §1.3, steps 4 to 18, in Kafka's order.
+"""May this batch be appended? Kafka's checks in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
 
 `shape_refusal` is what Kafka's request layer checks before anything else, `admit` what its log does with a header. Only
 the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to opening.py.

@@ -1,4 +1,4 @@
-"""Record batches as the log sees them: the 61-byte header, never the records (kafka-semantics.md §1.2).
+"""Record batches as the log sees them: the 61-byte header, never the records (Kafka's DefaultRecordBatch).
 
 A log that an old Kafka began may hold messages of formats 0 and 1. Each is taken for a batch: of one record, if it is
 one; if it wraps compressed ones, its offset is that of the last of them, and nothing but opening it tells that of the

@@ -1,4 +1,4 @@
-"""The small text files of a data folder, as Kafka writes them (kafka-semantics.md §1.1).
+"""The small text files of a data folder, as Kafka writes them (CheckpointFile, MetaProperties).
 
 Offset checkpoint (recovery-point, log-start, replication, cleaner): leader-epoch-checkpoint:
     0                                                                0

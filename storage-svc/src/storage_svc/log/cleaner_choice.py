@@ -1,4 +1,4 @@
-"""Which part of a log can be cleaned, and which log is the dirtiest (kafka-semantics.md §1.7, `eligible`).
+"""Which part of a log can be cleaned, and which log is the dirtiest (Kafka's LogCleanerManager).
 
     log start        cleaned to        end of what can be cleaned
     |   clean        |      dirty      |   not yet: active, open transactions, not synced, too young   |

@@ -1,7 +1,7 @@
 """Transactions as compaction meets them, walking the log in order: what is aborted, and which markers may go.
 
 The records of an aborted transaction are dropped. A marker says how its transaction ended; it may go once no batch of
-the transaction is left in the log (kafka-semantics.md §1.7; Kafka's CleanedTransactionMetadata). The transaction index
+the transaction is left in the log (Kafka's CleanedTransactionMetadata). The transaction index
 of the rewritten segments names the aborted transactions whose batches the walk still met.
 """
 

@@ -2,7 +2,7 @@
 
 `LogConfig.from_properties` reads Kafka's own names and spellings, e.g. {"segment.bytes": "1048576",
 "cleanup.policy": "compact,delete"}; names it does not know are ignored (the catalog checks names and values).
-Defaults are Kafka's (kafka-semantics.md §1.4).
+Defaults are Kafka's (LogConfig).
 """
 
 from __future__ import annotations

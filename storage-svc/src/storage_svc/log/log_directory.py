@@ -3,10 +3,11 @@
     .lock                                  held by flock while the folder is open
     meta.properties                        version, cluster.id, node.id, directory.id
     .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
-    recovery-point-offset-checkpoint       synced up to here (kafka-semantics.md §1.1)
+    recovery-point-offset-checkpoint       synced up to here
     log-start-offset-checkpoint
     cleaner-offset-checkpoint              compacted up to here
     replication-offset-checkpoint          high watermarks
+    <checkpoint>.crc32c                    what a checkpoint must be to be believed (checkpoint_seal.py)
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
 

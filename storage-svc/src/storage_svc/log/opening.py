@@ -2,7 +2,7 @@
 
 Opened are the batches of topics whose settings speak of records (keys under compaction, a bound on how old records may
 be, a `compression.type` that is not the batch's) and those whose header cannot be right or is out of bounds. What
-kafka-semantics.md §1.3 says of records, steps 14 to 18, holds for these; of all others the header is believed, since
+Kafka asks of records (LogValidator, DefaultRecord) is asked of these; of all others the header is believed, since
 walking the records costs a hundred times what the rest of an append does.
 
 Rewritten is as little as possible: a wrong maxTimestamp in the header; the compressed block, when the codec differs;

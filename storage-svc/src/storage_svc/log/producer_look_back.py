@@ -21,7 +21,7 @@ _STEP_BYTES: Final = 1 << 20
 
 
 class ProducerLookBack:
-    """Owned by its PartitionLog."""
+    """Owned by its log's BatchWriter."""
 
     __slots__ = ("_bytes_left", "_log", "_offset")
 

@@ -1,6 +1,6 @@
 """Opening a partition's folder: after a clean stop by looking at it, after any other by reading what may be torn.
 
-In order (kafka-semantics.md §1.6):
+In order (Kafka's LogLoader):
 1. what a crash left half done in the folder is finished or removed (partition_folder.py)
 2. without the clean-shutdown marker, or if the log does not end where a clean stop left it, from the segment that holds
    the recovery point on: every batch is checked, the indexes are made anew, and what is torn or damaged is put right
