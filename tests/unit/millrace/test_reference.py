@@ -1,12 +1,17 @@
 from pathlib import Path
 
-from millrace.reference import readme, settings_page, settings_reference
+from millrace.reference import groups_page, readme, settings_page, settings_reference
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_settings_page_is_what_make_generate_writes():
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == settings_page()
+
+
+def test_groups_page_is_what_make_generate_writes():
+    assert (DOCS / "groups.md").read_text(encoding="utf-8") == groups_page()
+    assert "    CompletingRebalance --> Stable: the leader's assignment is durable\n" in groups_page()
 
 
 def test_every_service_has_its_settings():

@@ -35,13 +35,24 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+#: (from, to) -> what takes a group there; no other change of state is legal. docs/groups.md shows it.
+TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = {
+    (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a member joins",
+    (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "everybody has joined, or time is up",
+    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "nobody is left",
+    (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader's assignment is durable",
+    (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
+        "a member fails, leaves, or joins with other metadata; no SyncGroup in time; the assignment cannot be stored"
+    ),
+    (GroupState.STABLE, GroupState.PREPARING_REBALANCE): (
+        "a member fails or leaves; the leader joins; a follower joins with other metadata"
+    ),
+    (GroupState.EMPTY, GroupState.DEAD): "deleted, or its last offset expired",
+}
+
 #: state -> the states it may be entered from.
 VALID_PREVIOUS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+    state: frozenset(before for before, after in TRANSITIONS if after is state) for state in GroupState
 }
 
 
