@@ -5,16 +5,13 @@ import os
 import random
 import signal
 import statistics
-import subprocess
-import sys
 import time
 
 import pytest
 from confluent_kafka import Consumer
-from millrace.folders import private_folder
-from millrace.ports import Reservation
 from millrace.running import RunningUp
-from service_chassis.probe import check
+
+from tests.faults.two_gateways import two_gateways
 
 PARTITIONS = 6
 TOPICS = ("--topics", f"orders:{PARTITIONS}")
@@ -101,25 +98,6 @@ def test_killed_many_times(tmp_path, arguments, service, kills, start_load, chec
     assert len(found) == len(load.acknowledged) > 10 * kills
 
 
-@contextlib.contextmanager
-def _service(name, http_address, settings):
-    """One service, started as the launcher does and ready; killed at the end."""
-    popen = subprocess.Popen(
-        [sys.executable, "-m", "millrace.service", name], env={**os.environ, **settings}, stdin=subprocess.PIPE
-    )
-    try:
-        deadline = time.monotonic() + 15
-        while fault := check(http_address):
-            assert popen.poll() is None
-            assert time.monotonic() < deadline, fault
-            time.sleep(0.02)
-        yield popen
-    finally:
-        popen.kill()
-        popen.wait()
-        popen.stdin.close()
-
-
 def _until_advertised(consumer, addresses, timeout_s=3.0):
     """A gateway learns of the others when it renews its lease."""
     deadline = time.monotonic() + timeout_s
@@ -136,32 +114,7 @@ def test_one_of_two_gateways_killed_and_librdkafka_goes_on_within_two_seconds(
     tmp_path, start_load, start_reader, check_once
 ):
     with contextlib.ExitStack() as held:
-        socket_dir = held.enter_context(private_folder("millrace-"))
-
-        def address():
-            return str(held.enter_context(Reservation("127.0.0.1", 0)).address)
-
-        http = address()
-        storage = f"unix:{socket_dir}/storage.sock"
-        settings = {
-            "MILLRACE_DATA_DIR": str(tmp_path),
-            "MILLRACE_STORAGE_BIND": storage,
-            "MILLRACE_STORAGE_HTTP": http,
-            "MILLRACE_TOPICS": f"orders:{PARTITIONS}",
-            **QUICK_GROUPS,
-        }
-        held.enter_context(_service("storage-svc", http, settings))
-        gateways, addresses = [], []
-        for name in ("one", "two"):
-            kafka, http = address(), address()
-            settings = {
-                "MILLRACE_STORAGE_ADDRESS": storage,
-                "MILLRACE_LISTENERS": f"EXTERNAL://{kafka}",
-                "MILLRACE_GATEWAY_NAME": name,
-                "MILLRACE_GATEWAY_HTTP": http,
-            }
-            addresses.append(kafka)
-            gateways.append(held.enter_context(_service("gateway-svc", http, settings)))
+        gateways, addresses = held.enter_context(two_gateways(tmp_path, f"orders:{PARTITIONS}"))
         consumer = Consumer({"bootstrap.servers": ",".join(addresses), "group.id": "x"})
         held.callback(consumer.close)
         _until_advertised(consumer, addresses)

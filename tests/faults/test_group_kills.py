@@ -1,0 +1,229 @@
+"""kill -9 of storage in the middle of rebalances, and of a gateway that members hang on."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from millrace.running import RunningUp
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
+from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_value
+
+from tests.faults.two_gateways import two_gateways
+from tests.parity.groups import GroupTalk
+from tests.wire.group_members import ConfluentMember, until
+
+PARTITIONS = 6
+APART = ("--kafka-port", "0", "--http-port", "0", "--topics", f"orders:{PARTITIONS}", "--processes")
+AT_ONCE = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+#: What a client asks again after.
+PASSING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
+
+
+def kill_storage(up):
+    """Kills it and waits until it is back."""
+    (pid,) = up.services()["storage-svc"]
+    returned = up.log().count('"event": "service is back"')
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: up.log().count('"event": "service is back"') > returned, up.log)
+
+
+@contextlib.asynccontextmanager
+async def talk_to(address):
+    host, _, port = address.rpartition(":")
+    talk = GroupTalk((host, int(port)), "group", {})
+    try:
+        yield talk
+    finally:
+        await talk.close()
+
+
+async def insist(ask):
+    """The first answer that is not a passing trouble."""
+    for _ in range(400):
+        answer = await ask()
+        if answer.error_code not in PASSING:
+            return answer
+        await asyncio.sleep(0.05)
+    raise AssertionError(answer)
+
+
+async def test_storage_killed_while_a_join_is_parked_loads_the_last_generation():
+    with RunningUp(*APART, environment=AT_ONCE) as up:
+        async with talk_to(up.kafka) as talk:
+            first, second, generation = await talk.pair()
+            assert (await talk.commit("a", ("orders", 0, 5), member=(first, generation))).topics
+            await talk.join_later("a", version=3, member_id=first)  # the leader's join begins a rebalance
+
+            await asyncio.to_thread(kill_storage, up)
+
+        async with talk_to(up.kafka) as talk:
+            # Both are loaded with the group, in the generation they had, and their session goes on.
+            beat = await insist(lambda: talk.heartbeat("b", second, generation))
+            assert beat.error_code == ErrorCode.NONE
+            assert (await talk.heartbeat("a", first, generation)).error_code == ErrorCode.NONE
+            (group,) = (await talk.describe("a")).groups
+            assert group.group_state == "Stable"
+            assert {bytes(each.member_assignment) for each in group.members} == {b"one", b"two"}
+            (fetched,) = (await talk.fetch("a", ("orders", 0))).groups
+            assert fetched.topics[0].partitions[0].committed_offset == 5
+            await talk.join_later("a", version=3, member_id=first)
+            joined = await talk.join("b", version=3, member_id=second)
+            assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, generation + 1)
+
+
+async def test_storage_killed_before_the_assignment_is_durable_forgets_that_generation():
+    with RunningUp(*APART, environment=AT_ONCE) as up:
+        async with talk_to(up.kafka) as talk:
+            first, second, generation = await talk.pair()
+            await talk.join_later("a", version=3, member_id=first)
+            joined = await talk.join("b", version=3, member_id=second)
+            assert joined.generation_id == generation + 1
+            await talk.sync_later("b", second, joined.generation_id)
+
+            await asyncio.to_thread(kill_storage, up)
+
+        async with talk_to(up.kafka) as talk:
+            # Nobody was given an assignment of it, so nobody can hold one beside that of the next generation.
+            refused = await insist(lambda: talk.sync("b", second, generation + 1))
+            assert refused.error_code == ErrorCode.ILLEGAL_GENERATION
+            await talk.join_later("a", version=3, member_id=first)
+            joined = await talk.join("b", version=3, member_id=second)
+            assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, generation + 1)
+
+
+class WatchedMember(ConfluentMember):
+    """Notes when it is assigned what another still owns."""
+
+    def __init__(self, *arguments, peers, **options):
+        self.peers = peers
+        self.overlaps = []
+        super().__init__(*arguments, **options)
+
+    def _assigned(self, partitions):
+        partitions = set(partitions)
+        self.overlaps.extend(partitions & peer.owned for peer in self.peers if peer is not self)
+        super()._assigned(partitions)
+
+    def acknowledged_commit(self):
+        """(partition, offset) of what it has received, once that is committed."""
+
+        def commit():
+            positions = self._consumer.position([TopicPartition(self.topic, each) for each in self.owned])
+            known = [each for each in positions if each.offset >= 0]
+            if known:
+                self._consumer.commit(offsets=known, asynchronous=False)
+            return [(each.partition, each.offset) for each in known]
+
+        return self._do(commit)
+
+    def _stop(self):
+        self.owned.clear()
+        super()._stop()
+
+
+def committed_generations(bootstrap, group):
+    """Of the group's records in __consumer_offsets, in the order in which they were written."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader-of-offsets"})
+    places = [TopicPartition("__consumer_offsets", partition, 0) for partition in range(50)]
+    ends = {place.partition: consumer.get_watermark_offsets(place, 10)[1] for place in places}
+    consumer.assign(places)
+    missing, generations = sum(ends.values()), []
+    while missing > 0:
+        records = consumer.consume(1000, 10)
+        assert records, f"{missing} records cannot be read"
+        missing -= len(records)
+        for record in records:
+            key = read_key(OFFSETS_TOPIC, record.key())
+            if key == GroupMetadataKey(group=group) and record.value() is not None:
+                generations.append(read_value(GroupMetadataValue, record.value()).generation)
+    consumer.close()
+    return generations
+
+
+@pytest.mark.slow
+def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load):
+    with RunningUp(*APART, environment=AT_ONCE) as up:
+        load = start_load(up.kafka, "orders", PARTITIONS)
+        peers, gone, safe = [], [], {}
+
+        def start():
+            peers.append(WatchedMember(up.kafka, "orders", "group", peers=peers))
+
+        def commit(member):
+            """What is acknowledged must be there in the end."""
+            with contextlib.suppress(KafkaException):
+                for partition, offset in member.acknowledged_commit():
+                    safe[partition] = max(safe.get(partition, 0), offset)
+
+        def shared():
+            owned = sorted(each for member in peers for each in member.owned)
+            return owned == list(range(PARTITIONS)) and all(member.owned for member in peers)
+
+        start()
+        start()
+        for pause_s in (0.0, 0.01, 0.03, 0.1):
+            until(shared, lambda: [member.told for member in peers])
+            load.until_acknowledged(500)
+            for member in peers:
+                commit(member)
+            start()
+            time.sleep(pause_s)
+            kill_storage(up)
+            until(shared, lambda: [member.told for member in peers])
+            leaver = peers[0]
+            commit(leaver)
+            leaver.close()
+            gone.append(peers.pop(0))
+        load.until_acknowledged(500)
+        load.stop()
+        wanted = set(map(int, load.acknowledged.values()))
+        until(
+            lambda: wanted <= {value for member in (*peers, *gone) for value in member.values()},
+            lambda: "records were not read",
+        )
+        assert [member.overlaps for member in (*peers, *gone) if any(member.overlaps)] == []
+        assert load.errors == []
+        for member in peers:
+            commit(member)
+        consumer = Consumer({"bootstrap.servers": up.kafka, "group.id": "group"})
+        committed = consumer.committed([TopicPartition("orders", each) for each in range(PARTITIONS)], 10)
+        assert safe.keys() == set(range(PARTITIONS))
+        assert {each.partition: each.offset for each in committed} == safe
+        consumer.close()
+        generations = committed_generations(up.kafka, "group")
+        assert len(generations) > 8
+        assert all(before <= after for before, after in itertools.pairwise(generations))
+        for member in peers:
+            member.begin_to_close()
+        for member in peers:
+            member.close()
+
+
+async def test_a_gateway_that_dies_takes_no_member_with_it(tmp_path):
+    with two_gateways(tmp_path, "orders:2") as (gateways, addresses):
+        async with talk_to(addresses[0]) as talk:
+            first, second, generation = await talk.pair()
+            gateways[0].kill()
+            gateways[0].wait()
+        async with talk_to(addresses[1]) as talk:
+            for who, member_id in (("a", first), ("b", second)):
+                assert (await talk.heartbeat(who, member_id, generation)).error_code == ErrorCode.NONE
+            (group,) = (await talk.describe("a")).groups
+            assert group.group_state == "Stable"
+            assert {each.member_id for each in group.members} == {first, second}
+            assert (await talk.commit("b", ("orders", 1, 3), member=(second, generation))).topics
+            # A join that was parked on the dead gateway does not hold up the next rebalance either.
+            await talk.join_later("a", version=3, member_id=first)
+            joined = await talk.join("b", version=3, member_id=second)
+            assert joined.generation_id == generation + 1

@@ -1,0 +1,63 @@
+"""Storage and two gateways of it, each a process of its own that nobody brings back."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+from millrace.folders import private_folder
+from millrace.ports import Reservation
+from service_chassis.probe import check
+
+
+@contextlib.contextmanager
+def _service(name, http_address, settings):
+    """One service, started as the launcher does and ready; killed at the end."""
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "millrace.service", name], env={**os.environ, **settings}, stdin=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 15
+        while fault := check(http_address):
+            assert popen.poll() is None
+            assert time.monotonic() < deadline, fault
+            time.sleep(0.02)
+        yield popen
+    finally:
+        popen.kill()
+        popen.wait()
+        popen.stdin.close()
+
+
+@contextlib.contextmanager
+def two_gateways(data_dir, topics):
+    """The processes of the gateways and their addresses."""
+    with contextlib.ExitStack() as held:
+        socket_dir = held.enter_context(private_folder("millrace-"))
+
+        def address():
+            return str(held.enter_context(Reservation("127.0.0.1", 0)).address)
+
+        http = address()
+        storage = f"unix:{socket_dir}/storage.sock"
+        settings = {
+            "MILLRACE_DATA_DIR": str(data_dir),
+            "MILLRACE_STORAGE_BIND": storage,
+            "MILLRACE_STORAGE_HTTP": http,
+            "MILLRACE_TOPICS": topics,
+            "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        }
+        held.enter_context(_service("storage-svc", http, settings))
+        gateways, addresses = [], []
+        for name in ("one", "two"):
+            kafka, http = address(), address()
+            settings = {
+                "MILLRACE_STORAGE_ADDRESS": storage,
+                "MILLRACE_LISTENERS": f"EXTERNAL://{kafka}",
+                "MILLRACE_GATEWAY_NAME": name,
+                "MILLRACE_GATEWAY_HTTP": http,
+            }
+            addresses.append(kafka)
+            gateways.append(held.enter_context(_service("gateway-svc", http, settings)))
+        yield gateways, addresses
