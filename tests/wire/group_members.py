@@ -42,8 +42,10 @@ def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
 class Member(ABC):
     """One consumer of one topic in a group; `auto.offset.reset` is earliest, nothing is committed by itself."""
 
-    #: Whether the client can keep partitions through a rebalance.
+    #: What the client has: static members, keeping partitions through a rebalance, going to an offset.
+    is_static: ClassVar[bool] = True
     is_cooperative: ClassVar[bool] = True
+    can_seek: ClassVar[bool] = True
 
     def __init__(
         self, bootstrap: str, topic: str, group: str, *, instance: str | None = None, cooperative: bool = False
@@ -222,7 +224,7 @@ class KafkaPythonMember(Member):
     poll is over between the answers to JoinGroup and to SyncGroup.
     """
 
-    _FIRST_POLL_S = 2.0
+    _FIRST_POLL_S = 1.0
 
     def _start(self) -> None:
         member = self

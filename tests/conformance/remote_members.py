@@ -1,0 +1,156 @@
+"""Members of groups in other languages: programs that a test tells what to do.
+
+Arguments: BOOTSTRAP TOPIC GROUP INSTANCE PROTOCOL; no instance is "", protocols are `range`, `cooperative` and
+`consumer`. The topic has three partitions. On standard output a program says what happened, one line of JSON each:
+
+    {"assigned": [0, 1]}   {"revoked": [0, 1]}   {"record": [partition, offset, value]}
+
+On standard input it is told one line each, and answers `{"done": null}` when that is done, `lag` with the lag by
+partition:
+
+    pause PARTITION   resume PARTITION   seek PARTITION OFFSET   commit   lag
+
+`close` it answers by leaving the group (a static member just goes) and ending with status 0.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+from tests.wire.group_members import POLL_S, TIMEOUT_S, Member
+
+
+class RemoteMember(Member):
+    command: ClassVar[tuple[str, ...]]
+    folder: ClassVar[str]
+    #: Where the program was built; set by the test.
+    built: ClassVar[Path]
+    protocol: ClassVar[str] = "range"
+
+    def _start(self) -> None:
+        protocol = "cooperative" if self.cooperative else self.protocol
+        arguments = [self.bootstrap, self.topic, self.group, self.instance or "", protocol]
+        self._process = subprocess.Popen(
+            [*self.command, *arguments],
+            cwd=self.built,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _next(self, timeout_s: float) -> tuple[str, object] | None:
+        """The next thing that it said: what came of a command is left to the caller."""
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        assert line, self._complaint()
+        ((name, value),) = json.loads(line).items()
+        if name == "assigned":
+            self._assigned(value)
+        elif name == "revoked":
+            self._revoked(value)
+        return name, value
+
+    def _complaint(self) -> str:
+        assert self._process.stderr is not None
+        return self._process.stderr.read()[-3000:]
+
+    def _poll(self) -> list[tuple[int, int, int]]:
+        said = self._next(POLL_S)
+        return [tuple(said[1])] if said is not None and said[0] == "record" else []  # type: ignore[arg-type, list-item]
+
+    def _ask(self, command: str) -> object:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        while (said := self._next(TIMEOUT_S)) is not None:
+            if said[0] == "done":
+                return said[1]
+            if said[0] == "record":
+                self.received.append(tuple(said[1]))  # type: ignore[arg-type]
+        raise AssertionError(f"no answer to {command}")
+
+    def _stop(self) -> None:
+        try:
+            _, complaint = self._process.communicate("close\n", timeout=TIMEOUT_S)
+        finally:
+            self._process.kill()
+        assert self._process.returncode == 0, complaint
+
+    def _pause(self, partition: int) -> None:
+        self._ask(f"pause {partition}")
+
+    def _resume(self, partition: int) -> None:
+        self._ask(f"resume {partition}")
+
+    def _seek(self, partition: int, offset: int) -> None:
+        self._ask(f"seek {partition} {offset}")
+
+    def _commit(self) -> None:
+        self._ask("commit")
+
+    def lag(self) -> dict[int, int]:
+        found = self._do(lambda: self._ask("lag"))
+        assert isinstance(found, dict)
+        return {int(partition): lag for partition, lag in sorted(found.items())}
+
+    def _committed(self, partition: int) -> int:
+        raise AssertionError("the program says the lag itself")
+
+    _end = _committed
+
+
+class JavaMember(RemoteMember):
+    folder = "java"
+    command = (
+        "java",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-cp",
+        "target/classes:target/lib/*",
+        "GroupMember",
+    )
+
+
+class FranzGoMember(RemoteMember):
+    folder = "franz-go"
+    command = ("./group-member",)
+
+
+class SaramaMember(RemoteMember):
+    folder = "sarama"
+    command = ("./group-member",)
+    is_cooperative = False
+    can_seek = False
+
+
+class KafkaJSMember(RemoteMember):
+    folder = "kafkajs"
+    command = ("node", "member.js")
+    is_static = False
+    is_cooperative = False
+
+
+#: Each with the tools that it needs and the commands that build it.
+REMOTE_MEMBERS: dict[type[RemoteMember], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    JavaMember: (("java", "javac", "mvn"), ("mvn", "--quiet", "--batch-mode", "process-classes")),
+    FranzGoMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", "./member")),
+    SaramaMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", ".")),
+    KafkaJSMember: (("node", "npm"), ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")),
+}
