@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 
@@ -161,8 +162,6 @@ class FailingFiles(Files):
     error: Exception | None = None
 
     def append(self, descriptor, parts, position, size):
-        import os
-
         if self.error is not None and os.readlink(f"/proc/self/fd/{descriptor}").endswith(self.suffix):
             super().append(descriptor, parts, position, size)  # some of it may have been written
             raise self.error
