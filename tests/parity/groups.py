@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocol_lib.consumer_protocol import Subscription, encode_subscription
+from protocol_lib.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from protocol_lib.messages.delete_groups import DeleteGroupsRequest
 from protocol_lib.messages.describe_groups import DescribeGroupsRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
@@ -150,6 +152,42 @@ class GroupTalk(Talk):
             for name, index in partitions
         )
         return await self.ask(who, 47, 0, OffsetDeleteRequest(group_id=self.group, topics=topics))
+
+    # --- KIP-848 --------------------------------------------------------------------------------------------------
+
+    async def beat(self, who: str, member_id: str, epoch: int, **fields: Any) -> Any:
+        """A heartbeat; `owned` are partitions of "orders"."""
+        version = fields.pop("version", 1)
+        if "owned" in fields:
+            fields["topic_partitions"] = self.partitions(fields.pop("owned"))
+        given = {"group_id": self.group, "member_id": member_id, "member_epoch": epoch}
+        return await self.ask(who, 68, version, ConsumerGroupHeartbeatRequest(**(given | fields)))
+
+    async def enter(self, who: str, member_id: str, **fields: Any) -> Any:
+        """The heartbeat a member joins with."""
+        given: dict[str, Any] = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": ("orders",),
+            "topic_partitions": (),
+        }
+        return await self.beat(who, member_id, 0, **(given | fields))
+
+    def partitions(self, owned: Sequence[int]) -> tuple[TopicPartitions, ...]:
+        return (TopicPartitions(topic_id=self.topic_ids["orders"], partitions=tuple(owned)),) if owned else ()
+
+    async def described(self, who: str, *, version: int = 1) -> Any:
+        request = ConsumerGroupDescribeRequest(group_ids=(self.group,), include_authorized_operations=True)
+        return await self.ask(who, 69, version, request)
+
+    async def couple(self) -> tuple[Any, Any]:
+        """Members "m1" and "m2" of clients "a" and "b", reconciled: their last heartbeats."""
+        first = await self.enter("a", "m1")
+        second = await self.enter("b", "m2")
+        told = await self.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
+        kept = told.assignment.topic_partitions[0].partitions
+        await self.beat("a", "m1", told.member_epoch, owned=kept)
+        settled = await self.beat("b", "m2", second.member_epoch, owned=())
+        return await self.beat("a", "m1", settled.member_epoch), await self.beat("b", "m2", settled.member_epoch)
 
     # --- stories that many scripts begin with ---------------------------------------------------------------------
 

@@ -16,21 +16,29 @@ from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from tests.parity import classic_groups
+from tests.parity import classic_groups, consumer_groups, migrations
 from tests.parity.groups import GroupTalk
 
 pytestmark = pytest.mark.conformance
 
+#: Small groups, and assignments computed at once.
+KAFKA_SETTINGS = {
+    "group.max.size": "3",
+    "group.consumer.max.size": "3",
+    "group.consumer.assignment.interval.ms": "0",
+    # Computed in another thread, a target would be there a moment later.
+    "group.consumer.assignor.offload.enable": "false",
+}
 Script = Callable[[GroupTalk], Awaitable[None]]
 TOPICS = {"orders": 3, "users": 1}
 SCRIPTS: dict[str, Script] = {
     name: script
-    for module in (classic_groups,)
+    for module in (classic_groups, consumer_groups, migrations)
     for name, script in inspect.getmembers(module, inspect.iscoroutinefunction)
     if script.__module__ == module.__name__
 }
 #: What the scripts must have provoked together; the other codes of the group APIs need a broker in trouble.
-PROVOKED = {0, 12, 22, 23, 24, 25, 26, 27, 3, 68, 69, 79, 81, 82, 86}
+PROVOKED = {0, 12, 22, 23, 24, 25, 26, 27, 3, 35, 42, 68, 69, 79, 81, 82, 86, 110, 111, 112, 113, 128}
 
 
 @dataclass(frozen=True)
@@ -74,14 +82,14 @@ class Peer:
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     need_java()
-    with ApacheKafka(tmp_path_factory.mktemp("kafka"), {"group.max.size": "3"}) as node:
+    with ApacheKafka(tmp_path_factory.mktemp("kafka"), KAFKA_SETTINGS) as node:
         host, port = node.bootstrap.rsplit(":", 1)
         yield Peer.prepare(host, int(port))
 
 
 @pytest.fixture(scope="module")
 def millrace() -> Iterator[Peer]:
-    with Broker(group_max_size=3) as broker:
+    with Broker(group_max_size=3, group_consumer_max_size=3, group_consumer_assignment_interval_ms=0) as broker:
         yield Peer.prepare(*broker.kafka_address)
 
 

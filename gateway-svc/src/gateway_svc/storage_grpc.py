@@ -227,6 +227,35 @@ class GrpcGroups:
             return groups_pb2.LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return answer
 
+    async def consumer_group_heartbeat(
+        self, request: groups_pb2.ConsumerGroupHeartbeatRequest
+    ) -> groups_pb2.ConsumerGroupHeartbeatResponse:
+        try:
+            answer: groups_pb2.ConsumerGroupHeartbeatResponse = await _once(
+                self._stub.ConsumerGroupHeartbeat, request, CONTROL_WAIT_S, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return answer
+
+    async def describe_consumer_groups(
+        self, request: groups_pb2.DescribeConsumerGroupsRequest
+    ) -> groups_pb2.DescribeConsumerGroupsResponse:
+        try:
+            answer: groups_pb2.DescribeConsumerGroupsResponse = await _repeatable(
+                self._stub.DescribeConsumerGroups, request, self._metrics
+            )
+        except StorageUnavailable:
+            return groups_pb2.DescribeConsumerGroupsResponse(
+                groups=[
+                    groups_pb2.DescribeConsumerGroupsResponse.Group(
+                        group_id=each, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+                    )
+                    for each in request.group_ids
+                ]
+            )
+        return answer
+
     async def commit_offsets(self, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
         try:
             # Repeatable: it stores the same positions again.

@@ -23,6 +23,7 @@ from service_chassis import metrics
 from service_chassis.health import Health
 
 from storage_svc.coordinator.admission import CoordinatorSettings
+from storage_svc.coordinator.consumer_events import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
@@ -36,7 +37,7 @@ from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
-from storage_svc.settings import StorageSettings, parse_topics
+from storage_svc.settings import StorageSettings, parse_assignors, parse_topics
 from storage_svc.topics.broker_configs import BrokerValue, broker_values
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
@@ -74,7 +75,9 @@ class Storage:
 
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, log_config)
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
-        self.coordinator = GroupCoordinator(offsets_log, coordinator_settings(settings), self._has_partition)
+        self.coordinator = GroupCoordinator(
+            offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
+        )
         self.topic_registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
         self.leases = Leases(catalog)
         configs = ConfigDescriptions(_broker_values(settings), self._own_configs, self.leases.is_known)
@@ -225,6 +228,14 @@ def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        consumer=ConsumerGroupSettings(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            size_max=settings.group_consumer_max_size,
+            assignors=parse_assignors(settings.group_consumer_assignors),
+            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            migration_policy=settings.group_consumer_migration_policy,
+        ),
     )
 
 
@@ -250,5 +261,5 @@ class _CoreMetrics(Collector):
         yield GaugeMetricFamily("millrace_partitions", "Partitions of all topics.", len(self._storage.logs.logs))
         groups = GaugeMetricFamily("millrace_groups", "Consumer groups by state.", labels=["state"])
         for state, count in self._storage.coordinator.counts().items():
-            groups.add_metric([state.value], count)
+            groups.add_metric([state], count)
         yield groups

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from service_chassis.settings import ServiceSettings
 
+from storage_svc.coordinator.assignors import ASSIGNORS
+from storage_svc.coordinator.consumer_events import MigrationPolicy
 from storage_svc.log.config import FlushPolicy
 from storage_svc.topics.names import name_fault
 
@@ -87,13 +89,77 @@ class StorageSettings(ServiceSettings):
         1_800_000, ge=1, le=_INT_MAX, description="Longest session timeout a group member may ask for."
     )
     group_max_size: int = Field(10_000, ge=1, le=_INT_MAX, description="Members a group may have.")
+    group_consumer_session_timeout_ms: int = Field(
+        45_000, ge=1, le=_INT_MAX, description="Silence after which a member of a KIP-848 consumer group is out."
+    )
+    group_consumer_min_session_timeout_ms: int = Field(
+        45_000, ge=1, le=_INT_MAX, description="Shortest that timeout may be set to."
+    )
+    group_consumer_max_session_timeout_ms: int = Field(
+        60_000, ge=1, le=_INT_MAX, description="Longest that timeout may be set to."
+    )
+    group_consumer_heartbeat_interval_ms: int = Field(
+        5_000,
+        ge=1,
+        le=_INT_MAX,
+        description="How often members of a KIP-848 consumer group send heartbeats.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = Field(
+        5_000, ge=1, le=_INT_MAX, description="Shortest that interval may be set to."
+    )
+    group_consumer_max_heartbeat_interval_ms: int = Field(
+        15_000, ge=1, le=_INT_MAX, description="Longest that interval may be set to."
+    )
+    group_consumer_max_size: int = Field(
+        10_000, ge=1, le=_INT_MAX, description="Members a KIP-848 consumer group may have."
+    )
+    group_consumer_assignors: str = Field(
+        "uniform,range",
+        description="Assignors members may ask for, comma-separated; the first is for those that ask for none.",
+    )
+    group_consumer_assignment_interval_ms: int = Field(
+        1_000, ge=0, le=15_000, description="A consumer group's assignment is not computed anew before that."
+    )
+    group_consumer_migration_policy: MigrationPolicy = Field(
+        MigrationPolicy.BIDIRECTIONAL,
+        description="Which way a group with members may change its protocol: upgrade (to KIP-848), downgrade, "
+        "bidirectional, disabled.",
+    )
     groups_max: int = Field(100_000, ge=1, description="Groups this storage will hold.")
+
+    @field_validator("group_consumer_assignors")
+    @classmethod
+    def _known_assignors(cls, value: str) -> str:
+        parse_assignors(value)
+        return value
+
+    @model_validator(mode="after")
+    def _within_limits(self) -> StorageSettings:
+        for name in ("session_timeout", "heartbeat_interval"):
+            value, low, high = (getattr(self, f"group_consumer_{limit}{name}_ms") for limit in ("", "min_", "max_"))
+            if not low <= value <= high:
+                raise ValueError(f"group_consumer_{name}_ms is {value}, which is not within {low} and {high}")
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ValueError("group_consumer_heartbeat_interval_ms must be below group_consumer_session_timeout_ms")
+        return self
 
     @field_validator("topics")
     @classmethod
     def _readable_topics(cls, value: str) -> str:
         parse_topics(value)
         return value
+
+
+def parse_assignors(value: str) -> tuple[str, ...]:
+    """`uniform,range` as a tuple.
+
+    Raises:
+        ValueError: none, one twice, or one there is not.
+    """
+    names = tuple(part.strip() for part in value.split(","))
+    if len(set(names)) != len(names) or not set(names) <= ASSIGNORS.keys():
+        raise ValueError(f"{value!r}: each of {', '.join(ASSIGNORS)} may be named once")
+    return names
 
 
 def parse_topics(value: str) -> dict[str, int]:

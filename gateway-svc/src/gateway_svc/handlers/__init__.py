@@ -6,6 +6,8 @@ from gateway_svc.handler import Handler
 from gateway_svc.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_topics,
     delete_groups,
     delete_records,
@@ -55,4 +57,6 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     incremental_alter_configs.HANDLER,
     delete_groups.HANDLER,
     offset_delete.HANDLER,
+    consumer_group_heartbeat.HANDLER,
+    consumer_group_describe.HANDLER,
 )

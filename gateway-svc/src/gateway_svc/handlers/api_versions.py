@@ -1,6 +1,8 @@
 """ApiVersions: what this gateway serves.
 
-The answer is read from the handlers' registrations; no features are announced. The header of the answer is version 0
+The answer is read from the handlers' registrations. One feature is announced: group.version 1, the consumer
+groups of KIP-848, supported from 0 on, which clients below version 4 cannot be told (they take 0 for an error). The
+header of the answer is version 0
 in every version. A request of a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
 range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other than letters, digits, "-"
 and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes to be at another cluster
@@ -15,7 +17,13 @@ from typing import Final
 
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
-from protocol_lib.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol_lib.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 from gateway_svc.context import Call, Services
 from gateway_svc.handler import InlineHandler
@@ -23,6 +31,11 @@ from gateway_svc.handler import InlineHandler
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()
 
+_ZERO_FEATURE_VERSION: Final = 4
+_SUPPORTED: Final = (SupportedFeatureKey(name="group.version", min_version=0, max_version=1),)
+_FINALIZED: Final = (FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),)
+#: The features never change while the broker runs.
+_FEATURES_EPOCH: Final = 0
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -39,7 +52,17 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
     elif request.cluster_id is not None and request.cluster_id != services.cluster.cluster_id:
         error, ranges = ErrorCode.REBOOTSTRAP_REQUIRED, ()
     versions = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
-    call.answer(ApiVersionsResponse(error_code=error, api_keys=versions), error)
+    if error:
+        call.answer(ApiVersionsResponse(error_code=error, api_keys=versions), error)
+        return
+    response = ApiVersionsResponse(
+        error_code=error,
+        api_keys=versions,
+        supported_features=_SUPPORTED if call.version >= _ZERO_FEATURE_VERSION else (),
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=_FINALIZED,
+    )
+    call.answer(response, error)
 
 
 HANDLER = InlineHandler(ApiKey.API_VERSIONS, 0, 5, serve)

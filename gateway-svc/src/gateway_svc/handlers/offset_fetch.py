@@ -1,9 +1,10 @@
 """OffsetFetch: the committed offsets of a group, from version 8 on of many groups.
 
 Null topics mean all of them (from version 2 on). Before version 2 the answer has no error of its own: a group's error
-is told for every partition. `require_stable` is always met: without transactions every committed offset is stable.
-Member ids and epochs (9) are KIP-848's, which is not served: ignored. Version 10 names topics by id, an unknown one
-is UNKNOWN_TOPIC_ID.
+is told for every partition; from then on a group with an error has no topics. `require_stable` is always met:
+without transactions every committed offset is stable.
+Member ids and epochs (9) are KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an
+unknown one is UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ async def handle(call: Call, request: OffsetFetchRequest, services: Services) ->
     names = {name: topic_id for topic_id, name in ids.items()}
     if by_id and any(group.topics is None for group in groups):
         names |= await _ids_by_name(call, every - names.keys(), services)
-    found = tuple(_group(group, result, ids, names, by_id) for group, result in zip(groups, answer.groups, strict=True))
+    found = tuple(
+        _group(group, result, ids, names, call.version) for group, result in zip(groups, answer.groups, strict=True)
+    )
     error = next((group.error_code for group in found if group.error_code), 0)
     if call.version >= _MANY_GROUPS_VERSION:
         return OffsetFetchResponse(groups=found), error
@@ -80,7 +83,11 @@ def _wanted(group: OffsetFetchRequestGroup, ids: dict[bytes, str], by_id: bool) 
         for index in topic.partition_indexes
     ]
     return groups_pb2.FetchOffsetsRequest.Group(
-        group_id=group.group_id, all=group.topics is None, partitions=partitions
+        group_id=group.group_id,
+        all=group.topics is None,
+        partitions=partitions,
+        member_id=group.member_id,
+        member_epoch=group.member_epoch,
     )
 
 
@@ -100,11 +107,14 @@ def _group(
     result: groups_pb2.FetchOffsetsResponse.Group,
     ids: dict[bytes, str],
     names: dict[str, bytes],
-    by_id: bool,
+    version: int,
 ) -> OffsetFetchResponseGroup:
+    by_id = version >= _TOPIC_ID_VERSION
     topics: list[OffsetFetchResponseTopics] = []
     offsets = iter(result.offsets)
-    if group.topics is None:
+    if result.error_code and version >= _TOP_LEVEL_ERROR_VERSION:
+        pass  # The group's error says it all.
+    elif group.topics is None:
         for name, found in groupby(offsets, key=lambda each: each.topic):
             if not by_id or name in names:
                 topics.append(_topic(name, names.get(name, ZERO_UUID), list(found)))

@@ -55,6 +55,16 @@ class GroupsStub:
                 request_serializer=groups__pb2.LeaveGroupRequest.SerializeToString,
                 response_deserializer=groups__pb2.LeaveGroupResponse.FromString,
                 _registered_method=True)
+        self.ConsumerGroupHeartbeat = channel.unary_unary(
+                '/millrace.v1.Groups/ConsumerGroupHeartbeat',
+                request_serializer=groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
+                _registered_method=True)
+        self.DescribeConsumerGroups = channel.unary_unary(
+                '/millrace.v1.Groups/DescribeConsumerGroups',
+                request_serializer=groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
+                response_deserializer=groups__pb2.DescribeConsumerGroupsResponse.FromString,
+                _registered_method=True)
         self.CommitOffsets = channel.unary_unary(
                 '/millrace.v1.Groups/CommitOffsets',
                 request_serializer=groups__pb2.CommitOffsetsRequest.SerializeToString,
@@ -111,6 +121,19 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LeaveGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConsumerGroupHeartbeat(self, request, context):
+        """KIP-848: joins, goes on, leaves; answered once what it tells is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeConsumerGroups(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +198,16 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.LeaveGroup,
                     request_deserializer=groups__pb2.LeaveGroupRequest.FromString,
                     response_serializer=groups__pb2.LeaveGroupResponse.SerializeToString,
+            ),
+            'ConsumerGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConsumerGroupHeartbeat,
+                    request_deserializer=groups__pb2.ConsumerGroupHeartbeatRequest.FromString,
+                    response_serializer=groups__pb2.ConsumerGroupHeartbeatResponse.SerializeToString,
+            ),
+            'DescribeConsumerGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeConsumerGroups,
+                    request_deserializer=groups__pb2.DescribeConsumerGroupsRequest.FromString,
+                    response_serializer=groups__pb2.DescribeConsumerGroupsResponse.SerializeToString,
             ),
             'CommitOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.CommitOffsets,
@@ -315,6 +348,60 @@ class Groups:
             '/millrace.v1.Groups/LeaveGroup',
             groups__pb2.LeaveGroupRequest.SerializeToString,
             groups__pb2.LeaveGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConsumerGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Groups/ConsumerGroupHeartbeat',
+            groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+            groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeConsumerGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Groups/DescribeConsumerGroups',
+            groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
+            groups__pb2.DescribeConsumerGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
 
+from storage_svc.coordinator.consumer_events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from storage_svc.coordinator.group_events import Join
 from storage_svc.coordinator.offsets import STRING_BYTES_MAX
 
@@ -29,6 +31,7 @@ class CoordinatorSettings:
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 7 * 86_400_000
     retention_check_interval_ms: int = 600_000
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
 
 
 @dataclass(slots=True)
@@ -62,6 +65,46 @@ def join_fault(join: Join, settings: CoordinatorSettings) -> ErrorCode:
     ):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
+
+
+def heartbeat_fault(
+    heartbeat: ConsumerHeartbeat, settings: ConsumerGroupSettings, *, needs_member_id: bool
+) -> HeartbeatAnswer | None:
+    """What is wrong with a ConsumerGroupHeartbeat whatever the group. From version 1 on members make their ids."""
+    epoch = heartbeat.member_epoch
+    fault = None
+    if not heartbeat.member_id and (needs_member_id or epoch > 0 or epoch == LEAVE_EPOCH):
+        fault = "MemberId can't be empty."
+    elif heartbeat.instance_id == "":
+        fault = "InstanceId can't be empty."
+    elif heartbeat.rack_id == "":
+        fault = "RackId can't be empty."
+    elif epoch == JOIN_EPOCH:
+        fault = _first_heartbeat_fault(heartbeat)
+    elif epoch == STATIC_LEAVE_EPOCH and heartbeat.instance_id is None:
+        fault = "InstanceId can't be null."
+    elif epoch < STATIC_LEAVE_EPOCH:
+        fault = "MemberEpoch is invalid."
+    keys = (heartbeat.member_id, heartbeat.pattern or "")
+    if fault is None and any(len(each.encode()) > STRING_BYTES_MAX for each in keys):
+        fault = "MemberId or SubscribedTopicRegex is too long."
+    if fault is not None:
+        return HeartbeatAnswer(error=ErrorCode.INVALID_REQUEST, message=fault)
+    if heartbeat.assignor is not None and heartbeat.assignor not in settings.assignors:
+        supported = ", ".join(settings.assignors)
+        message = f"ServerAssignor {heartbeat.assignor} is not supported. Supported assignors: {supported}."
+        return HeartbeatAnswer(error=ErrorCode.UNSUPPORTED_ASSIGNOR, message=message)
+    return None
+
+
+def _first_heartbeat_fault(heartbeat: ConsumerHeartbeat) -> str | None:
+    if heartbeat.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if heartbeat.owned is None or heartbeat.owned:
+        return "TopicPartitions must be empty when (re-)joining."
+    if heartbeat.topics is None and heartbeat.pattern is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None
 
 
 def metadata_fault(metadata: str | None, settings: CoordinatorSettings) -> ErrorCode:

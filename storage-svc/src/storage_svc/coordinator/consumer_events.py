@@ -1,27 +1,27 @@
 """What the consumer group machine (KIP-848) is told, and what comes of it.
 
-An event goes into `consumer_machine.handle`, an `Outcome` comes out. Nothing of it has happened yet: the host writes the
-records as one batch; when the log has taken them the outcome's group takes the place of the group and the timers are
-set; when they are durable the answer is given. Durations are milliseconds; Kafka error codes are values.
+An event goes into `consumer_machine.handle`, an `Outcome` comes out. Nothing of it has happened yet: the host writes
+the records as one batch; when the log has taken them the outcome's group takes the place of the group and the timers
+are set; when they are durable the answer is given. Durations are milliseconds; Kafka error codes are values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.consumer_group import ConsumerGroup, Draft, Topics
-from storage_svc.coordinator.consumer_member import ConsumerMember, Held, Partitions, ResolvedPattern
+from storage_svc.coordinator.consumer_member import ConsumerMember, Held, Partitions
 from storage_svc.coordinator.consumer_records import ConsumerRecord
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import AnswerValue, Heartbeat, Join, Leave, Sync
 
 
-class MigrationPolicy(Enum):
+class MigrationPolicy(StrEnum):
     """Which way a group with members may go from one protocol to the other (group.consumer.migration.policy)."""
 
     BIDIRECTIONAL = "bidirectional"
@@ -207,6 +207,4 @@ class Step:
         self.set_timer(ConsumerTimerKind.SESSION, member.member_id, timeout_ms)
 
     def outcome(self, answer: ConsumerAnswer | None) -> Outcome:
-        return Outcome(
-            self.draft.group, self.draft.records, answer, self.timers, self.resolve_patterns, self.downgrade
-        )
+        return Outcome(self.draft.group, self.draft.records, answer, self.timers, self.resolve_patterns, self.downgrade)

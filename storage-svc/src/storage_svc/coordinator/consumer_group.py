@@ -4,7 +4,8 @@
     assignment epoch   the group epoch the target assignment was computed for
     member epoch       the assignment epoch a member has reached
 
-    no member -> EMPTY; group epoch > assignment epoch -> ASSIGNING; a member is not there yet -> RECONCILING; else STABLE
+    no member -> EMPTY; group epoch > assignment epoch -> ASSIGNING; a member is not there yet -> RECONCILING;
+    else STABLE
 
 A group changes only through a `Draft`, which works on a copy and keeps the records of every change: when the log takes
 them the draft's group takes the place of the group, and when it does not nothing has happened. Kafka: ConsumerGroup.
@@ -184,7 +185,9 @@ class ConsumerGroup:
         assert self.target.keys() <= self.members.keys()
         assert self.assignment_epoch <= self.epoch
         assert set(self.patterns) <= self.subscribed_patterns()
-        wanted = [(topic_id, each) for target in self.target.values() for topic_id, all_ in target.items() for each in all_]
+        wanted = [
+            (topic_id, each) for target in self.target.values() for topic_id, all_ in target.items() for each in all_
+        ]
         assert len(wanted) == len(set(wanted)), "a partition shall be had twice"
         for member in self.members.values():
             assert member.epoch <= self.assignment_epoch
@@ -258,4 +261,3 @@ class Draft:
         """Kafka forgets a pattern with its last subscriber."""
         for pattern in sorted(self.group.patterns.keys() - self.group.subscribed_patterns()):
             self._write(records.pattern_tombstone(self.group.group_id, pattern)).patterns.pop(pattern)
-

@@ -37,7 +37,7 @@ from storage_svc.coordinator.consumer_events import (
     PatternsResolved,
     Step,
 )
-from storage_svc.coordinator.consumer_group import NEVER, ConsumerGroup, Draft
+from storage_svc.coordinator.consumer_group import ConsumerGroup, Draft
 from storage_svc.coordinator.consumer_member import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -48,6 +48,7 @@ from storage_svc.coordinator.consumer_member import (
 )
 from storage_svc.coordinator.consumer_rebalance import bump, fence, reconcile, update_target
 from storage_svc.coordinator.consumer_records import ConsumerRecord
+from storage_svc.coordinator.group_events import Heartbeat, Join, Leave, Sync
 from storage_svc.coordinator.topic_pattern import InvalidPatternError, compile_pattern
 
 
@@ -104,11 +105,9 @@ def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> Heartbea
     is_due = topics_changed or (pattern_changed and (not updated.pattern or updated.pattern in step.group.patterns))
     if is_due or step.group.hashed_version != step.environment.topics.version:
         bump(step, is_due=is_due)
-    step.resolve_patterns = _needs_resolving(step)
+    step.resolve_patterns = _needs_resolving(step, updated.pattern)
     update_target(step)
-    moved = reconcile(
-        step, updated, heartbeat.owned, subscription_changed=topics_changed or pattern_changed
-    )
+    moved = reconcile(step, updated, heartbeat.owned, subscription_changed=topics_changed or pattern_changed)
     step.start_session(moved)
     is_told = heartbeat.member_epoch == JOIN_EPOCH or heartbeat.is_full or moved.assigned != member.assigned
     return HeartbeatAnswer(
@@ -140,8 +139,8 @@ def _known_static(step: Step, heartbeat: ConsumerHeartbeat) -> ConsumerMember | 
     if known.classic is None and known.epoch != STATIC_LEAVE_EPOCH:
         return refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {heartbeat.member_id} with instance id {heartbeat.instance_id} cannot join the group because"
-            f" the instance id is owned by {known.member_id} member.",
+            f"Static member {heartbeat.member_id} with instance id {heartbeat.instance_id} cannot join the group"
+            f" because the instance id is owned by {known.member_id} member.",
         )
     member = replace(known, member_id=heartbeat.member_id, epoch=JOIN_EPOCH, previous_epoch=0)
     step.draft.replace(known, member)
@@ -167,6 +166,8 @@ def _unknown_member(step: Step, member_id: str) -> HeartbeatAnswer:
 
 
 def _epoch_fault(member: ConsumerMember, epoch: int, owned: Partitions | None) -> HeartbeatAnswer | None:
+    if member.state is MemberState.UNKNOWN and (owned is None or owned):
+        return refused(ErrorCode.FENCED_MEMBER_EPOCH, "The member must abandon all its partitions and rejoin.")
     if epoch in (JOIN_EPOCH, member.epoch):
         return None
     is_answer_lost = epoch < member.epoch and epoch == member.previous_epoch and owned is not None
@@ -202,11 +203,10 @@ def _updated(member: ConsumerMember, heartbeat: ConsumerHeartbeat) -> ConsumerMe
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
-def _needs_resolving(step: Step) -> bool:
+def _needs_resolving(step: Step, pattern: str) -> bool:
     group = step.group
-    if group.resolved_version == step.environment.topics.version and not group.patterns:
-        # The usual case: nobody subscribes by pattern. Told by one look at the members once per version.
-        group.resolved_version = NEVER
+    if not pattern and not group.patterns:
+        return False  # Nobody subscribes by pattern, or who does asks for it.
     wanted = group.subscribed_patterns()
     if not wanted:
         return False

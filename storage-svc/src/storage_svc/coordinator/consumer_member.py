@@ -41,7 +41,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
     @classmethod
-    def _missing_(cls, value: object) -> MemberState:
+    def _missing_(cls, _value: object) -> MemberState:
         return cls.UNKNOWN
 
 
@@ -83,9 +83,7 @@ class ConsumerMember:
 
     def moved(self, state: MemberState, epoch: int, assigned: Held, revoking: Held) -> ConsumerMember:
         """The next step of a reconciliation; the epoch it was on becomes the previous one."""
-        return replace(
-            self, state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, revoking=revoking
-        )
+        return replace(self, state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, revoking=revoking)
 
     def away(self) -> ConsumerMember:
         """A static member that leaves for a while: commits under its old id are refused from now on."""

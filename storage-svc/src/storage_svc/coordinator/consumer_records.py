@@ -4,8 +4,8 @@
     5  a member's subscription and settings                7  what a member shall have
     8  what a member has                                  16  the topics a pattern matched
 
-Key 4 is what Kafka 4.0 wrote in place of the hash: never written, read so that it can be deleted. A change of a group is
-one batch: it is there as a whole or not at all.
+Key 4 is what Kafka 4.0 wrote in place of the hash: never written, read so that it can be deleted. A change of a group
+is one batch: it is there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ def encode(entry: ConsumerRecord) -> tuple[bytes, bytes | None]:
 
 def is_consumer_key(key: object) -> bool:
     return type(key) in _KEY_VERSIONS
+
+
+def value_kind(key: object) -> type:
+    """The class of the values under a key."""
+    return record.OFFSETS_TOPIC[_KEY_VERSIONS[type(key)]][1]
 
 
 # --- from what the machine knows to records ---------------------------------------------------------------------------

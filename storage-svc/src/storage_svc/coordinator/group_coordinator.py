@@ -1,4 +1,4 @@
-"""The calls of consumer groups: join, sync, heartbeat, leave, commit, fetch; and what becomes of groups over time.
+"""The calls of groups of both protocols: join, sync, heartbeat, leave, commit, fetch; and what becomes of them.
 
 A group lives in the offsets partition its id hashes to; partitions load one after the other at start, and calls for a
 group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A change is told to a client only after
@@ -22,9 +22,14 @@ from storage_svc.coordinator.admission import (
     CoordinatorSettings,
     NewOffset,
     group_id_fault,
+    heartbeat_fault,
     join_fault,
     metadata_fault,
 )
+from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, Topics
+from storage_svc.coordinator.consumer_member import JOIN_EPOCH
+from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
     Commit,
@@ -38,6 +43,7 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
+from storage_svc.coordinator.hosted_consumer_groups import HostedConsumerGroups
 from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.offset_expiration import (
     CONSUMER_PROTOCOL,
@@ -61,6 +67,7 @@ class GroupCoordinator:
         offsets_log: OffsetsLog,
         settings: CoordinatorSettings,
         partition_exists: Callable[[str, int], bool],
+        topics: Topics,
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._offsets_log = offsets_log
@@ -71,6 +78,10 @@ class GroupCoordinator:
             initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
         )
         self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms)
+        self.topics = topics
+        self._consumer = HostedConsumerGroups(
+            self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms
+        )
         #: Partitions whose records are still being read.
         self._loading: set[int] = set()
         self._stopping = False
@@ -81,6 +92,10 @@ class GroupCoordinator:
     @property
     def groups(self) -> dict[str, HostedGroup]:
         return self._hosted.by_id
+
+    @property
+    def assignors(self) -> Sequence[str]:
+        return self._settings.consumer.assignors
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -96,6 +111,7 @@ class GroupCoordinator:
         for each in logs:
             try:
                 self._hosted.install(each.partition, await load(each))
+                self._consumer.loaded()
             except Exception as error:
                 # Its groups stay in COORDINATOR_LOAD_IN_PROGRESS: better than to serve them without their offsets.
                 self.fault = f"cannot load partition {each.partition} of {OFFSETS_TOPIC}: {error}"
@@ -119,6 +135,7 @@ class GroupCoordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._consumer.close()
         if calls := self._hosted.close():
             log.info("answered parked group calls", calls=calls)
 
@@ -133,6 +150,13 @@ class GroupCoordinator:
         if error:
             return JoinAnswer(error=error, member_id=join.member_id)
         hosted = hosted or self._hosted.host(group_id)
+        if isinstance(hosted.group, ConsumerGroup):
+            if not hosted.is_empty:
+                join.new_member_id = str(uuid.uuid4())
+                return await self._consumer.join(hosted, join)
+            if join.member_id:
+                return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=join.member_id)
+            self._hosted.renew_classic(hosted, hosted.group)
         prefix = join.instance_id if join.instance_id is not None else join.client_id
         join.new_member_id = f"{prefix}-{uuid.uuid4()}"
         try:
@@ -146,6 +170,8 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return SyncAnswer(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
+        if isinstance(hosted.group, ConsumerGroup):
+            return await self._consumer.sync(hosted, sync)
         try:
             return await self._hosted.ask(hosted, sync, SyncAnswer)
         except CallsEndedError:
@@ -156,7 +182,31 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(hosted.group, ConsumerGroup):
+            return (await self._consumer.classic_heartbeat(hosted, heartbeat)).error
         return (await self._hosted.ask(hosted, heartbeat, ErrorAnswer)).error
+
+    async def consumer_heartbeat(
+        self, group_id: str, heartbeat: ConsumerHeartbeat, *, needs_member_id: bool
+    ) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat: answered once what it tells is durable.
+
+        Args:
+            needs_member_id: the member has to have an id; else it is given one (before version 1).
+        """
+        if self._stopping:
+            return HeartbeatAnswer(error=ErrorCode.NOT_COORDINATOR)
+        if fault := heartbeat_fault(heartbeat, self._settings.consumer, needs_member_id=needs_member_id):
+            return fault
+        if not group_id:
+            return HeartbeatAnswer(error=ErrorCode.INVALID_REQUEST, message="GroupId can't be empty.")
+        error = self._group_fault(group_id)
+        if not error and heartbeat.member_epoch == JOIN_EPOCH and group_id not in self.groups:
+            error = self._room_fault()
+        if error:
+            return HeartbeatAnswer(error=error)
+        heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())
+        return await self._consumer.heartbeat(group_id, heartbeat)
 
     async def leave(self, group_id: str, leave: Leave) -> LeaveAnswer:
         error = self._group_fault(group_id)
@@ -165,6 +215,8 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if hosted is None:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
+        if isinstance(hosted.group, ConsumerGroup):
+            return await self._consumer.leave(hosted, leave)
         return await self._hosted.ask(hosted, leave, LeaveAnswer)
 
     async def commit(
@@ -184,10 +236,10 @@ class GroupCoordinator:
         if error:
             return [error] * len(offsets)
         hosted = hosted or self._hosted.host(group_id)
-        checked = await self._hosted.ask(hosted, commit, ErrorAnswer)
-        if checked.error:
+        error = await self._commit_fault(hosted, commit, offsets, group_not_found is ErrorCode.GROUP_ID_NOT_FOUND)
+        if error:
             self._hosted.forget_if_unused(hosted)
-            return [checked.error] * len(offsets)
+            return [error] * len(offsets)
         now_ms = self._now_ms()
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
         errors = [self._offset_fault(each) for each in offsets]
@@ -208,14 +260,36 @@ class GroupCoordinator:
         outcome = commit_error(await self._hosted.write_offsets(hosted, accepted))
         return [fault or outcome for fault in errors]
 
+    async def _commit_fault(
+        self, hosted: HostedGroup, commit: Commit, offsets: Sequence[NewOffset], knows_epochs: bool
+    ) -> ErrorCode:
+        """Why nothing of the commit is accepted."""
+        if isinstance(hosted.group, ConsumerGroup):
+            partitions = ((each.topic, each.partition) for each in offsets)
+            return commit_fault(
+                hosted.group,
+                commit.member_id,
+                commit.generation_id,
+                partitions,
+                self.topics,
+                knows_epochs=knows_epochs,
+            )
+        return (await self._hosted.ask(hosted, commit, ErrorAnswer)).error
+
     def fetch(
-        self, group_id: str, wanted: Sequence[TopicPartition] | None
+        self,
+        group_id: str,
+        wanted: Sequence[TopicPartition] | None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[ErrorCode, list[tuple[TopicPartition, OffsetCommitValue | None]]]:
         """Committed offsets in the order wanted; all of the group's, sorted, for None."""
         error = self._group_fault(group_id, empty_allowed=True)
+        hosted = self.groups.get(group_id)
+        if not error and hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            error = fetch_fault(hosted.group, member_id, member_epoch)
         if error:
             return error, []
-        hosted = self.groups.get(group_id)
         offsets = {} if hosted is None else hosted.offsets.durable
         keys = sorted(offsets) if wanted is None else wanted
         return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
@@ -226,7 +300,7 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return error or ErrorCode.GROUP_ID_NOT_FOUND
-        if hosted.group.state is not GroupState.EMPTY:
+        if not hosted.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._hosted.delete(hosted, gone.set_result)
@@ -244,7 +318,9 @@ class GroupCoordinator:
             return error or ErrorCode.GROUP_ID_NOT_FOUND, []
         group = hosted.group
         subscribed: set[str] | None = set()
-        if group.state is not GroupState.EMPTY:
+        if isinstance(group, ConsumerGroup):
+            subscribed = group.subscribed_topics()
+        elif group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL:
                 return ErrorCode.NON_EMPTY_GROUP, []
             subscribed = subscribed_topics(group)
@@ -263,8 +339,8 @@ class GroupCoordinator:
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return ErrorCode.NONE
 
-    def find(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        error = self._group_fault(group_id, empty_allowed=True)
+    def find(self, group_id: str, *, empty_allowed: bool = True) -> tuple[ErrorCode, Group | ConsumerGroup | None]:
+        error = self._group_fault(group_id, empty_allowed=empty_allowed)
         hosted = None if error else self.groups.get(group_id)
         return error, None if hosted is None else hosted.group
 
@@ -320,9 +396,9 @@ class GroupCoordinator:
             if due:
                 log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
 
-    def counts(self) -> dict[GroupState, int]:
-        """Groups by state."""
-        counts = dict.fromkeys(GroupState, 0)
+    def counts(self) -> dict[str, int]:
+        """Groups by Kafka's name of their state."""
+        counts = dict.fromkeys([state.value for states in (GroupState, ConsumerGroupState) for state in states], 0)
         for hosted in list(self.groups.values()):  # a copy: metrics are collected by another thread
-            counts[hosted.group.state] += 1
+            counts[hosted.group.state.value] += 1
         return counts

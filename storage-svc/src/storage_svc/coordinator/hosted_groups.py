@@ -1,4 +1,5 @@
-"""The groups this broker hosts; performs what their state machines ask for: timers, answers, records in the log.
+"""The groups this broker hosts, of both protocols; performs what the classic ones' machine asks for: timers, answers,
+records in the log. What consumer groups (KIP-848) ask for is performed by `hosted_consumer_groups`.
 
 An event goes into a group's machine by `tell` or `ask`; the instructions that come out are performed in order, before
 anything else happens to that group. A group that is empty, never completed a rebalance and holds no offsets left
@@ -13,12 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
 from storage_svc.coordinator.committed_offsets import CommittedOffsets
+from storage_svc.coordinator.consumer_group import ConsumerGroup
+from storage_svc.coordinator.consumer_records import encode
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
+    JOIN_TIMER,
+    SYNC_TIMER,
     Answer,
     CancelTimer,
     Commit,
@@ -30,6 +36,7 @@ from storage_svc.coordinator.group_events import (
     Stored,
     Timer,
     TimerFired,
+    session_timer,
 )
 from storage_svc.coordinator.group_machine import handle
 from storage_svc.coordinator.offset_expiration import TopicPartition
@@ -49,12 +56,22 @@ from storage_svc.coordinator.waiting_calls import AnswerT, Call, WaitingCalls
 class HostedGroup:
     """A group and what it does not keep itself."""
 
-    group: Group
+    group: Group | ConsumerGroup
     partition: int
     offsets: CommittedOffsets
     #: Instructions not performed yet; non-empty only while `_perform` is at work further up the stack.
     queue: deque[Instruction] = field(default_factory=deque)
     performing: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no members; a classic one may wait for some."""
+        return not self.group.members
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing would be lost by forgetting the group (but for its committed offsets)."""
+        return self.group.is_idle() if isinstance(self.group, Group) else self.is_empty
 
 
 class HostedGroups:
@@ -71,17 +88,23 @@ class HostedGroups:
         self.by_id: dict[str, HostedGroup] = {}
 
     def host(self, group_id: str) -> HostedGroup:
-        """The group; a new one if it is not there."""
+        """The group; a new classic one if it is not there."""
         hosted = self.by_id.get(group_id)
         if hosted is None:
-            group = Group(group_id, self._limits, self._now_ms())
-            hosted = HostedGroup(group, self._offsets_log.partition_of(group_id), CommittedOffsets({}))
-            self.by_id[group_id] = hosted
+            hosted = self.by_id[group_id] = self.made(Group(group_id, self._limits, self._now_ms()))
         return hosted
+
+    def made(self, group: Group | ConsumerGroup) -> HostedGroup:
+        """A group with a place in the log, not hosted yet."""
+        return HostedGroup(group, self._offsets_log.partition_of(group.group_id), CommittedOffsets({}))
 
     def install(self, partition: int, loaded: LoadedPartition) -> None:
         """Hosts what an offsets partition holds."""
-        for group_id in loaded.groups.keys() | loaded.offsets.keys():
+        consumer_groups = loaded.consumer_groups
+        for group_id, found in consumer_groups.items():
+            offsets = CommittedOffsets(loaded.offsets.get(group_id, {}))
+            self.by_id[group_id] = HostedGroup(ConsumerGroup.restore(group_id, found), partition, offsets)
+        for group_id in (loaded.groups.keys() | loaded.offsets.keys()) - consumer_groups.keys():
             stored = loaded.groups.get(group_id)
             if stored is None:
                 stored = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
@@ -107,7 +130,7 @@ class HostedGroups:
         return await self._calls.ask(call, kind, partial(self.tell, hosted))
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
-        self._perform(hosted, handle(hosted.group, event, self._now_ms()))
+        self._perform(hosted, handle(_classic(hosted), event, self._now_ms()))
         if not isinstance(event, Commit):  # what is allowed by the answer follows
             self.forget_if_unused(hosted)
 
@@ -136,17 +159,46 @@ class HostedGroups:
             case Store(write, stored):
                 record = encode_group_key(group_id), encode_group_value(stored)
                 self._offsets_log.write(
-                    hosted.partition, [record], self._now_ms(), partial(self._on_stored, hosted, write)
+                    hosted.partition, [record], self._now_ms(), partial(self._on_stored, hosted, hosted.group, write)
                 )
 
-    def _on_stored(self, hosted: HostedGroup, write: int, code: int) -> None:
-        self.tell(hosted, Stored(write, group_error(code)))
+    def _on_stored(self, hosted: HostedGroup, group: Group | ConsumerGroup, write: int, code: int) -> None:
+        if hosted.group is group:  # or it has turned into a consumer group, and nobody waits any more
+            self.tell(hosted, Stored(write, group_error(code)))
 
     def _on_timer(self, key: tuple[str, Timer]) -> None:
         group_id, timer = key
         hosted = self.by_id.get(group_id)
-        if hosted is not None:
+        if hosted is not None and isinstance(hosted.group, Group):
             self.tell(hosted, TimerFired(timer))
+
+    # --- migration ------------------------------------------------------------------------------------------------
+
+    def end_classic(self, hosted: HostedGroup, group: Group) -> None:
+        """The classic group goes: whatever is parked is told to join again, and no timer of it fires."""
+        for member in group.members:
+            group.refuse_parked(member, ErrorCode.REBALANCE_IN_PROGRESS)
+            group.cancel_timer(session_timer(member.member_id))
+        for member_id in group.members.pending:
+            group.cancel_timer(session_timer(member_id))
+        group.cancel_timer(JOIN_TIMER)
+        group.cancel_timer(SYNC_TIMER)
+        self._perform(hosted, group.take_out())
+
+    def begin_classic(self, hosted: HostedGroup, group: Group, *, rebalance: bool) -> None:
+        """A group that was a consumer group goes on as a classic one."""
+        hosted.group = group
+        for member in group.members:
+            group.start_session(member)
+        if rebalance:
+            group.prepare_rebalance()
+        self._perform(hosted, group.take_out())
+
+    def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:
+        """An empty consumer group is forgotten, its offsets are not: a classic group of the name begins."""
+        keys = [key for key, _ in map(encode, consumer.tombstones())]
+        self._offsets_log.delete(hosted.partition, keys, self._now_ms())
+        hosted.group = Group(consumer.group_id, self._limits, self._now_ms())
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
@@ -184,7 +236,9 @@ class HostedGroups:
         keys = hosted.offsets.keys()
         hosted.offsets.forget(keys)
         records = [encode_offset_key(group.group_id, *key) for key in keys]
-        if group.generation_id > 0:
+        if isinstance(group, ConsumerGroup):
+            records.extend(key for key, _ in map(encode, group.tombstones()))
+        elif group.generation_id > 0:
             records.append(encode_group_key(group.group_id))
         if records:
             self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
@@ -192,16 +246,22 @@ class HostedGroups:
             done(0)
         if self.by_id.get(group.group_id) is hosted:
             del self.by_id[group.group_id]
-        self._perform(hosted, handle(group, Retire(), self._now_ms()))
+        if isinstance(group, Group):
+            self._perform(hosted, handle(group, Retire(), self._now_ms()))
 
     # --- forgetting -----------------------------------------------------------------------------------------------
 
     def forget_if_unused(self, hosted: HostedGroup) -> None:
         """Forgets a group of which the log holds nothing, if it holds nothing itself."""
-        if hosted.group.generation_id == 0:
+        if isinstance(hosted.group, Group) and hosted.group.generation_id == 0:
             self.delete_if_unused(hosted)
 
     def delete_if_unused(self, hosted: HostedGroup) -> None:
         """Forgets a group that holds nothing, in the log, too."""
-        if hosted.group.is_idle() and not hosted.offsets:
+        if hosted.is_idle and not hosted.offsets:
             self.delete(hosted, lambda _: None)
+
+
+def _classic(hosted: HostedGroup) -> Group:
+    assert isinstance(hosted.group, Group), "a consumer group has a machine of its own"
+    return hosted.group

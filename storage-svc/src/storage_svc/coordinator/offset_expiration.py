@@ -5,6 +5,7 @@
     has members, other protocol        never
     empty, had members                 offsets.retention after the group became empty
     never had members ("simple")       offsets.retention after its commit
+    consumer group (KIP-848)           offsets.retention after its commit, if no member subscribes to its topic
 
 A commit that named its own retention time (OffsetCommit v2-4) expires at that time instead.
 """
@@ -18,6 +19,7 @@ from protocol_lib import consumer_protocol
 from protocol_lib.errors import ProtocolError
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
+from storage_svc.coordinator.consumer_group import ConsumerGroup
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_events import GroupState
 
@@ -27,9 +29,14 @@ TopicPartition = tuple[str, int]
 
 
 def expired(
-    group: Group, offsets: Mapping[TopicPartition, OffsetCommitValue], retention_ms: int, now_ms: int
+    group: Group | ConsumerGroup, offsets: Mapping[TopicPartition, OffsetCommitValue], retention_ms: int, now_ms: int
 ) -> list[TopicPartition]:
     """The offsets that are due now."""
+    if isinstance(group, ConsumerGroup):
+        read = group.subscribed_topics()
+        return [
+            key for key, offset in offsets.items() if key[0] not in read and _is_due(offset, None, retention_ms, now_ms)
+        ]
     if group.state is GroupState.EMPTY:
         since_ms = group.state_timestamp_ms if group.protocol_type else None
         candidates = list(offsets)

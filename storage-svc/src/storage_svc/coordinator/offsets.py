@@ -1,7 +1,8 @@
 """What the group coordinator keeps in `__consumer_offsets`: where, in which versions, and what a failed append means.
 
-Keys and values are declared in protocol_lib.internal. Ours are the committed offsets (keys 0 and 1) and the metadata of
-classic groups (key 2); other keys belong to other group types and are skipped. Values are written in version 3,
+Keys and values are declared in protocol_lib.internal. Ours are the committed offsets (keys 0 and 1), the metadata of
+classic groups (key 2) and consumer groups (keys 3 to 8 and 16, see `consumer_records`); other keys belong to other
+group types and are skipped. Values of the first two are written in version 3,
 committed offsets of a commit that named a retention time in version 1, as Kafka does.
 """
 
@@ -14,9 +15,11 @@ from protocol_lib.internal import record
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 
+from storage_svc.coordinator.consumer_records import CONSUMER_KEYS
+
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: The keys this coordinator reads.
-OWN_KEYS: Final = {version: record.OFFSETS_TOPIC[version] for version in (0, 1, 2)}
+OWN_KEYS: Final = {version: record.OFFSETS_TOPIC[version] for version in (0, 1, 2, *CONSUMER_KEYS)}
 #: Longest string the format can hold.
 STRING_BYTES_MAX: Final = 32_767
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -18,6 +19,7 @@ from protocol_lib.records.header import CONTROL
 from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.consumer_records import StoredConsumerGroup, is_consumer_key, value_kind
 from storage_svc.coordinator.offset_expiration import TopicPartition
 from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
 from storage_svc.log.batches import records_of, whole_batches
@@ -128,6 +130,7 @@ class LoadedPartition:
     """What one partition says: the last value of every key that was not deleted."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, StoredConsumerGroup] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, OffsetCommitValue]] = field(default_factory=dict)
     records_count: int = 0
     #: Records that could not be understood.
@@ -149,6 +152,14 @@ class LoadedPartition:
                     self.groups.pop(group, None)
                 else:
                     self.groups[group] = read_value(GroupMetadataValue, value)
+            case consumer_key if is_consumer_key(consumer_key):
+                self._apply_consumer(consumer_key, value)
+
+    def _apply_consumer(self, key: Any, value: bytes | None) -> None:
+        found = self.consumer_groups.setdefault(key.group_id, StoredConsumerGroup())
+        found.apply(key, None if value is None else read_value(value_kind(key), value))
+        if not found:
+            del self.consumer_groups[key.group_id]
 
 
 async def load(partition: PartitionLog) -> LoadedPartition:

@@ -28,6 +28,9 @@ class Timers(Generic[KeyT]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
     def set(self, key: KeyT, delay_ms: int) -> None:
         deadline = self._loop.time() + delay_ms / 1000
         entry = self._entries.get(key)

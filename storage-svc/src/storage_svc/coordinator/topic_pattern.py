@@ -2,10 +2,10 @@ r"""Subscriptions by pattern: RE2's syntax (google/re2/wiki/Syntax) matched agai
 
     compile_pattern("order.*|user-[0-9]+").matches("orders") -> True
 
-A pattern becomes an automaton (Thompson's construction) all of whose states are followed at once, as one integer: a name
-of n characters costs n steps whatever the pattern says, and steps that were taken before are remembered. What makes
-matching slow elsewhere (backreferences, lookaround, possessive and atomic groups) is not RE2's, and is refused by the
-parser, `topic_pattern_syntax`.
+A pattern becomes an automaton (Thompson's construction) all of whose states are followed at once, as one integer: a
+name of n characters costs n steps whatever the pattern says, and steps that were taken before are remembered. What
+makes matching slow elsewhere (backreferences, lookaround, possessive and atomic groups) is not RE2's, and is refused by
+the parser, `topic_pattern_syntax`.
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ _POSIX_CLASSES: Final = {
 }
 #: General categories and scripts of Unicode, by the characters of topic names that they have.
 _UNICODE_CLASSES: Final = {
-    **{name: _NOTHING for name in ("Lm", "Lo", "Lt", "M", "Mn", "Mc", "Me", "Nl", "No", "Pe", "Pf", "Pi", "Ps")},
-    **{name: _NOTHING for name in ("S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs", "C", "Cc", "Cf", "Co", "Cs")},
-    **{name: _NOTHING for name in ("Arabic", "Cyrillic", "Greek", "Han", "Hangul", "Hebrew", "Hiragana", "Katakana")},
+    **dict.fromkeys(("Lm", "Lo", "Lt", "M", "Mn", "Mc", "Me", "Nl", "No", "Pe", "Pf", "Pi", "Ps"), _NOTHING),
+    **dict.fromkeys(("S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs", "C", "Cc", "Cf", "Co", "Cs"), _NOTHING),
+    **dict.fromkeys(("Arabic", "Cyrillic", "Greek", "Han", "Hangul", "Hebrew", "Hiragana", "Katakana"), _NOTHING),
     "Any": ALPHABET,
     "Common": ALPHABET - _LETTERS,
     "L": _LETTERS,
@@ -183,7 +183,7 @@ class _Parser:
         if counts is None:
             return node
         self._skip("?")
-        if self._at < len(self._text) and self._text[self._at] in "*+?":
+        if self._counts() is not None:
             raise InvalidPatternError("invalid nested repetition operator")
         return Repeat(node, *counts)
 

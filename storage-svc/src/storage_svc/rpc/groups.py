@@ -6,14 +6,18 @@ import asyncio
 from typing import Final
 
 from broker_contract import groups_pb2 as pb
+from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.admission import NewOffset
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
+#: The types of groups, as ListGroups names them.
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 def _optional(message: object, name: str) -> str | None:
@@ -115,7 +119,12 @@ class GroupsService:
 
     def _fetch(self, wanted: pb.FetchOffsetsRequest.Group) -> pb.FetchOffsetsResponse.Group:
         keys = None if wanted.all else [(each.topic, each.partition) for each in wanted.partitions]
-        error, found = self._coordinator.fetch(wanted.group_id, keys)
+        error, found = self._coordinator.fetch(
+            wanted.group_id,
+            keys,
+            _optional(wanted, "member_id"),
+            wanted.member_epoch if wanted.HasField("member_id") else -1,
+        )
         answer = pb.FetchOffsetsResponse.Group(group_id=wanted.group_id, error_code=error)
         for (topic, partition), offset in found:
             answer.offsets.add(
@@ -127,19 +136,37 @@ class GroupsService:
             )
         return answer
 
+    async def consumer_group_heartbeat(
+        self, request: pb.ConsumerGroupHeartbeatRequest
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        answer = await self._coordinator.consumer_heartbeat(
+            request.group_id, heartbeat_of(request), needs_member_id=request.needs_member_id
+        )
+        return heartbeat_response(answer)
+
+    async def describe_consumer_groups(
+        self, request: pb.DescribeConsumerGroupsRequest
+    ) -> pb.DescribeConsumerGroupsResponse:
+        topics, assignors = self._coordinator.topics, self._coordinator.assignors
+        groups = [
+            described(group_id, *self._coordinator.find(group_id, empty_allowed=False), topics, assignors)
+            for group_id in request.group_ids
+        ]
+        return pb.DescribeConsumerGroupsResponse(groups=groups)
+
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         if self._coordinator.is_loading():
             return pb.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         answer = pb.ListGroupsResponse()
-        if request.types and CLASSIC not in {each.lower() for each in request.types}:
-            return answer
-        wanted = {state.lower() for state in request.states}
+        states = {state.lower() for state in request.states}
+        types = {each.lower() for each in request.types}
         for group_id, hosted in sorted(self._coordinator.groups.items()):
-            state = hosted.group.state.value
-            if not wanted or state.lower() in wanted:
-                answer.groups.add(
-                    group_id=group_id, protocol_type=hosted.group.protocol_type, state=state, type=CLASSIC
-                )
+            group, state = hosted.group, hosted.group.state.value
+            kind, protocol_type = (
+                (CLASSIC, group.protocol_type) if isinstance(group, Group) else (CONSUMER, PROTOCOL_TYPE)
+            )
+            if (not states or state.lower() in states) and (not types or kind in types):
+                answer.groups.add(group_id=group_id, protocol_type=protocol_type, state=state, type=kind)
         return answer
 
     async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:
@@ -158,7 +185,8 @@ class GroupsService:
         error, group = self._coordinator.find(group_id)
         if error:
             return pb.DescribeGroupsResponse.Group(error_code=error, group_id=group_id, generation_id=-1)
-        if group is None:
+        if not isinstance(group, Group):
+            # A consumer group (KIP-848) is described by a call of its own.
             return pb.DescribeGroupsResponse.Group(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 group_id=group_id,

@@ -78,6 +78,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._log_config = log_config
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        #: Raised whenever a topic comes, goes or changes its partition count.
+        self.version = 0
         #: Called with each topic after it was deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
 
@@ -209,6 +211,7 @@ class TopicRegistry(Generic[ConfigT]):
 
     def _drop(self, topic: Topic) -> None:
         self._catalog.remove_topic(topic.name)
+        self.version += 1
         self._by_name.pop(topic.name, None)
         self._by_id.pop(topic.id, None)
         for index in range(topic.partition_count):
@@ -217,6 +220,7 @@ class TopicRegistry(Generic[ConfigT]):
         self._catalog.forget_deletion(topic.id)
 
     def _admit(self, topic: Topic) -> None:
+        self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 

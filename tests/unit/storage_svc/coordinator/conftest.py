@@ -72,7 +72,7 @@ class Node:
             found = self.registry.get(topic)
             return found is not None and 0 <= partition < found.partition_count
 
-        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, lambda: self.now_ms)
+        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, self.registry, lambda: self.now_ms)
         self.registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
         self.loading = self.coordinator.start()
         if wait:

@@ -75,7 +75,8 @@ def _heterogeneous(group: GroupView) -> Assignment:
         balance.assign_unowned(topic_id)
     reassignable = [each for each in balance.topic_order() if len(balance.subscribers[each]) > 1]
     for _ in range(ROUNDS_MAX):
-        if not any([balance.level(topic_id) for topic_id in reassignable]):
+        moves = [balance.level(topic_id) for topic_id in reassignable]
+        if not any(moves):
             break
     return balance.shares()
 

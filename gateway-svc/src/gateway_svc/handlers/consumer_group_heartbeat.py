@@ -1,0 +1,72 @@
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, goes on and leaves (KIP-848).
+
+Storage's group coordinator decides everything. In version 0 a new member may come without an id and is given one, from
+version 1 on it makes its own (KIP-1082) and may subscribe by a pattern.
+"""
+
+from __future__ import annotations
+
+from broker_contract import groups_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_MEMBER_ID_NEEDED_VERSION = 1
+
+_Request = groups_pb2.ConsumerGroupHeartbeatRequest
+
+
+async def handle(
+    call: Call, request: ConsumerGroupHeartbeatRequest, services: Services
+) -> tuple[ConsumerGroupHeartbeatResponse, int]:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    answer = await services.storage.groups.consumer_group_heartbeat(
+        _Request(
+            correlation_id=call.correlation_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            group_instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topic_names=None if names is None else _Request.TopicNames(names=names),
+            subscribed_topic_regex=request.subscribed_topic_regex,
+            server_assignor=request.server_assignor,
+            owned=None if owned is None else _Request.Partitions(topics=[_row(each) for each in owned]),
+            client_id=call.client_id or "",
+            client_host=f"/{call.client.host}",
+            needs_member_id=call.version >= _MEMBER_ID_NEEDED_VERSION,
+        )
+    )
+    assignment = None
+    if answer.HasField("assignment"):
+        assignment = Assignment(
+            topic_partitions=tuple(
+                TopicPartitions(topic_id=each.topic_id, partitions=tuple(each.partitions))
+                for each in answer.assignment.topics
+            )
+        )
+    response = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=answer.error_code,
+        error_message=answer.error_message if answer.HasField("error_message") else None,
+        member_id=answer.member_id if answer.HasField("member_id") else None,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+    return response, answer.error_code
+
+
+def _row(row: TopicPartitions) -> groups_pb2.TopicIdPartitions:
+    return groups_pb2.TopicIdPartitions(topic_id=bytes(row.topic_id), partitions=row.partitions)
+
+
+HANDLER = TaskHandler(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle)

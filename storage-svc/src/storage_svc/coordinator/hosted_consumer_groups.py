@@ -1,0 +1,271 @@
+"""Consumer groups (KIP-848) among the groups this broker hosts: performs what their machine decides.
+
+An event's records are one batch. When the log refuses them nothing has happened; when it has taken them the group is
+what the machine said, and its timers run; when they are durable the caller is answered. An answer without records waits
+for the records before it: nobody is told what a crash could take back.
+
+Patterns are matched in a thread, one group's at a time; what they match comes back as an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.consumer_events import (
+    ConsumerAnswer,
+    ConsumerEvent,
+    ConsumerGroupSettings,
+    ConsumerHeartbeat,
+    ConsumerTimer,
+    ConsumerTimerFired,
+    ConsumerTimerKind,
+    Environment,
+    HeartbeatAnswer,
+    Outcome,
+    PatternsResolved,
+    SetConsumerTimer,
+)
+from storage_svc.coordinator.consumer_group import NEVER, ConsumerGroup, Topics
+from storage_svc.coordinator.consumer_machine import handle
+from storage_svc.coordinator.consumer_member import JOIN_EPOCH, MemberState
+from storage_svc.coordinator.consumer_records import ConsumerRecord, classic_record, encode
+from storage_svc.coordinator.group import Group, GroupLimits
+from storage_svc.coordinator.group_events import (
+    ErrorAnswer,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    Leave,
+    LeaveAnswer,
+    Sync,
+    SyncAnswer,
+)
+from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
+from storage_svc.coordinator.migration import NOT_MIGRATED, may_upgrade, upgrade_records, upgraded
+from storage_svc.coordinator.offsets import group_error
+from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.coordinator.timers import Timers
+from storage_svc.coordinator.topic_pattern import compile_pattern
+
+log = service_logs.get(__name__)
+
+AnswerT = TypeVar("AnswerT", bound=ConsumerAnswer)
+ClassicCall = Join | Sync | Heartbeat | Leave
+
+
+class HostedConsumerGroups:
+    """Owner: the coordinator, on the event loop."""
+
+    def __init__(
+        self,
+        hosted: HostedGroups,
+        offsets_log: OffsetsLog,
+        topics: Topics,
+        settings: ConsumerGroupSettings,
+        classic_limits: GroupLimits,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._hosted = hosted
+        self._offsets_log = offsets_log
+        self._topics = topics
+        self._settings = settings
+        self._classic_limits = classic_limits
+        self._now_ms = wall_clock_ms
+        self._loop = asyncio.get_running_loop()
+        self._timers: Timers[tuple[str, ConsumerTimer]] = Timers(self._loop, self._on_timer)
+        self._closed = False
+        #: The newest write of each group that has one under way.
+        self._writing: dict[str, asyncio.Future[int]] = {}
+        #: Groups whose patterns are being matched.
+        self._resolving: dict[str, asyncio.Task[None]] = {}
+
+    def _environment(self) -> Environment:
+        return Environment(self._topics, self._settings, self._classic_limits, self._now_ms())
+
+    def loaded(self) -> None:
+        """The members of groups that were just loaded get a whole session."""
+        for hosted in self._hosted.by_id.values():
+            group = hosted.group
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    self._start_loaded(group.group_id, member.member_id, member.state, member.rebalance_timeout_ms)
+
+    def _start_loaded(self, group_id: str, member_id: str, state: MemberState, rebalance_timeout_ms: int) -> None:
+        session = (group_id, ConsumerTimer(ConsumerTimerKind.SESSION, member_id))
+        if session in self._timers or self._closed:
+            return
+        self._timers.set(session, self._settings.session_timeout_ms)
+        if state is MemberState.UNREVOKED_PARTITIONS:
+            self._timers.set((group_id, ConsumerTimer(ConsumerTimerKind.REBALANCE, member_id)), rebalance_timeout_ms)
+
+    async def close(self) -> None:
+        """No timer fires any more."""
+        self._closed = True
+        self._timers.close()
+        tasks = list(self._resolving.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, group_id: str, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:
+        """Joins make the group if it is not there, and take over one of the classic protocol if they may."""
+        hosted = self._hosted.by_id.get(group_id)
+        group = None if hosted is None else hosted.group
+        written: list[ConsumerRecord] = []
+        if not isinstance(group, ConsumerGroup):
+            if heartbeat.member_epoch != JOIN_EPOCH:
+                return _not_found(f"Group {group_id} is not a consumer group.")
+            made = self._made(group_id, group)
+            if made is None:
+                return _not_found(f"Cannot upgrade classic group {group_id} to consumer group.")
+            made_group, written = made
+            if hosted is None:
+                hosted = self._hosted.made(made_group)
+            outcome = handle(made_group, heartbeat, self._environment(), written=written)
+        else:
+            assert hosted is not None
+            outcome = handle(group, heartbeat, self._environment())
+        return await self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error))
+
+    def _made(self, group_id: str, group: Group | None) -> tuple[ConsumerGroup, list[ConsumerRecord]] | None:
+        """A consumer group in the place of what is there, with the records that make it so; None if it may not be."""
+        if group is None:
+            return ConsumerGroup(group_id), []
+        if not group.members:
+            return ConsumerGroup(group_id), [classic_record(group_id, None)] if group.generation_id else []
+        made = upgraded(group, self._topics) if may_upgrade(group, self._environment()) else None
+        return None if made is None else (made, upgrade_records(made))
+
+    async def join(self, hosted: HostedGroup, join: Join) -> JoinAnswer:
+        return await self._classic(
+            hosted, join, JoinAnswer, lambda error: JoinAnswer(error=error, member_id=join.member_id)
+        )
+
+    async def sync(self, hosted: HostedGroup, sync: Sync) -> SyncAnswer:
+        return await self._classic(hosted, sync, SyncAnswer, lambda error: SyncAnswer(error=error))
+
+    async def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat) -> ErrorAnswer:
+        return await self._classic(hosted, heartbeat, ErrorAnswer, ErrorAnswer)
+
+    async def leave(self, hosted: HostedGroup, leave: Leave) -> LeaveAnswer:
+        return await self._classic(hosted, leave, LeaveAnswer, lambda error: LeaveAnswer(error, ()))
+
+    async def _classic(
+        self, hosted: HostedGroup, call: ClassicCall, kind: type[AnswerT], failed: Callable[[ErrorCode], AnswerT]
+    ) -> AnswerT:
+        assert isinstance(hosted.group, ConsumerGroup)
+        return await self._perform(hosted, handle(hosted.group, call, self._environment()), kind, failed)
+
+    async def _perform(
+        self, hosted: HostedGroup, outcome: Outcome, kind: type[AnswerT], failed: Callable[[ErrorCode], AnswerT]
+    ) -> AnswerT:
+        """The outcome's answer once what it tells is durable; `failed` makes the answer when it is not."""
+        writing = self._take(hosted, outcome)
+        code = 0 if writing is None else await asyncio.shield(writing)
+        if code:
+            return failed(group_error(code))
+        if not isinstance(outcome.answer, kind):
+            raise TypeError(f"{kind.__name__} was wanted, not {type(outcome.answer).__name__}")
+        return outcome.answer
+
+    # --- outcomes -------------------------------------------------------------------------------------------------
+
+    def _tell(self, hosted: HostedGroup, event: ConsumerEvent) -> None:
+        """An event nobody waits for."""
+        assert isinstance(hosted.group, ConsumerGroup)
+        self._take(hosted, handle(hosted.group, event, self._environment()))
+
+    def _take(self, hosted: HostedGroup, outcome: Outcome) -> asyncio.Future[int] | None:
+        """Performs all but the answer. What is returned becomes 0 once the answer may be given, or Kafka's code."""
+        group_id = outcome.group.group_id
+        writing = self._writing.get(group_id)
+        if outcome.records:
+            writing = self._write(hosted, outcome)
+            if writing.done() and writing.result():
+                # The log has not taken it: all is as before, and what was looked at must be looked at again.
+                if isinstance(hosted.group, ConsumerGroup):
+                    hosted.group.hashed_version = hosted.group.resolved_version = NEVER
+                return writing
+            if isinstance(hosted.group, Group):
+                self._hosted.end_classic(hosted, hosted.group)
+            self._hosted.by_id[group_id] = hosted
+            hosted.group = outcome.group
+        self._change_timers(group_id, outcome)
+        if outcome.downgrade is not None:
+            for member_id in outcome.group.members:
+                self._cancel_timers(group_id, member_id)
+            log.info("consumer group is a classic group now", group=group_id)
+            self._hosted.begin_classic(hosted, outcome.downgrade.group, rebalance=outcome.downgrade.rebalance)
+        elif outcome.resolve_patterns:
+            self._resolve(outcome.group)
+        return writing
+
+    def _write(self, hosted: HostedGroup, outcome: Outcome) -> asyncio.Future[int]:
+        group_id = outcome.group.group_id
+        future: asyncio.Future[int] = self._loop.create_future()
+
+        def done(code: int) -> None:
+            if self._writing.get(group_id) is future:
+                del self._writing[group_id]
+            if not future.done():
+                future.set_result(code)
+
+        self._offsets_log.write(hosted.partition, [encode(each) for each in outcome.records], self._now_ms(), done)
+        if not future.done():
+            self._writing[group_id] = future
+        return future
+
+    def _change_timers(self, group_id: str, outcome: Outcome) -> None:
+        for change in outcome.timers:
+            key = (group_id, change.timer)
+            if not isinstance(change, SetConsumerTimer):
+                self._timers.cancel(key)
+            elif not self._closed and not (change.if_absent and key in self._timers):
+                self._timers.set(key, change.delay_ms)
+
+    def _cancel_timers(self, group_id: str, member_id: str) -> None:
+        for kind in ConsumerTimerKind:
+            self._timers.cancel((group_id, ConsumerTimer(kind, member_id)))
+
+    def _on_timer(self, key: tuple[str, ConsumerTimer]) -> None:
+        group_id, timer = key
+        hosted = self._hosted.by_id.get(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            log.info("member is out", group=group_id, member=timer.member_id, timer=timer.kind.value)
+            self._tell(hosted, ConsumerTimerFired(timer))
+
+    # --- patterns -------------------------------------------------------------------------------------------------
+
+    def _resolve(self, group: ConsumerGroup) -> None:
+        group_id = group.group_id
+        if group_id in self._resolving or self._closed:
+            return
+        task = asyncio.create_task(self._resolve_patterns(group_id, group.subscribed_patterns()))
+        self._resolving[group_id] = task
+        task.add_done_callback(partial(self._resolved, group_id))
+
+    def _resolved(self, group_id: str, _: asyncio.Task[None]) -> None:
+        self._resolving.pop(group_id, None)
+
+    async def _resolve_patterns(self, group_id: str, patterns: set[str]) -> None:
+        version, names = self._topics.version, list(self._topics.names())
+        topics = await asyncio.to_thread(_matching, patterns, names)
+        hosted = self._hosted.by_id.get(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            self._tell(hosted, PatternsResolved(topics, version))
+
+
+def _matching(patterns: set[str], names: list[str]) -> Mapping[str, frozenset[str]]:
+    return {pattern: compile_pattern(pattern).select(names) for pattern in patterns}
+
+
+def _not_found(message: str) -> HeartbeatAnswer:
+    return HeartbeatAnswer(error=NOT_MIGRATED, message=message)

@@ -1,0 +1,93 @@
+"""The messages of consumer groups (KIP-848): protobuf to the coordinator's and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from broker_contract import groups_pb2 as pb
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
+from storage_svc.coordinator.consumer_member import ConsumerMember
+
+
+def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    owned: dict[bytes, frozenset[int]] = {}
+    for row in request.owned.topics:
+        owned[row.topic_id] = owned.get(row.topic_id, frozenset()) | frozenset(row.partitions)
+    return ConsumerHeartbeat(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.group_instance_id if request.HasField("group_instance_id") else None,
+        rack_id=request.rack_id if request.HasField("rack_id") else None,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=frozenset(request.subscribed_topic_names.names) if request.HasField("subscribed_topic_names") else None,
+        pattern=request.subscribed_topic_regex if request.HasField("subscribed_topic_regex") else None,
+        assignor=request.server_assignor if request.HasField("server_assignor") else None,
+        owned=owned if request.HasField("owned") else None,
+        client_id=request.client_id,
+        client_host=request.client_host,
+    )
+
+
+def heartbeat_response(answer: HeartbeatAnswer) -> pb.ConsumerGroupHeartbeatResponse:
+    response = pb.ConsumerGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+    )
+    if answer.assignment is not None:
+        response.assignment.SetInParent()
+        for topic_id, held in sorted(answer.assignment.items()):
+            response.assignment.topics.add(topic_id=topic_id, partitions=sorted(held))
+    return response
+
+
+def described(
+    group_id: str, error: ErrorCode, group: object, topics: Topics, default_assignors: Iterable[str]
+) -> pb.DescribeConsumerGroupsResponse.Group:
+    if not error and not isinstance(group, ConsumerGroup):
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    answer = pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
+    if error or not isinstance(group, ConsumerGroup):
+        return answer
+    answer.state = group.state.value
+    answer.group_epoch = group.epoch
+    answer.assignment_epoch = group.assignment_epoch
+    answer.assignor = group.prevailing_assignor(default_assignors)
+    answer.members.extend(_member(group, member, topics) for member in group.members.values())
+    return answer
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> pb.DescribeConsumerGroupsResponse.Member:
+    """What it is still to give up is its own until it has."""
+    held: dict[bytes, list[int]] = {}
+    for topic_id, partition in member.holds():
+        held.setdefault(topic_id, []).append(partition)
+    return pb.DescribeConsumerGroupsResponse.Member(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.pattern,
+        assigned=_rows(held, topics),
+        target=_rows(group.target.get(member.member_id, {}), topics),
+        is_classic=member.classic is not None,
+    )
+
+
+def _rows(
+    partitions: Mapping[bytes, Iterable[int]], topics: Topics
+) -> list[pb.DescribeConsumerGroupsResponse.Partitions]:
+    """Deleted topics are left out."""
+    return [
+        pb.DescribeConsumerGroupsResponse.Partitions(topic_id=topic_id, topic=name, partitions=sorted(each))
+        for topic_id, each in sorted(partitions.items())
+        if (name := topics.name_of(topic_id)) is not None
+    ]

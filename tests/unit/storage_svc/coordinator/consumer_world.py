@@ -1,0 +1,119 @@
+"""A consumer group machine with a clock, a log and topics played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from storage_svc.coordinator.consumer_events import (
+    ConsumerAnswer,
+    ConsumerEvent,
+    ConsumerGroupSettings,
+    ConsumerTimer,
+    ConsumerTimerFired,
+    Downgrade,
+    Environment,
+    HeartbeatAnswer,
+    PatternsResolved,
+    SetConsumerTimer,
+)
+from storage_svc.coordinator.consumer_group import ConsumerGroup
+from storage_svc.coordinator.consumer_machine import handle
+from storage_svc.coordinator.consumer_records import StoredConsumerGroup, is_consumer_key
+from storage_svc.coordinator.group import GroupLimits
+from storage_svc.coordinator.topic_pattern import compile_pattern
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    id: bytes
+    partition_count: int
+
+
+@dataclass
+class FakeTopics:
+    version: int = 0
+    made: int = 0
+    by_name: dict[str, FakeTopic] = field(default_factory=dict)
+
+    def create(self, name: str, partition_count: int) -> bytes:
+        self.made += 1
+        self.version += 1
+        self.by_name[name] = FakeTopic(self.made.to_bytes(16, "big"), partition_count)
+        return self.by_name[name].id
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        del self.by_name[name]
+
+    def get(self, name: str) -> FakeTopic | None:
+        return self.by_name.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name, topic in self.by_name.items() if topic.id == topic_id), None)
+
+    def names(self) -> Iterable[str]:
+        return list(self.by_name)
+
+
+class World:
+    """One group; `tell` performs what comes of an event as the host does."""
+
+    def __init__(self, settings: ConsumerGroupSettings | None = None) -> None:
+        self.settings = settings or ConsumerGroupSettings(assignment_interval_ms=0)
+        self.topics = FakeTopics()
+        self.group = ConsumerGroup("g")
+        self.log = StoredConsumerGroup()
+        self.now_ms = 1_000_000
+        self.timers: dict[ConsumerTimer, int] = {}
+        self.log_refuses = False
+        self.downgraded: Downgrade | None = None
+        self.written = 0
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(self.topics, self.settings, GroupLimits(), self.now_ms)
+
+    def tell(self, event: ConsumerEvent) -> ConsumerAnswer | None:
+        """The answer; None also when the log has refused the records."""
+        outcome = handle(self.group, event, self.environment)
+        if outcome.records:
+            if self.log_refuses:
+                self.group.hashed_version = self.group.resolved_version = -1
+                return None
+            self.written += len(outcome.records)
+            for key, value in outcome.records:
+                if is_consumer_key(key):
+                    self.log.apply(key, value)
+        self.group, self.downgraded = outcome.group, outcome.downgrade
+        for change in outcome.timers:
+            if not isinstance(change, SetConsumerTimer):
+                self.timers.pop(change.timer, None)
+            elif not (change.if_absent and change.timer in self.timers):
+                self.timers[change.timer] = self.now_ms + change.delay_ms
+        if outcome.resolve_patterns and self.downgraded is None:
+            self.resolve()
+        return outcome.answer
+
+    def resolve(self) -> None:
+        names = self.topics.names()
+        found = {each: compile_pattern(each).select(names) for each in self.group.subscribed_patterns()}
+        self.tell(PatternsResolved(found, self.topics.version))
+
+    def beat(self, event: ConsumerEvent) -> HeartbeatAnswer:
+        answer = self.tell(event)
+        assert isinstance(answer, HeartbeatAnswer)
+        return answer
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Timers fire when they are due, in order."""
+        end_ms = self.now_ms + milliseconds
+        while due := [(at, timer) for timer, at in self.timers.items() if at <= end_ms]:
+            self.now_ms, timer = min(due)
+            del self.timers[timer]
+            self.tell(ConsumerTimerFired(timer))
+        self.now_ms = end_ms
+
+    def restored(self) -> ConsumerGroup:
+        """The group as the log has it."""
+        return ConsumerGroup.restore("g", self.log)

@@ -1,0 +1,169 @@
+"""Consumer groups on real logs: what is told is durable, and a restart costs nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_version
+from storage_svc.coordinator.consumer_events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer_group import ConsumerGroup
+from storage_svc.coordinator.group_events import Leave, Leaver
+
+from tests.unit.storage_svc.coordinator.conftest import SETTINGS, Node
+
+E = ErrorCode
+CONSUMER = ConsumerGroupSettings(assignment_interval_ms=0, size_max=3)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = await Node(tmp_path, replace(SETTINGS, consumer=CONSUMER)).open()
+    yield made
+    for hosted in made.coordinator.groups.values():
+        hosted.group.check_invariants()
+    await made.close()
+
+
+async def beat(node: Node, member_id: str, epoch: int, group: str = "g", **fields: Any) -> HeartbeatAnswer:
+    heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
+    return await node.coordinator.consumer_heartbeat(group, heartbeat, needs_member_id=True)
+
+
+async def enter(node: Node, member_id: str, group: str = "g", **fields: Any) -> HeartbeatAnswer:
+    given: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topics": frozenset({"orders"}), "owned": {}}
+    return await beat(node, member_id, 0, group, **(given | fields))
+
+
+def found(node: Node, group: str = "g") -> ConsumerGroup:
+    error, made = node.coordinator.find(group)
+    assert error == E.NONE
+    assert isinstance(made, ConsumerGroup)
+    return made
+
+
+def snapshot(group: ConsumerGroup) -> dict[str, object]:
+    return {name: value for name, value in vars(group).items() if not name.endswith("_version")}
+
+
+def kinds(node: Node, group: str = "g") -> list[tuple[int, bool]]:
+    """The keys' versions in the group's partition, and whether there is a value."""
+    return [(read_version(key), value is not None) for key, value in node.records(group)]
+
+
+async def test_the_records_of_a_first_member(node: Node) -> None:
+    joined = await enter(node, "m1")
+    assert (joined.error, joined.member_epoch) == (E.NONE, 2)
+    (topic_id,) = joined.assignment or {}
+    assert node.registry.name_of(topic_id) == "orders"
+    assert kinds(node) == [(5, True), (3, True), (7, True), (6, True), (8, True)]
+    assert [read_key(OFFSETS_TOPIC, key).group_id for key, _ in node.records("g")] == ["g"] * 5
+
+
+async def test_a_heartbeat_that_changes_nothing_writes_nothing(node: Node) -> None:
+    joined = await enter(node, "m1")
+    before = len(node.records("g"))
+    same = await beat(node, "m1", joined.member_epoch)
+    assert (same.error, same.assignment) == (E.NONE, None)
+    assert len(node.records("g")) == before
+
+
+async def test_a_restart_in_the_middle_of_a_reconciliation(node: Node) -> None:
+    first = await enter(node, "m1", instance_id="static")
+    second = await enter(node, "m2", pattern="orders")
+    orders = node.registry.get("orders")
+    assert orders is not None
+    everything = {orders.id: frozenset({0, 1, 2})}
+    told = await beat(node, "m1", first.member_epoch, instance_id="static", owned=everything)
+    assert found(node).members["m1"].state.name == "UNREVOKED_PARTITIONS"
+    await asyncio.sleep(0.05)  # the pattern is resolved
+    await node.settled("g")
+    before = snapshot(found(node))
+    await node.restart()
+    assert snapshot(found(node)) == before
+    kept = told.assignment[orders.id]  # type: ignore[index]
+    await beat(node, "m1", told.member_epoch, instance_id="static", owned={orders.id: frozenset(kept)})
+    got = await beat(node, "m2", second.member_epoch, owned={})
+    assert set(got.assignment[orders.id]) == {0, 1, 2} - set(kept)  # type: ignore[index]
+
+
+async def test_loaded_members_get_a_whole_session(tmp_path: Path) -> None:
+    consumer = ConsumerGroupSettings(session_timeout_ms=300, assignment_interval_ms=0)
+    node = await Node(tmp_path, replace(SETTINGS, consumer=consumer)).open()
+    await enter(node, "m1")
+    await asyncio.sleep(0.2)
+    await node.restart()
+    await asyncio.sleep(0.2)
+    assert list(found(node).members) == ["m1"]
+    await asyncio.sleep(0.3)
+    assert found(node).members == {}
+    await node.close()
+
+
+async def test_a_deleted_group_leaves_nothing(node: Node) -> None:
+    joined = await enter(node, "m1", pattern="orders")
+    await asyncio.sleep(0.05)
+    await node.commit(
+        "g", ("orders", 0, 5), member_id="m1", generation_id=joined.member_epoch, group_not_found=E.GROUP_ID_NOT_FOUND
+    )
+    assert await node.coordinator.delete_group("g") == E.NON_EMPTY_GROUP
+    await beat(node, "m1", -1)
+    assert await node.coordinator.delete_group("g") == E.NONE
+    await node.restart()
+    assert node.coordinator.find("g") == (E.NONE, None)
+    assert node.fetched("g") == {}
+
+
+async def test_a_refused_write_changes_nothing(node: Node) -> None:
+    joined = await enter(node, "m1")
+    before = snapshot(found(node))
+    refused = await beat(node, "m1", joined.member_epoch, topics=frozenset(f"{number:0200}" for number in range(6000)))
+    assert refused.error == E.UNKNOWN_SERVER_ERROR
+    assert snapshot(found(node)) == before
+    assert (await beat(node, "m1", joined.member_epoch)).error == E.NONE
+
+
+async def test_a_refused_first_join_makes_no_group(node: Node) -> None:
+    refused = await enter(node, "m1", topics=frozenset(f"{number:0200}" for number in range(6000)))
+    assert refused.error == E.UNKNOWN_SERVER_ERROR
+    assert node.coordinator.groups == {}
+    assert (await enter(node, "m1", pattern="(")).error == E.INVALID_REGULAR_EXPRESSION
+    assert node.coordinator.groups == {}
+
+
+async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) -> None:
+    joined = await enter(node, "m1", topics=frozenset({"orders", "later"}))
+    later = node.registry.create("later", 2, {})
+    grown = await beat(node, "m1", joined.member_epoch)
+    assert grown.member_epoch == joined.member_epoch + 1
+    assert set(grown.assignment[later.id]) == {0, 1}  # type: ignore[index]
+    node.registry.delete(later)
+    shrunk = await beat(node, "m1", grown.member_epoch, owned={})
+    assert shrunk.assignment is not None
+    assert later.id not in shrunk.assignment
+
+
+async def test_a_migration_there_and_back_survives_restarts(node: Node) -> None:
+    member_id, generation_id = await node.member("g")  # its assignment cannot be read: no migration
+    assert (await enter(node, "m2")).error == E.GROUP_ID_NOT_FOUND
+    await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
+    assert (await enter(node, "m2")).error == E.NONE
+    inside = await node.join("g", "classic")
+    assert inside.error == E.NONE
+    await node.restart()
+    assert set(found(node).members) == {"m2", "classic"}
+    await beat(node, "m2", -1)
+    classic = node.coordinator.find("g")[1]
+    assert not isinstance(classic, ConsumerGroup)
+    await node.settled("g")
+    await node.restart()
+    again = node.coordinator.find("g")[1]
+    assert again is not None
+    assert not isinstance(again, ConsumerGroup)
+    assert list(again.members.ids()) == ["classic"]
+    assert again.generation_id > generation_id

@@ -1,0 +1,146 @@
+"""Consumer groups of KIP-848 as librdkafka's consumer uses them: group.protocol=consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from millrace.broker import Broker
+
+WAIT_S = 20.0
+Open = Callable[..., Consumer]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(
+        topics="orders:4",
+        group_consumer_heartbeat_interval_ms=200,
+        group_consumer_min_heartbeat_interval_ms=1,
+        group_consumer_assignment_interval_ms=0,
+    ) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for partition in range(4):
+            for number in range(5):
+                producer.produce("orders", f"{partition}.{number}", partition=partition)
+        assert producer.flush(10) == 0
+        yield broker
+
+
+@pytest.fixture
+def open_consumer(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Open]:
+    consumers = []
+
+    def open_(**settings: object) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": request.node.name,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **settings,
+            }
+        )
+        consumers.append(consumer)
+        return consumer
+
+    yield open_
+    for consumer in consumers:
+        consumer.close()
+
+
+def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
+    """Polls them until it holds; the values of the records that came meanwhile."""
+    values: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        for consumer in consumers:
+            message = consumer.poll(0.02)
+            if message is not None and message.error() is None:  # that a topic is gone is told as an error
+                values.append(message.value().decode())
+    return values
+
+
+def partitions(consumer: Consumer) -> set[int]:
+    return {each.partition for each in consumer.assignment() if each.topic == "orders"}
+
+
+def test_a_second_member_takes_half_and_gives_it_back(open_consumer: Open) -> None:
+    first, second = open_consumer(), open_consumer()
+    first.subscribe(["orders"])
+    until(lambda: len(partitions(first)) == 4, first)
+    second.subscribe(["orders"])
+    until(lambda: (len(partitions(first)), len(partitions(second))) == (2, 2), first, second)
+    assert not partitions(first) & partitions(second)
+    second.close()
+    until(lambda: len(partitions(first)) == 4, first)
+
+
+def test_a_member_goes_on_where_the_one_before_committed(open_consumer: Open) -> None:
+    first = open_consumer()
+    first.subscribe(["orders"])
+    values: list[str] = []
+    while len(values) < 20:
+        values += until(lambda: True, first)
+        message = first.poll(0.1)
+        if message is not None:
+            values.append(message.value().decode())
+    assert sorted(values) == [f"{partition}.{number}" for partition in range(4) for number in range(5)]
+    first.commit(offsets=[TopicPartition("orders", partition, 3) for partition in range(4)], asynchronous=False)
+    first.close()
+    second = open_consumer()
+    second.subscribe(["orders"])
+    resumed: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(resumed) < 8:
+        assert time.monotonic() < deadline
+        message = second.poll(0.1)
+        if message is not None:
+            resumed.append(message.value().decode())
+    assert sorted(resumed) == [f"{partition}.{number}" for partition in range(4) for number in (3, 4)]
+
+
+def test_a_static_member_that_restarts_keeps_its_partitions(broker: Broker, open_consumer: Open) -> None:
+    kept, restarting = open_consumer(), open_consumer(**{"group.instance.id": "static"})
+    kept.subscribe(["orders"])
+    restarting.subscribe(["orders"])
+    until(lambda: (len(partitions(kept)), len(partitions(restarting))) == (2, 2), kept, restarting)
+    mine, others = partitions(restarting), partitions(kept)
+    restarting.close()
+    again = open_consumer(**{"group.instance.id": "static"})
+    again.subscribe(["orders"])
+    until(lambda: partitions(again) == mine, again, kept)
+    assert partitions(kept) == others
+
+
+def test_a_pattern_finds_topics_that_are_made_later(broker: Broker, open_consumer: Open) -> None:
+    consumer = open_consumer()
+    consumer.subscribe(["^later-[ab]$"])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for name in ("later-a", "later-b", "later-c"):
+        admin.create_topics([NewTopic(name, 1)])[name].result(10)
+    until(lambda: {each.topic for each in consumer.assignment()} == {"later-a", "later-b"}, consumer)
+    admin.delete_topics(["later-a"])["later-a"].result(10)
+    until(lambda: {each.topic for each in consumer.assignment()} == {"later-b"}, consumer)
+
+
+def test_the_admin_client_sees_the_group(broker: Broker, open_consumer: Open) -> None:
+    consumer = open_consumer(**{"client.id": "seen"})
+    consumer.subscribe(["orders"])
+    until(lambda: len(partitions(consumer)) == 4, consumer)
+    group_id = "test_the_admin_client_sees_the_group"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    described = admin.describe_consumer_groups([group_id])[group_id].result(10)
+    assert described.type is confluent_kafka.ConsumerGroupType.CONSUMER
+    assert described.state is confluent_kafka.ConsumerGroupState.STABLE
+    (member,) = described.members
+    assert member.client_id == "seen"
+    assert {each.partition for each in member.assignment.topic_partitions} == {0, 1, 2, 3}
+    listed = admin.list_consumer_groups().result(10)
+    assert [each.type for each in listed.valid if each.group_id == group_id] == [described.type]
