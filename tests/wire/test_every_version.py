@@ -12,6 +12,8 @@ from gateway_svc.metrics import GatewayMetrics
 from protocol_lib.api import ApiKey
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.api_versions import ApiVersionsRequest
+from protocol_lib.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol_lib.messages.delete_groups import DeleteGroupsRequest
 from protocol_lib.messages.delete_records import (
@@ -71,10 +73,14 @@ def ask_api_versions(_version: int, _topic_id: bytes) -> Any:
     return ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
 
 
-def check_api_versions(_version: int, response: Any, _topic_id: bytes) -> None:
+def check_api_versions(version: int, response: Any, _topic_id: bytes) -> None:
     assert response.error_code == 0
     served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     assert served == {key: (low, high) for key, low, high in Dispatcher(HANDLERS, GatewayMetrics()).api_ranges}
+    finalized = [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features]
+    assert finalized == ([("group.version", 1, 1)] if version >= 3 else [])
+    supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
+    assert supported == ([("group.version", 0, 1)] if version >= 4 else [])
 
 
 def ask_produce(version: int, topic_id: bytes) -> Any:
@@ -451,6 +457,36 @@ def check_altered_configs(_version: int, response: Any, _topic_id: bytes) -> Non
     assert found == [(2, "single", 0), (2, "nowhere", 3), (4, "1", 42)]
 
 
+def ask_consumer_group_heartbeat(version: int, _topic_id: bytes) -> Any:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=f"consumers-{version}",
+        member_id="" if version == 0 else "mine",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("single",),
+        topic_partitions=(),
+    )
+
+
+def check_consumer_group_heartbeat(version: int, response: Any, topic_id: bytes) -> None:
+    assert (response.error_code, response.error_message) == (0, None)
+    assert response.member_id if version == 0 else response.member_id == "mine"
+    assert (response.member_epoch, response.heartbeat_interval_ms) == (2, 5_000)
+    (row,) = response.assignment.topic_partitions
+    assert (row.topic_id, row.partitions) == (topic_id, (0,))
+
+
+def ask_consumer_group_describe(_version: int, _topic_id: bytes) -> Any:
+    return ConsumerGroupDescribeRequest(group_ids=("committed", ""), include_authorized_operations=True)
+
+
+def check_consumer_group_describe(_version: int, response: Any, _topic_id: bytes) -> None:
+    assert [(each.group_id, each.error_code, each.members) for each in response.groups] == [
+        ("committed", 69, ()),
+        ("", 24, ()),
+    ]
+
+
 CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.PRODUCE: (ask_produce, check_produce),
     ApiKey.FETCH: (ask_fetch, check_fetch),
@@ -475,6 +511,8 @@ CASES: dict[ApiKey, tuple[Ask, Check]] = {
     ApiKey.LIST_GROUPS: (ask_list_groups, check_list_groups),
     ApiKey.DESCRIBE_GROUPS: (ask_describe_groups, check_describe_groups),
     ApiKey.DELETE_GROUPS: (ask_delete_groups, check_delete_groups),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (ask_consumer_group_heartbeat, check_consumer_group_heartbeat),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (ask_consumer_group_describe, check_consumer_group_describe),
     ApiKey.OFFSET_DELETE: (ask_offset_delete, check_offset_delete),
 }
 
