@@ -1,9 +1,14 @@
-"""Group commit: 200 partitions get 16 KB each in one turn; how long until the last of them is durable."""
+"""Group commit: 200 partitions get 16 KB each in one turn; how long until the last of them is durable.
+
+In turns with it, what the disk can do: 200 files get 16 KB each and are synced by 32 threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from raw import batch
@@ -12,16 +17,40 @@ from storage_svc.log.log_directory import LogDirectory
 from table import Row, share
 
 PARTITIONS = 200
+THREADS = 32
 
 
-async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """From the first append to the last acknowledgement, and of the syncs alone."""
+class Bare:
+    """So many files that are written and synced, and nothing else."""
+
+    def __init__(self, folder: Path, records: bytes) -> None:
+        self._records = records
+        self._files = [os.open(folder / f"bare-{n}", os.O_CREAT | os.O_WRONLY | os.O_APPEND) for n in range(PARTITIONS)]
+        self._pool = ThreadPoolExecutor(THREADS)
+
+    def seconds(self) -> float:
+        for file in self._files:
+            os.write(file, self._records)
+        began = time.perf_counter()
+        for _ in self._pool.map(self._sync, range(THREADS)):
+            pass
+        return time.perf_counter() - began
+
+    def _sync(self, first: int) -> None:
+        for file in self._files[first::THREADS]:
+            os.fdatasync(file)
+
+
+async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Of the bare syncs, of the flusher's syncs, and from the first append to the last acknowledgement."""
     directory = LogDirectory.open(folder, LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.start(asyncio.get_running_loop())
     logs = directory.create_many("t", range(PARTITIONS), bytes(16), LogConfig())
     records = batch(16, 1000)
-    found, synced = [], []
+    bare = Bare(folder, records)
+    found, synced, possible = [], [], []
     for _ in range(rounds):
+        possible.append(bare.seconds() * 1000)
         began, before = time.perf_counter(), directory.flusher.sync_seconds
         for log in logs:
             log.append(records)
@@ -29,13 +58,14 @@ async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[fl
         found.append((time.perf_counter() - began) * 1000)
         synced.append((directory.flusher.sync_seconds - before) * 1000)
     await directory.close()
-    return sorted(found[3:]), sorted(synced[3:])  # the first rounds make folders durable too
+    return sorted(possible[3:]), sorted(synced[3:]), sorted(found[3:])  # the first rounds make folders durable too
 
 
 def measure(folder: Path, scale: float) -> list[Row]:
-    whole, synced = asyncio.run(_milliseconds(folder, max(20, int(300 * scale))))
-    said = [f"p50 {share(found, 0.5):.1f} ms, p99 {share(found, 0.99):.1f} ms" for found in (synced, whole)]
+    measured = asyncio.run(_milliseconds(folder, max(20, int(300 * scale))))
+    said = [f"p50 {share(found, 0.5):.1f} ms, p99 {share(found, 0.99):.1f} ms" for found in measured]
     return [
-        Row(f"group commit of {PARTITIONS} dirty partitions x 16 KB, flush.policy=group", "p99 <= 20 ms", said[0]),
-        Row("  the same, from the first append to the last acknowledgement", "", said[1]),
+        Row(f"{PARTITIONS} files x 16 KB synced by {THREADS} threads, no broker", "", said[0]),
+        Row(f"group commit of {PARTITIONS} dirty partitions x 16 KB, flush.policy=group", "p99 <= 20 ms", said[1]),
+        Row("  the same, from the first append to the last acknowledgement", "", said[2]),
     ]
