@@ -13,6 +13,7 @@ from millrace.running import RunningUp
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_value
+from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.faults.two_gateways import two_gateways
 from tests.parity.groups import GroupTalk
@@ -100,6 +101,33 @@ async def test_storage_killed_before_the_assignment_is_durable_forgets_that_gene
             await talk.join_later("a", version=3, member_id=first)
             joined = await talk.join("b", version=3, member_id=second)
             assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, generation + 1)
+
+
+async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_anything():
+    with RunningUp(*APART, environment={"MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0"}) as up:
+        async with talk_to(up.kafka) as talk:
+            asked = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
+            talk.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
+            topic_ids = talk.topic_ids
+            first = await insist(lambda: talk.enter("a", "m1"))
+            second = await talk.enter("b", "m2")
+            told = await talk.beat("a", "m1", first.member_epoch, owned=range(PARTITIONS))
+            kept = set(told.assignment.topic_partitions[0].partitions)
+            assert len(kept) == PARTITIONS / 2
+
+            await asyncio.to_thread(kill_storage, up)
+
+        async with talk_to(up.kafka) as talk:
+            talk.topic_ids = topic_ids
+            # What the first has not given up yet the second does not get.
+            waiting = await insist(lambda: talk.beat("b", "m2", second.member_epoch, owned=()))
+            assert (waiting.error_code, waiting.member_epoch, waiting.assignment) == (0, second.member_epoch, None)
+            moved = await talk.beat("a", "m1", told.member_epoch, owned=sorted(kept))
+            assert (moved.error_code, moved.member_epoch) == (0, second.member_epoch)
+            got = await talk.beat("b", "m2", second.member_epoch, owned=())
+            assert set(got.assignment.topic_partitions[0].partitions) == set(range(PARTITIONS)) - kept
+            (group,) = (await talk.described("a")).groups
+            assert (group.group_state, len(group.members)) == ("Stable", 2)
 
 
 class WatchedMember(ConfluentMember):

@@ -14,7 +14,7 @@ from service_chassis import logs
 
 from admin_api import errors
 from admin_api.consumer_protocol import AssignmentError, assignment
-from admin_api.schemas.consumer_groups import ConsumerGroupState
+from admin_api.schemas.consumer_groups import ConsumerGroupState, ConsumerGroupType
 from admin_api.storage import LATEST, StorageCalls
 
 __all__ = [
@@ -22,28 +22,57 @@ __all__ = [
     "Group",
     "Lag",
     "Member",
-    "assigned",
     "describe",
     "describe_all",
     "is_consumer_group",
     "lags",
 ]
 
-Group = groups_pb2.DescribeGroupsResponse.Group
-Member = groups_pb2.DescribeGroupsResponse.Member
 TopicPartition = tuple[str, int]
 
 PROTOCOL_TYPE = "consumer"
+#: The type of groups of KIP-848, as storage lists them.
+_KIP_848 = "consumer"
 
 _STATES: Mapping[str, ConsumerGroupState] = {
     "PreparingRebalance": "PREPARING_REBALANCE",
     "CompletingRebalance": "COMPLETING_REBALANCE",
+    "Assigning": "ASSIGNING",
+    "Reconciling": "RECONCILING",
     "Stable": "STABLE",
     "Empty": "EMPTY",
     "Dead": "DEAD",
 }
 
 log = logs.get(__name__)
+
+
+class Member(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    #: What it may read; nothing when it was assigned nothing, or bytes that are not an assignment.
+    assigned: Sequence[TopicPartition]
+    #: It speaks the classic protocol.
+    is_classic: bool
+
+
+class Group(NamedTuple):
+    """A group of either protocol, classic or KIP-848's."""
+
+    group_id: str
+    state: ConsumerGroupState
+    #: Empty while there was no member: it only commits offsets.
+    protocol_type: str
+    #: What its members agreed on, or most of them ask for.
+    assignor: str
+    members: Sequence[Member]
+    type: ConsumerGroupType
+
+    @property
+    def is_mixed(self) -> bool:
+        """Its members speak both protocols: a migration goes on."""
+        return len({member.is_classic for member in self.members}) == 2
 
 
 class Lag(NamedTuple):
@@ -60,10 +89,6 @@ class Lag(NamedTuple):
         return max(0, self.log_end_offset - self.current_offset)
 
 
-def state(group: Group) -> ConsumerGroupState:
-    return _STATES.get(group.state, "UNKNOWN")
-
-
 def is_consumer_group(protocol_type: str) -> bool:
     """Kafka Connect and others use groups too; a group without a protocol type only commits offsets."""
     return protocol_type in ("", PROTOCOL_TYPE)
@@ -71,20 +96,48 @@ def is_consumer_group(protocol_type: str) -> bool:
 
 async def describe_all(storage: StorageCalls) -> list[Group]:
     """Every consumer group. One that goes away meanwhile is left out."""
-    ids = [group.group_id for group in await storage.groups() if is_consumer_group(group.protocol_type)]
-    return [group for group in await storage.describe_groups(ids) if _is_there(group)]
+    listed = [group for group in await storage.groups() if is_consumer_group(group.protocol_type)]
+    classic = [group.group_id for group in listed if group.type != _KIP_848]
+    others = [group.group_id for group in listed if group.type == _KIP_848]
+    found = [_classic(group) for group in await storage.describe_groups(classic)]
+    found += [_consumer(group) for group in await storage.describe_consumer_groups(others)]
+    return [group for group in found if group is not None]
 
 
 async def describe(storage: StorageCalls, group_id: str) -> Group:
     """Raises ApiError when there is no consumer group of this id."""
-    (group,) = await storage.describe_groups([group_id])
-    if not _is_there(group):
+    (classic,) = await storage.describe_groups([group_id])
+    found = _classic(classic)
+    if found is None:
+        (consumer,) = await storage.describe_consumer_groups([group_id])
+        found = _consumer(consumer)
+    if found is None:
         raise errors.group_not_found()
-    return group
+    return found
 
 
-def assigned(group: Group, member: Member) -> Sequence[TopicPartition]:
-    """What the member may read; nothing when it was assigned nothing, or bytes that are not an assignment."""
+def _classic(group: groups_pb2.DescribeGroupsResponse.Group) -> Group | None:
+    if group.error_code != errors.GROUP_ID_NOT_FOUND:
+        errors.check(group.error_code)
+    if group.error_code or group.state == "Dead" or not is_consumer_group(group.protocol_type):
+        return None
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id if member.HasField("group_instance_id") else None,
+            member.client_id,
+            _assigned(group, member),
+            True,
+        )
+        for member in group.members
+    ]
+    state = _STATES.get(group.state, "UNKNOWN")
+    return Group(group.group_id, state, group.protocol_type, group.protocol_name, members, "CLASSIC")
+
+
+def _assigned(
+    group: groups_pb2.DescribeGroupsResponse.Group, member: groups_pb2.DescribeGroupsResponse.Member
+) -> Sequence[TopicPartition]:
     if group.protocol_type != PROTOCOL_TYPE:
         return []
     try:
@@ -92,6 +145,24 @@ def assigned(group: Group, member: Member) -> Sequence[TopicPartition]:
     except AssignmentError as error:
         log.warning("unreadable assignment", group_id=group.group_id, member_id=member.member_id, reason=str(error))
         return []
+
+
+def _consumer(group: groups_pb2.DescribeConsumerGroupsResponse.Group) -> Group | None:
+    if group.error_code == errors.GROUP_ID_NOT_FOUND:
+        return None
+    errors.check(group.error_code)
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id if member.HasField("group_instance_id") else None,
+            member.client_id,
+            [(row.topic, partition) for row in member.assigned for partition in row.partitions],
+            member.is_classic,
+        )
+        for member in group.members
+    ]
+    state = _STATES.get(group.state, "UNKNOWN")
+    return Group(group.group_id, state, PROTOCOL_TYPE, group.assignor, members, "CONSUMER")
 
 
 async def lags(storage: StorageCalls, group: Group) -> list[Lag]:
@@ -105,7 +176,7 @@ async def lags(storage: StorageCalls, group: Group) -> list[Lag]:
         if offset.error_code == 0 and offset.offset >= 0
     }
     ends = await log_end_offsets(storage, offsets)
-    holders = {pair: member for member in group.members for pair in assigned(group, member)}
+    holders = {pair: member for member in group.members for pair in member.assigned}
     return [
         Lag(*pair, offsets[pair], end, holders.get(pair))
         for pair, end in sorted(ends.items(), key=lambda item: item[0])
@@ -117,9 +188,3 @@ async def log_end_offsets(storage: StorageCalls, partitions: Iterable[TopicParti
     pairs = list(partitions)
     found = await storage.offsets([(topic, partition, LATEST) for topic, partition in pairs])
     return {pair: latest.offset for pair, latest in zip(pairs, found, strict=True) if latest.error_code == 0}
-
-
-def _is_there(group: Group) -> bool:
-    if group.error_code != errors.GROUP_ID_NOT_FOUND:
-        errors.check(group.error_code)
-    return group.error_code == 0 and group.state != "Dead" and is_consumer_group(group.protocol_type)

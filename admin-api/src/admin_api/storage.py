@@ -158,6 +158,16 @@ class StorageCalls:
         response = await self._answer(self._storage.groups.DescribeGroups(request, timeout=self._timeout_s))
         return list(response.groups)
 
+    async def describe_consumer_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[groups_pb2.DescribeConsumerGroupsResponse.Group]:
+        """Groups of KIP-848, in the order asked; any other has error code GROUP_ID_NOT_FOUND."""
+        if not group_ids:
+            return []
+        request = groups_pb2.DescribeConsumerGroupsRequest(correlation_id=self.correlation_id, group_ids=group_ids)
+        response = await self._answer(self._storage.groups.DescribeConsumerGroups(request, timeout=self._timeout_s))
+        return list(response.groups)
+
     async def committed_offsets(self, group_ids: Sequence[str]) -> list[groups_pb2.FetchOffsetsResponse.Group]:
         """All committed offsets of each group, in the order asked."""
         if not group_ids:

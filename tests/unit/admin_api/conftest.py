@@ -152,6 +152,20 @@ class Stack:
         self._generation = joined.generation_id
         return joined.member_id
 
+    def enter(self, group_id: str, client_id: str, topic: str) -> str:
+        """Makes a group of KIP-848 of one member; returns its member id."""
+        request = groups_pb2.ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            client_id=client_id,
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=600_000,
+            subscribed_topic_names=groups_pb2.ConsumerGroupHeartbeatRequest.TopicNames(names=[topic]),
+            owned=groups_pb2.ConsumerGroupHeartbeatRequest.Partitions(),
+        )
+        answer = self.loop.run(self.core.groups.consumer_group_heartbeat(request))
+        assert answer.error_code == 0
+        return answer.member_id
+
     def commit(self, group_id: str, offsets: dict[tuple[str, int], int], member_id: str = "") -> None:
         request = groups_pb2.CommitOffsetsRequest(
             group_id=group_id,

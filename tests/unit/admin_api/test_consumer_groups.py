@@ -110,3 +110,16 @@ def test_parts_of_groups_that_are_not_there(stack: Stack) -> None:
         answer = stack.http.get(f"{stack.cluster}/consumer-groups{path}")
         assert answer.status_code == 404
         assert answer.json() == {"error_code": 404, "message": message}
+
+
+def test_a_group_of_kip_848(stack: Stack) -> None:
+    stack.create_topic("modern", 2)
+    member_id = stack.enter("modern", "reader", "modern")
+    group = stack.get("/consumer-groups/modern")
+    assert (group["type"], group["state"], group["partition_assignor"]) == ("CONSUMER", "STABLE", "uniform")
+    assert (group["is_simple"], group["is_mixed_consumer_group"]) == (False, False)
+    assert "modern" in [row["consumer_group_id"] for row in stack.get("/consumer-groups")["data"]]
+    (consumer,) = stack.get("/consumer-groups/modern/consumers")["data"]
+    assert (consumer["consumer_id"], consumer["client_id"], consumer["instance_id"]) == (member_id, "reader", None)
+    rows = stack.get(f"/consumer-groups/modern/consumers/{member_id}/assignments")["data"]
+    assert [(row["topic_name"], row["partition_id"]) for row in rows] == [("modern", 0), ("modern", 1)]

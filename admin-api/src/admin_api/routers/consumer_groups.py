@@ -68,8 +68,7 @@ async def list_assignments(
 ) -> ConsumerAssignmentList:
     """Lists the partitions assigned to a member."""
     group = await groups.describe(view.storage, consumer_group_id)
-    assigned = groups.assigned(group, _member(group, consumer_id))
-    page = paging.cut(assigned, key=lambda pair: pair)
+    page = paging.cut(_member(group, consumer_id).assigned, key=lambda pair: pair)
     here = ("consumer-groups", consumer_group_id, "consumers", consumer_id, "assignments")
     return ConsumerAssignmentList(
         metadata=view.links.collection(*here, next_query=page.next_query),
@@ -86,7 +85,7 @@ async def get_assignment(
 ) -> ConsumerAssignment:
     """Returns one partition assigned to a member."""
     group = await groups.describe(view.storage, consumer_group_id)
-    if (topic_name, partition_id) not in groups.assigned(group, _member(group, consumer_id)):
+    if (topic_name, partition_id) not in _member(group, consumer_id).assigned:
         raise errors.not_found("This partition is not assigned to the consumer.")
     return _assignment(view, consumer_group_id, consumer_id, topic_name, partition_id)
 
@@ -105,8 +104,10 @@ def _group(view: View, group: groups.Group) -> ConsumerGroup:
         cluster_id=view.cluster_id,
         consumer_group_id=group.group_id,
         is_simple=not group.protocol_type,
-        partition_assignor=group.protocol_name,
-        state=groups.state(group),
+        partition_assignor=group.assignor,
+        state=group.state,
+        type=group.type,
+        is_mixed_consumer_group=group.is_mixed,
         coordinator=view.broker_link(view.coordinator(group.group_id)),
         consumers=view.links.related(*here, "consumers"),
         lag_summary=view.links.related(*here, "lag-summary"),
@@ -120,7 +121,7 @@ def _consumer(view: View, group_id: str, member: groups.Member) -> Consumer:
         cluster_id=view.cluster_id,
         consumer_group_id=group_id,
         consumer_id=member.member_id,
-        instance_id=member.group_instance_id if member.HasField("group_instance_id") else None,
+        instance_id=member.instance_id,
         client_id=member.client_id,
         assignments=view.links.related(*here, "assignments"),
     )

@@ -84,7 +84,7 @@ def _reader(lag: groups.Lag) -> tuple[str, str | None, str]:
         return "", None, ""
     return (
         member.member_id,
-        member.group_instance_id if member.HasField("group_instance_id") else None,
+        member.instance_id,
         member.client_id,
     )
 

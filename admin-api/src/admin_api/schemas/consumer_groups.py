@@ -16,12 +16,23 @@ __all__ = [
     "ConsumerGroupLagSummary",
     "ConsumerGroupList",
     "ConsumerGroupState",
+    "ConsumerGroupType",
     "ConsumerLag",
     "ConsumerLagList",
     "ConsumerList",
 ]
 
-ConsumerGroupState = Literal["PREPARING_REBALANCE", "COMPLETING_REBALANCE", "STABLE", "EMPTY", "DEAD", "UNKNOWN"]
+ConsumerGroupState = Literal[
+    "PREPARING_REBALANCE",
+    "COMPLETING_REBALANCE",
+    "ASSIGNING",
+    "RECONCILING",
+    "STABLE",
+    "EMPTY",
+    "DEAD",
+    "UNKNOWN",
+]
+ConsumerGroupType = Literal["CLASSIC", "CONSUMER"]
 
 
 class ConsumerGroup(Resource):
@@ -31,8 +42,8 @@ class ConsumerGroup(Resource):
     is_simple: bool = Field(description="Whether it only commits offsets and has no members.")
     partition_assignor: str = Field(description="The protocol its members agreed on; empty while there is none.")
     state: ConsumerGroupState
-    type: Literal["CLASSIC"] = "CLASSIC"
-    is_mixed_consumer_group: bool = False
+    type: ConsumerGroupType = Field(description="Whose protocol it speaks: the classic one, or KIP-848's.")
+    is_mixed_consumer_group: bool = Field(description="Whether members of both protocols are in it: a migration.")
     coordinator: Relationship | None = Field(description="Null when no broker is up.")
     consumers: Relationship
     lag_summary: Relationship
