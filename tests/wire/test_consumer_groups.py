@@ -130,6 +130,19 @@ def test_a_pattern_finds_topics_that_are_made_later(broker: Broker, open_consume
     until(lambda: {each.topic for each in consumer.assignment()} == {"later-b"}, consumer)
 
 
+def test_members_of_both_protocols_share_and_the_classic_one_stays(open_consumer: Open) -> None:
+    cooperative = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 200}
+    classic = open_consumer(**{"group.protocol": "classic"}, **cooperative)
+    classic.subscribe(["orders"])
+    until(lambda: len(partitions(classic)) == 4, classic)
+    modern = open_consumer()
+    modern.subscribe(["orders"])
+    until(lambda: (len(partitions(classic)), len(partitions(modern))) == (2, 2), classic, modern)
+    assert not partitions(classic) & partitions(modern)
+    modern.close()
+    until(lambda: len(partitions(classic)) == 4, classic)
+
+
 def test_the_admin_client_sees_the_group(broker: Broker, open_consumer: Open) -> None:
     consumer = open_consumer(**{"client.id": "seen"})
     consumer.subscribe(["orders"])

@@ -65,6 +65,9 @@ def handle(
         written: records that stand before the event's own: those of a classic group that turned into this one.
     """
     step = Step(Draft(group, written or ()), environment)
+    if written:
+        for member in group.members.values():
+            step.start_session(member)  # The timers of the group before are gone with it.
     answer = _HANDLERS[type(event)](step, event)
     if isinstance(answer, HeartbeatAnswer) and answer.error:
         return Outcome(group, answer=answer)

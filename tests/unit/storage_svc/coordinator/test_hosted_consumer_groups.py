@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocol_lib.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_version
 from storage_svc.coordinator.consumer_events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
@@ -146,6 +147,33 @@ async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) 
     shrunk = await beat(node, "m1", grown.member_epoch, owned={})
     assert shrunk.assignment is not None
     assert later.id not in shrunk.assignment
+
+
+async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessions_end(node: Node) -> None:
+    joined = await node.join("g", session_timeout_ms=300)
+    rows = (TopicPartitions(topic="orders", partitions=(0, 1, 2)),)
+    everything = encode_assignment(Assignment(assigned_partitions=rows))
+    await node.sync("g", joined.member_id, joined.generation_id, {joined.member_id: everything})
+    entered = await enter(node, "m2")
+    assert (entered.error, entered.member_epoch, entered.assignment) == (E.NONE, joined.generation_id + 1, {})
+    orders = node.registry.get("orders")
+    assert orders is not None
+    assert set(found(node).members[joined.member_id].assigned[orders.id]) == {0, 1, 2}
+    assert await node.heartbeat("g", joined.member_id, joined.generation_id) == E.REBALANCE_IN_PROGRESS
+    await asyncio.sleep(0.4)
+    assert list(found(node).members) == ["m2"]
+    assert set((await beat(node, "m2", entered.member_epoch)).assignment[orders.id]) == {0, 1, 2}  # type: ignore[index]
+
+
+async def test_a_join_that_is_parked_is_told_to_join_the_upgraded_group(node: Node) -> None:
+    joined = await node.join("g")
+    rows = (TopicPartitions(topic="orders", partitions=(0, 1, 2)),)
+    everything = encode_assignment(Assignment(assigned_partitions=rows))
+    await node.sync("g", joined.member_id, joined.generation_id, {joined.member_id: everything})
+    parked = asyncio.create_task(node.join("g"))
+    await asyncio.sleep(0.01)
+    assert (await enter(node, "m2")).error == E.NONE
+    assert (await parked).error == E.REBALANCE_IN_PROGRESS
 
 
 async def test_a_migration_there_and_back_survives_restarts(node: Node) -> None:
