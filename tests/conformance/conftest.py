@@ -23,6 +23,12 @@ from maven import need_java
 READY = re.compile(r"^ready kafka=(\S+) http=\S+$")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 40
+#: Nobody waits for more members; members of the consumer protocol ask twice a second.
+QUICK_GROUPS = {
+    "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS": "500",
+    "MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
+}
 LAYOUTS = {"one-process": [], "processes": ["--processes"]}
 
 
@@ -55,7 +61,7 @@ def bootstrap(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp(layout)
     millrace = Path(sys.executable).with_name("millrace")
     command = [str(millrace), "up", "--data-dir", str(folder / "data"), "--kafka-port", "0", "--http-port", "0"]
-    environment = os.environ | {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+    environment = os.environ | QUICK_GROUPS
     with (folder / "broker.log").open("w") as log:
         process = subprocess.Popen(
             command + LAYOUTS[layout], stdout=subprocess.PIPE, stderr=log, text=True, env=environment

@@ -128,6 +128,13 @@ class JavaMember(RemoteMember):
     )
 
 
+class JavaConsumerProtocolMember(JavaMember):
+    """The broker assigns, and members keep what they go on owning: that is no choice of the client's."""
+
+    protocol = "consumer"
+    is_cooperative = False
+
+
 class FranzGoMember(RemoteMember):
     folder = "franz-go"
     command = ("./group-member",)
@@ -150,6 +157,7 @@ class KafkaJSMember(RemoteMember):
 #: Each with the tools that it needs and the commands that build it.
 REMOTE_MEMBERS: dict[type[RemoteMember], tuple[tuple[str, ...], tuple[str, ...]]] = {
     JavaMember: (("java", "javac", "mvn"), ("mvn", "--quiet", "--batch-mode", "process-classes")),
+    JavaConsumerProtocolMember: (("java", "javac", "mvn"), ("mvn", "--quiet", "--batch-mode", "process-classes")),
     FranzGoMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", "./member")),
     SaramaMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", ".")),
     KafkaJSMember: (("node", "npm"), ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")),
