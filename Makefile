@@ -5,7 +5,7 @@
 # make mutants      breaks one guarantee of the log after the other and demands that a test notices each
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
-# make bench        raw produce, fetch and latency figures of both layouts; figures of the log and of protocol_lib alone
+# make bench        figures of both layouts: produce, fetch, latency, groups; of the log and of protocol_lib alone
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
@@ -58,6 +58,7 @@ fuzz: setup
 
 bench: setup
 	$(BIN)/python tests/load/bench.py
+	$(BIN)/python tests/load/groups.py
 	$(BIN)/python tests/load/log.py
 	$(BIN)/python tests/load/records.py
 	$(BIN)/python tests/load/codec.py
