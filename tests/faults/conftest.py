@@ -135,11 +135,14 @@ def read_all(bootstrap_servers, topic, partitions):
     for partition in range(partitions):
         ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=15)[1]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found, deadline = {}, time.monotonic() + 30
+    found, last_came = {}, time.monotonic()
     missing = sum(ends.values())
     while missing > 0:
-        assert time.monotonic() < deadline, f"{missing} records cannot be read"
-        for message in consumer.consume(10_000, 0.2):
+        messages = consumer.consume(10_000, 0.2)
+        if messages:
+            last_came = time.monotonic()
+        assert time.monotonic() < last_came + 30, f"{missing} records cannot be read"
+        for message in messages:
             if message.error() is not None:
                 raise KafkaException(message.error())
             found[message.partition(), message.offset()] = message.value().decode()
