@@ -19,8 +19,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import pytest
 from maven import jars, need_java
@@ -73,35 +74,115 @@ def java(main: str, *arguments: str) -> str:
     return output
 
 
-class ApacheKafka:
-    """A KRaft node; `with` starts it and stops it in order. Its addresses stay the same over restarts.
+class KafkaNode:
+    """A KRaft node on loopback; `with` starts it and stops it in order. Its addresses stay the same over restarts.
 
-    `data` is its data folder, `settings` are lines of server.properties that it has besides its own.
+    `data` is its data folder. `properties` is its server.properties but for folders and addresses: `listeners` and one
+    called CONTROLLER get a free port each. `settings` are further lines, `jvm` the command that a class path follows.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        properties: str,
+        listeners: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (*JVM, HEAP),
+        format_options: Sequence[str] = (),
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
-        self.certificate = folder / "certificate.pem"
         self._log_path = folder / "kafka.log"
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports = {name: Reservation("127.0.0.1", 0) for name in (*LISTENERS, "CONTROLLER")}
+        self._ports = {name: Reservation("127.0.0.1", 0) for name in (*listeners, "CONTROLLER")}
         every = {name: str(reservation.address) for name, reservation in self._ports.items()}
-        self.addresses = {name: every[name] for name in LISTENERS}
+        self.addresses = {name: every[name] for name in listeners}
         self.bootstrap = self.addresses["PLAINTEXT"]
         own = {
             "log.dirs": str(self.data),
             "controller.quorum.voters": f"1@{every['CONTROLLER']}",
             "listeners": ",".join(f"{name}://{address}" for name, address in every.items()),
-            **self._certify(folder / "keystore.p12"),
-            **_logins(),
             **(settings or {}),
         }
-        self._properties.write_text(_PROPERTIES + "".join(f"{name}={value}\n" for name, value in own.items()))
+        self._properties.write_text(properties + "".join(f"{name}={value}\n" for name, value in own.items()))
+        self._command = [*jvm, "-cp", libraries(), "kafka.Kafka", str(self._properties)]
+        options = ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties), *format_options]
+        java("kafka.tools.StorageTool", "format", *options)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Returns when it serves every listener."""
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for address in self.addresses.values():
+            host, _, port = address.rpartition(":")
+            while True:
+                with contextlib.suppress(OSError):
+                    socket.create_connection((host, int(port)), 1).close()
+                    break
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    raise RuntimeError(f"Apache Kafka is not up (status {self._process.returncode}):\n{self.said()}")
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """In order: it marks its data folder as closed cleanly."""
+        if self._end(signal.SIGTERM):
+            assert (self.data / _CLEAN).exists(), self.said()
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> bool:
+        """Whether there was a running process to end."""
+        if self._process is None or not self.running:
+            return False
+        self._process.send_signal(how)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+        return True
+
+    def said(self) -> str:
+        """The end of what it wrote."""
+        return self._log_path.read_text()[-3000:] if self._log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class ApacheKafka(KafkaNode):
+    """The node with every listener. `settings` are lines of server.properties that it has besides its own."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate = folder / "certificate.pem"
         scram = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-        add = [word for each in scram for word in ("--add-scram", each)]
-        java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties), *add)
+        super().__init__(
+            folder,
+            _PROPERTIES,
+            LISTENERS,
+            settings={**self._certify(folder / "keystore.p12"), **_logins(), **(settings or {})},
+            format_options=[word for each in scram for word in ("--add-scram", each)],
+        )
 
     def _certify(self, keystore: Path) -> dict[str, str]:
         """A key and a certificate that vouches for itself."""
@@ -118,60 +199,6 @@ class ApacheKafka:
             "ssl.keystore.password": _KEYSTORE_PASSWORD,
             "ssl.key.password": _KEYSTORE_PASSWORD,
         }
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Returns when it serves every listener."""
-        with self._log_path.open("ab") as log:
-            command = [*JVM, HEAP, "-cp", libraries(), "kafka.Kafka", str(self._properties)]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        for address in self.addresses.values():
-            host, _, port = address.rpartition(":")
-            while True:
-                with contextlib.suppress(OSError):
-                    socket.create_connection((host, int(port)), 1).close()
-                    break
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    pytest.fail(f"Apache Kafka is not up (status {self._process.returncode}):\n{self.said()}")
-                time.sleep(0.02)
-
-    def stop(self) -> None:
-        """In order: it marks its data folder as closed cleanly."""
-        if self._end(signal.SIGTERM):
-            assert (self.data / _CLEAN).exists(), self.said()
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def _end(self, how: signal.Signals) -> bool:
-        """Whether there was a running process to end."""
-        if self._process is None or self._process.poll() is not None:
-            return False
-        self._process.send_signal(how)
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-        return True
-
-    def said(self) -> str:
-        """The end of what it wrote."""
-        return self._log_path.read_text()[-3000:] if self._log_path.exists() else ""
-
-    def __enter__(self) -> ApacheKafka:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _logins() -> dict[str, str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from processes import resident_bytes
 from raw import Connection
 
 LAYOUTS = {"one process": [], "apart": ["--processes"]}
@@ -39,21 +40,6 @@ def broker(flags: list[str], flush_policy: str) -> Iterator[tuple[str, float, in
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-def resident_bytes(root: int) -> int:
-    """Resident memory of a process and all its descendants."""
-    total = 0
-    for pid in [root, *descendants(root)]:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        total += pages * os.sysconf("SC_PAGE_SIZE")
-    return total
-
-
-def descendants(root: int) -> Iterator[int]:
-    for child in Path(f"/proc/{root}/task/{root}/children").read_text().split():
-        yield int(child)
-        yield from descendants(int(child))
 
 
 def measure(address: str, scale: float) -> list[tuple[str, str]]:

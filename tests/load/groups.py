@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import broker, descendants
+from bench import broker
+from processes import descendants
 from protocol_lib.api import APIS
 from protocol_lib.codec import decode, encode
 from protocol_lib.errors import ErrorCode

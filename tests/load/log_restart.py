@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import descendants
+from processes import descendants
 from raw import Connection
 from table import Row
 

@@ -59,6 +59,33 @@ def batch(records: int, record_bytes: int) -> bytes:
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c.crc32c(tail)) + tail
 
 
+def _frame(api_key: int, version: int, body: bytes) -> bytes:
+    frame = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def produce_frame(topic: str, partition: int, acks: int, data: bytes) -> bytes:
+    """Produce v7 of one batch."""
+    head = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">i", 1) + _string(topic)
+    return _frame(0, 7, head + struct.pack(">iii", 1, partition, len(data)) + data)
+
+
+def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    """Fetch v4 of one partition, without a session; it waits up to 500 ms for one byte."""
+    body = struct.pack(">iiiib", -1, 500, 1, max_bytes, 0) + struct.pack(">i", 1) + _string(topic)
+    return _frame(1, 4, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
+
+
+def receive(connection: socket.socket, length: int) -> bytes:
+    out = bytearray()
+    while len(out) < length:
+        piece = connection.recv(length - len(out))
+        if not piece:
+            raise EOFError("the broker closed the connection")
+        out += piece
+    return bytes(out)
+
+
 class Connection:
     """A blocking connection to HOST:PORT that speaks to one partition."""
 
@@ -67,6 +94,7 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._scratch = bytearray(1 << 20)
+        self._name = topic
         self._topic = _string(topic)
         self._partition = partition
 
@@ -74,13 +102,7 @@ class Connection:
         self._socket.close()
 
     def _receive(self, length: int) -> bytes:
-        out = bytearray()
-        while len(out) < length:
-            piece = self._socket.recv(length - len(out))
-            if not piece:
-                raise EOFError("the broker closed the connection")
-            out += piece
-        return bytes(out)
+        return receive(self._socket, length)
 
     def _skip(self, length: int) -> None:
         while length:
@@ -89,13 +111,8 @@ class Connection:
                 raise EOFError("the broker closed the connection")
             length -= got
 
-    def _frame(self, api_key: int, version: int, body: bytes) -> bytes:
-        frame = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
-        return struct.pack(">i", len(frame)) + frame
-
     def _produce_frame(self, acks: int, data: bytes) -> bytes:
-        head = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">i", 1) + self._topic
-        return self._frame(0, 7, head + struct.pack(">iii", 1, self._partition, len(data)) + data)
+        return produce_frame(self._name, self._partition, acks, data)
 
     def _take_produced(self) -> None:
         answer = self._receive(struct.unpack(">i", self._receive(4))[0])
@@ -155,9 +172,7 @@ class Connection:
         offset = received = requests = 0
         begin = time.perf_counter()
         while received < total_bytes:
-            body = struct.pack(">iiiib", -1, 500, 1, max_bytes, 0) + struct.pack(">i", 1) + self._topic
-            body += struct.pack(">iiqi", 1, self._partition, offset, max_bytes)
-            self._socket.sendall(self._frame(1, 4, body))
+            self._socket.sendall(fetch_frame(self._name, self._partition, offset, max_bytes))
             head_bytes = 4 + 4 + 4 + 4 + len(self._topic) + 4 + 4 + 2 + 8 + 8 + 4 + 4
             head = self._receive(head_bytes)
             (error,) = struct.unpack_from(">h", head, head_bytes - 26)

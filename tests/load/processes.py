@@ -1,0 +1,53 @@
+"""What processes cost: processor time, resident memory and their share of it, from /proc (Linux)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Usage:
+    """Of named processes over some time. Memory is what they held at its end."""
+
+    seconds: float
+    cpu_seconds: dict[str, float]
+    rss_bytes: dict[str, int]
+    #: proportional: a page that several processes map counts in parts
+    pss_bytes: dict[str, int]
+
+
+def descendants(root: int) -> Iterator[int]:
+    for child in Path(f"/proc/{root}/task/{root}/children").read_text().split():
+        yield int(child)
+        yield from descendants(int(child))
+
+
+def resident_bytes(root: int) -> int:
+    """Resident memory of a process and all its descendants."""
+    total = 0
+    for pid in [root, *descendants(root)]:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        total += pages * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time so far, in steps of a clock tick (10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def cpu_seconds_of(processes: Mapping[str, int]) -> dict[str, float]:
+    return {name: cpu_seconds(pid) for name, pid in processes.items()}
+
+
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """RSS and PSS."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
+    return kilobytes["Rss:"] << 10, kilobytes["Pss:"] << 10

@@ -1,0 +1,173 @@
+"""The results of the comparison as data: JSON with every raw sample, and what the table says of each figure.
+
+{"machine": {…}, "versions": {…}, "apache_kafka": "its server.properties", "workloads": {name: {
+    "title", "durability", "kafka_durability", "measures": [{"name", "unit", "better", "musts"}], "amount",
+    "rounds": [{layout: {"values", "seconds", "bytes", "usage"}}], "warmed", "idle_cpu", "error",
+    "commit", "time", "command"}}}
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comparison import Outcome
+from sides import JVM, PROPERTIES, Layout
+
+TOP = Path(__file__).parents[2]
+
+
+def machine() -> dict[str, Any]:
+    cpu = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": cpu[0] if cpu else "",
+        "cores": os.cpu_count(),
+        "memory_bytes": memory,
+        "kernel": platform.release(),
+    }
+
+
+def versions() -> dict[str, str]:
+    java = (
+        subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr if _has_java() else ""
+    )
+    return {
+        "python": platform.python_version(),
+        "java": java.splitlines()[0] if java else "",
+        "apache_kafka": "4.3.0" if java else "",
+        "confluent-kafka": importlib.metadata.version("confluent-kafka"),
+        "jvm": " ".join(JVM),
+    }
+
+
+def _has_java() -> bool:
+    import shutil
+
+    return shutil.which("java") is not None
+
+
+def commit() -> str:
+    """Of the checkout; marked when it is changed."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=10"], cwd=TOP, capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip()
+
+
+def load(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"workloads": {}}
+    return found
+
+
+def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
+    workload = outcome.workload
+    results["machine"], results["versions"] = machine(), versions()
+    results["apache_kafka"] = PROPERTIES.read_text()
+    results["workloads"][workload.name] = {
+        "title": workload.title,
+        "durability": str(workload.durability),
+        "kafka_durability": str(workload.durability_of(Layout.KAFKA)),
+        "measures": [
+            {
+                "name": measure.name,
+                "unit": measure.unit,
+                "better": measure.better,
+                "musts": {layout.name.lower(): [must.of, must.bound] for layout, must in measure.musts.items()},
+            }
+            for measure in workload.measures
+        ],
+        "amount": outcome.amount,
+        "rounds": outcome.samples(),
+        "warmed": {layout.name.lower(): spread for layout, spread in outcome.warmed.items()},
+        "idle_cpu": outcome.idle_cpu,
+        "error": outcome.error,
+        "commit": commit(),
+        "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "command": command,
+    }
+
+
+def save(results: Mapping[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(results, indent=1) + "\n")
+    fresh.replace(path)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table: a measure on one of our layouts."""
+
+    workload: str
+    title: str
+    measure: str
+    unit: str
+    better: str
+    layout: Layout
+    durability: str
+    #: (least, median, greatest); None where there is none
+    kafka: tuple[float, float, float] | None
+    ours: tuple[float, float, float] | None
+    ratio: float | None
+    must: tuple[str, float] | None
+    error: str | None
+
+    @property
+    def reached(self) -> bool | None:
+        """None: nothing is demanded, or it cannot be said (no Apache Kafka here)."""
+        if self.must is None:
+            return None
+        of, bound = self.must
+        if self.error or self.ours is None:
+            return False
+        value = self.ratio if of == "ratio" else self.ours[1]
+        if value is None:
+            return None
+        return value >= bound if self.better == "more" else value <= bound
+
+
+def figures(results: Mapping[str, Any]) -> Iterator[Figure]:
+    """Of every workload, measure and layout of ours, in the order they were added."""
+    for name, entry in results["workloads"].items():
+        rounds = entry["rounds"]
+        layouts = list(dict.fromkeys(layout for each in rounds for layout in each if layout != "kafka"))
+        for measure in entry["measures"]:
+            for layout in layouts or list(measure["musts"]):
+                pairs = [(each.get("kafka"), each.get(layout)) for each in rounds]
+                kafka = [a["values"][measure["name"]] for a, _ in pairs if a]
+                ours = [b["values"][measure["name"]] for _, b in pairs if b]
+                ratios = [b / a for a, b in zip(kafka, ours, strict=True) if a] if kafka else []
+                must = measure["musts"].get(layout)
+                modes = (entry["durability"], entry["kafka_durability"])
+                yield Figure(
+                    workload=name,
+                    title=entry["title"],
+                    measure=measure["name"],
+                    unit=measure["unit"],
+                    better=measure["better"],
+                    layout=Layout[layout.upper()],
+                    durability=modes[0] if modes[0] == modes[1] else f"{modes[0]}; Kafka: {modes[1]}",
+                    kafka=_spread(kafka),
+                    ours=_spread(ours),
+                    ratio=statistics.median(ratios) if ratios else None,
+                    must=(must[0], must[1]) if must else None,
+                    error=entry["error"],
+                )
+
+
+def _spread(values: list[float]) -> tuple[float, float, float] | None:
+    return (min(values), statistics.median(values), max(values)) if values else None

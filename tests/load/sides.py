@@ -1,0 +1,277 @@
+"""The brokers that are compared: each is started, asked and watched in the same way.
+
+    side = start(Layout.ONE, Durability.PAGE_CACHE, folder)
+    with side.topic("t") as topic, side.watch() as usage:
+        ...                                               # drive side.address
+    side.stop()
+
+A side that is not measured stays up and idle: stopping it with a signal would have its timers and sessions expire at
+once when it goes on. What it uses of the processor meanwhile is in the results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from kafka_broker import KafkaNode
+from millrace.ports import Reservation
+from processes import Usage, cpu_seconds_of, descendants, memory_bytes
+from protocol_lib.client import Admin, TopicPartition
+from protocol_lib.messages.list_offsets import SpecialTimestamp
+
+#: What Kafka's own start script (kafka-run-class.sh) gives the JVM, with its default heap fixed to 1 GB.
+JVM = (
+    "java",
+    "-Xms1g",
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+PROPERTIES = Path(__file__).with_name("apache_kafka.properties")
+#: Millrace is told what apache_kafka.properties tells Kafka.
+ALIKE = {"MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false", "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+STOP_TIMEOUT_S = 30
+
+
+class Layout(StrEnum):
+    """Whose processes a side is made of."""
+
+    KAFKA = "Apache Kafka"
+    #: `millrace up`: broker in one process
+    ONE = "one process"
+    #: `millrace up --processes`: gateway and storage apart
+    APART = "apart"
+    #: gateway and storage apart, and the gateway does not see storage's files: records come over gRPC
+    BY_VALUE = "apart, no shared volume"
+
+
+class Durability(StrEnum):
+    """When a record is written."""
+
+    #: Kafka's default; Millrace: flush.policy=os
+    PAGE_CACHE = "page cache"
+    #: Kafka: flush.messages=1; Millrace: flush.policy=group, its default
+    SYNCED = "synced"
+
+
+class Side(ABC):
+    """A running broker. `folder` is its own and goes with it."""
+
+    def __init__(self, layout: Layout, durability: Durability, folder: Path) -> None:
+        self.layout = layout
+        self.durability = durability
+        self.folder = folder
+        self.address = ""
+        self._topics: set[str] = set()
+
+    @abstractmethod
+    def processes(self) -> dict[str, int]:
+        """Their names and ids."""
+
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @abstractmethod
+    def stop(self) -> None:
+        """At once; its folder is deleted."""
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Usage]:
+        """What the side's processes use from here to the end of the block; filled in there."""
+        usage = Usage(0.0, {}, {}, {})
+        processes = self.processes()
+        before = cpu_seconds_of(processes)
+        began = time.perf_counter()
+        yield usage
+        usage.seconds = time.perf_counter() - began
+        after = cpu_seconds_of(processes)
+        usage.cpu_seconds = {name: after[name] - before[name] for name in processes}
+        for name, pid in processes.items():
+            usage.rss_bytes[name], usage.pss_bytes[name] = memory_bytes(pid)
+
+    @contextlib.contextmanager
+    def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Iterator[str]:
+        """A topic that goes, with its files, at the end of the block."""
+        self.create_topic(name, partitions, configs)
+        try:
+            yield name
+        finally:
+            self.delete_topic(name)
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Returns when every partition can be used."""
+        chosen = {"file.delete.delay.ms": "0", **self._topic_configs(), **(configs or {})}
+
+        async def create(admin: Admin) -> None:
+            await admin.topics.create(name, partitions=partitions, replication_factor=1, configs=chosen)
+
+        self._topics.add(name)
+        self._ask(create)
+        self.end_offsets(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        async def delete(admin: Admin) -> None:
+            await admin.topics.delete(name)
+
+        self._ask(delete)
+        self._topics.discard(name)
+
+    def delete_topics(self) -> None:
+        """Those that a failed workload has left."""
+        for name in list(self._topics):
+            self.delete_topic(name)
+
+    def end_offsets(self, topic: str, partitions: int = 1) -> list[int]:
+        """Of each partition."""
+        found: list[int] = []
+        places = [TopicPartition(topic, index) for index in range(partitions)]
+
+        async def look(admin: Admin) -> None:
+            offsets = await admin.topics.offsets(dict.fromkeys(places, SpecialTimestamp.LATEST))
+            found.extend(offsets[place].offset for place in places)
+
+        self._ask(look)
+        return found
+
+    def _topic_configs(self) -> dict[str, str]:
+        return {}
+
+    def _ask(self, question: Callable[[Admin], Awaitable[None]]) -> None:
+        async def ask() -> None:
+            async with Admin(self.address) as admin:
+                await question(admin)
+
+        asyncio.run(ask())
+
+
+class ApacheKafka(Side):
+    def __init__(self, durability: Durability, folder: Path) -> None:
+        super().__init__(Layout.KAFKA, durability, folder)
+        self._node = KafkaNode(folder, PROPERTIES.read_text(), ["PLAINTEXT"], jvm=JVM)
+        self._node.start()
+        self.address = self._node.bootstrap
+
+    def processes(self) -> dict[str, int]:
+        return {"kafka": self._node.pid}
+
+    def alive(self) -> bool:
+        return self._node.running
+
+    def stop(self) -> None:
+        self._node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _topic_configs(self) -> dict[str, str]:
+        return {"flush.messages": "1"} if self.durability is Durability.SYNCED else {}
+
+
+class Millrace(Side):
+    """`millrace up` and its processes."""
+
+    def __init__(self, layout: Layout, durability: Durability, folder: Path) -> None:
+        super().__init__(layout, durability, folder)
+        folder.mkdir(parents=True)
+        self._processes: list[subprocess.Popen[str]] = []
+        self._held = contextlib.ExitStack()
+        try:
+            if layout is Layout.BY_VALUE:
+                self._start_by_value()
+            else:
+                self._start_up()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_up(self) -> None:
+        flags = ["--processes"] if self.layout is Layout.APART else []
+        ports = ["--host", "127.0.0.1", "--kafka-port", "0", "--http-port", "0"]
+        process = self._run([_script("millrace"), "up", "--data-dir", str(self.folder / "data"), *ports, *flags], {})
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"kafka=(\S+)", line)
+        if found is None:
+            raise RuntimeError(f"millrace up said {line!r} and {self._log.read_text()[-2000:]}")
+        self.address = found[1]
+
+    def _start_by_value(self) -> None:
+        """Without `millrace up`, which has the gateway send from storage's files."""
+        storage = {"MILLRACE_DATA_DIR": str(self.folder / "data"), "MILLRACE_STORAGE_HTTP": self._port()}
+        storage["MILLRACE_STORAGE_BIND"] = f"unix:{self.folder / 'storage.sock'}"
+        self.address = self._port()
+        gateway = {
+            "MILLRACE_STORAGE_ADDRESS": storage["MILLRACE_STORAGE_BIND"],
+            "MILLRACE_LISTENERS": f"EXTERNAL://{self.address}",
+            "MILLRACE_GATEWAY_HTTP": self._port(),
+        }
+        self._run([_script("storage-svc")], storage)
+        self._run([_script("gateway-svc")], gateway)
+
+    def _port(self) -> str:
+        return str(self._held.enter_context(Reservation("127.0.0.1", 0)).address)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "millrace.log"
+
+    def _run(self, command: list[str], settings: Mapping[str, str]) -> subprocess.Popen[str]:
+        policy = {Durability.PAGE_CACHE: "os", Durability.SYNCED: "group"}[self.durability]
+        environment = {**os.environ, **ALIKE, "MILLRACE_FLUSH_POLICY": policy, **settings}
+        with self._log.open("a") as log:
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._processes.append(process)
+        return process
+
+    def processes(self) -> dict[str, int]:
+        roots = [process.pid for process in self._processes]
+        return {_name(pid): pid for root in roots for pid in (root, *descendants(root))}
+
+    def alive(self) -> bool:
+        return all(process.poll() is None for process in self._processes)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                for pid in (*descendants(process.pid), process.pid):
+                    os.kill(pid, signal.SIGKILL)
+                process.wait()
+        self._held.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def _name(pid: int) -> str:
+    """The service that a process is, by its command line."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    last = Path(words[-1].decode()).name
+    return last if last in ("broker", "storage-svc", "gateway-svc", "admin-api") else "launcher"
+
+
+def start(layout: Layout, durability: Durability, folder: Path) -> Side:
+    """A broker in a folder that is not there yet."""
+    if layout is Layout.KAFKA:
+        return ApacheKafka(durability, folder)
+    return Millrace(layout, durability, folder)
