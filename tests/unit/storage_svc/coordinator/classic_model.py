@@ -1,0 +1,459 @@
+"""A second, smaller account of the classic group, which predicts every answer of the state machine it is compared with.
+
+It is told the same events (the machine's own), and says who is in the group, whose calls wait, what is due when on a
+clock that stands still unless the test moves it, and what every caller is told. It knows no instructions: a timer is a
+deadline, a write a row in a list. After each event it asks one question: is everybody in whom the rebalance waits for?
+
+    who calls        not a member 25; a static member's name under another id 82; another generation 22
+    Empty            joins begin a rebalance after a delay; commits of nobody (generation < 0) are taken
+    Preparing        joins wait; sync and heartbeat 27; commits are taken
+    Completing       syncs wait for the leader's assignment to be stored; commits 27
+    Stable           syncs are answered; a changed or leading member's join begins a rebalance
+    Dead             15
+
+Kafka: the protocol's description in KIP-62, KIP-134 (delay), KIP-345 (static), KIP-394 (ids first), KIP-389 (size).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from protocol_lib.errors import ErrorCode as E
+from storage_svc.coordinator import group_events as told
+
+#: How long a new member's join may wait while nobody knows whether its client is alive.
+NEW_JOIN_MS = 300_000
+
+
+@dataclass
+class Person:
+    id: str
+    name: str | None
+    session_ms: int
+    rebalance_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    share: bytes = b""
+    #: Joined and not answered yet for the first time.
+    is_new: bool = False
+    #: Numbers of the calls that wait.
+    join: int | None = None
+    sync: int | None = None
+
+    def says(self, protocol: str) -> bytes:
+        return dict(reversed(self.protocols)).get(protocol, b"")
+
+
+@dataclass
+class Row:
+    """Something on its way to the log."""
+
+    generation: int
+    #: Every member's share; None unless this is a leader's assignment.
+    shares: dict[str, bytes] | None = None
+    #: Who came back under a new id; None unless this is that.
+    returned: str | None = None
+    was: Person | None = None
+    led: str = ""
+    may_skip: bool = False
+
+
+@dataclass
+class ClassicModel:
+    delay_ms: int
+    size_max: int
+    now: int = 0
+    state: str = "Empty"
+    generation: int = 0
+    kind: str = ""
+    protocol: str | None = None
+    leader: str | None = None
+    people: dict[str, Person] = field(default_factory=dict)
+    #: Ids that were given out and have not joined.
+    pending: set[str] = field(default_factory=set)
+    #: Of this generation, who has not asked for its share.
+    unsynced: set[str] = field(default_factory=set)
+    #: Timer -> when it is due.
+    due: dict[told.Timer, int] = field(default_factory=dict)
+    #: By how much the delay of the first rebalance may still grow; None when there is none.
+    growth_ms: int | None = None
+    has_newcomer: bool = False
+    rows: list[Row] = field(default_factory=list)
+    #: What was said since the last `hear`.
+    said: dict[int, told.AnswerValue] = field(default_factory=dict)
+
+    def hear(self, event: told.Event) -> dict[int, told.AnswerValue]:
+        """Who is answered what because of this event."""
+        self.said = {}
+        match event:
+            case told.Join():
+                self._join(event)
+            case told.Sync():
+                self._sync(event)
+            case told.Heartbeat():
+                self.said[event.request] = told.ErrorAnswer(self._heartbeat(event))
+            case told.Commit():
+                self.said[event.request] = told.ErrorAnswer(self._commit(event))
+            case told.Leave():
+                self._leave(event)
+            case told.TimerFired(timer):
+                self._time(timer)
+            case told.Stored():
+                self._stored(self.rows.pop(0), event.error)
+            case told.Retire() if self.state == "Empty":
+                self.state = "Dead"
+                for member_id in list(self.pending):
+                    self._drop(member_id)
+        if self._everybody_is_in():
+            self._begin_generation()
+        return self.said
+
+    # --- who is who -----------------------------------------------------------------------------------------------
+
+    def _named(self, name: str | None) -> Person | None:
+        return next((each for each in self.people.values() if name is not None and each.name == name), None)
+
+    def _caller(self, member_id: str, name: str | None, generation: int | None = None) -> E:
+        if self.state == "Dead":
+            return E.COORDINATOR_NOT_AVAILABLE
+        namesake = self._named(name)
+        if name is not None and namesake is None:
+            return E.UNKNOWN_MEMBER_ID
+        if namesake is not None and namesake.id != member_id:
+            return E.FENCED_INSTANCE_ID
+        if member_id not in self.people:
+            return E.UNKNOWN_MEMBER_ID
+        return E.NONE if generation in (None, self.generation) else E.ILLEGAL_GENERATION
+
+    def _alive(self, person: Person, milliseconds: int | None = None) -> None:
+        lasts_ms = person.session_ms if milliseconds is None else milliseconds
+        self.due[told.session_timer(person.id)] = self.now + lasts_ms
+
+    def _drop(self, member_id: str, error: E = E.UNKNOWN_MEMBER_ID) -> None:
+        self.pending.discard(member_id)
+        self.unsynced.discard(member_id)
+        self.due.pop(told.session_timer(member_id), None)
+        person = self.people.pop(member_id, None)
+        if person is not None:
+            self._send_away(person, error)
+        if self.leader == member_id:
+            self.leader = next(iter(self.people), None)
+
+    def _send_away(self, person: Person, error: E) -> None:
+        if person.join is not None:
+            self.said[person.join] = told.JoinAnswer(error=error, member_id=person.id)
+        if person.sync is not None:
+            self.said[person.sync] = told.SyncAnswer(error=error)
+        person.join = person.sync = None
+
+    def _expel(self, *member_ids: str) -> None:
+        were_members = self.people.keys() & set(member_ids)
+        for member_id in member_ids:
+            self._drop(member_id)
+        if were_members:
+            self._rebalance()
+
+    # --- rebalance ------------------------------------------------------------------------------------------------
+
+    def _patience_ms(self) -> int:
+        return max(each.rebalance_ms for each in self.people.values()) if self.people else 0
+
+    def _rebalance(self) -> None:
+        if self.state == "Preparing":
+            return
+        for person in self.people.values():
+            if person.sync is not None:
+                self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
+                person.sync = None
+                self._alive(person)
+        self.unsynced.clear()
+        self.due.pop(told.SYNC_TIMER, None)
+        wait_ms = self._patience_ms()
+        if self.state == "Empty":
+            self.growth_ms, self.has_newcomer = max(wait_ms - self.delay_ms, 0), False
+            wait_ms = self.delay_ms
+        self.due[told.JOIN_TIMER] = self.now + wait_ms
+        self.state = "Preparing"
+
+    def _everybody_is_in(self) -> bool:
+        return (
+            self.state == "Preparing"
+            and self.growth_ms is None
+            and not self.pending
+            and all(each.join is not None for each in self.people.values())
+        )
+
+    def _begin_generation(self) -> None:
+        """Whoever has joined is in, and static members that have not are waited for by their sessions."""
+        self.growth_ms = None
+        for person in list(self.people.values()):
+            if person.join is None and person.name is None:
+                self._drop(person.id)
+        joined = [each for each in self.people.values() if each.join is not None]
+        if self.people and not joined:
+            self.due[told.JOIN_TIMER] = self.now + self._patience_ms()
+            return
+        del self.due[told.JOIN_TIMER]
+        self.generation += 1
+        if not joined:
+            self.state, self.protocol = "Empty", None
+            self.rows.append(Row(self.generation))
+            return
+        if self.people[self.leader or ""].join is None:
+            self.leader = joined[0].id
+        self.state, self.protocol = "Completing", self._elected_protocol()
+        self.unsynced = set(self.people)
+        self.due[told.SYNC_TIMER] = self.now + self._patience_ms()
+        for person in self.people.values():
+            if person.join is not None:
+                self.said[person.join] = self._generation_for(person)
+                person.join = None
+            person.is_new = False
+            self._alive(person)
+
+    def _common(self) -> set[str]:
+        return set.intersection(*({name for name, _ in each.protocols} for each in self.people.values()))
+
+    def _elected_protocol(self) -> str:
+        """Each votes for the first it has of those that all have."""
+        common = self._common()
+        ballots = [next(name for name, _ in each.protocols if name in common) for each in self.people.values()]
+        return Counter(ballots).most_common(1)[0][0]
+
+    def _generation_for(self, person: Person, leader: str | None = None, *, skip: bool = False) -> told.JoinAnswer:
+        leader = self.leader if leader is None else leader
+        protocol = self.protocol or ""
+        everybody = tuple(told.JoinedMember(each.id, each.name, each.says(protocol)) for each in self.people.values())
+        return told.JoinAnswer(
+            member_id=person.id,
+            generation_id=self.generation,
+            protocol_type=self.kind,
+            protocol_name=protocol,
+            leader=leader or "",
+            skip_assignment=skip,
+            members=everybody if leader == person.id else (),
+        )
+
+    # --- join -----------------------------------------------------------------------------------------------------
+
+    def _join(self, join: told.Join) -> None:
+        person = self.people.get(join.member_id)
+        error, member_id = self._join_error(join), join.member_id
+        if not error and not member_id and join.instance_id is None and join.require_known_member_id:
+            error, member_id = E.MEMBER_ID_REQUIRED, join.new_member_id
+            self.pending.add(member_id)
+            self.due[told.session_timer(member_id)] = self.now + join.session_timeout_ms
+        if error:
+            self.said[join.request] = told.JoinAnswer(error=error, member_id=member_id)
+            if error is E.GROUP_MAX_SIZE_REACHED and member_id:
+                self._expel(member_id)
+        elif person is not None:
+            self._join_again(person, join)
+        elif (namesake := self._named(join.instance_id)) is not None:
+            self._return(namesake, join)
+        else:
+            self._enter(join.member_id or join.new_member_id, join)
+
+    def _join_error(self, join: told.Join) -> E:
+        if self.state == "Dead":
+            return E.COORDINATOR_NOT_AVAILABLE
+        if self._is_full_for(join.member_id):
+            return E.GROUP_MAX_SIZE_REACHED
+        others = [{name for name, _ in each.protocols} for each in self.people.values()]
+        offered = {name for name, _ in join.protocols}
+        if not join.protocol_type or not offered or (others and join.protocol_type != self.kind):
+            return E.INCONSISTENT_GROUP_PROTOCOL
+        if others and not offered & set.intersection(*others):
+            return E.INCONSISTENT_GROUP_PROTOCOL
+        is_awaited = join.member_id in self.pending and join.instance_id is None
+        return E.NONE if not join.member_id or is_awaited else self._caller(join.member_id, join.instance_id)
+
+    def _is_full_for(self, member_id: str) -> bool:
+        """While a rebalance is prepared places go to those that come first; ids given out take places, too."""
+        person = self.people.get(member_id)
+        if self.state == "Preparing":
+            if person is not None and person.join is not None:
+                return False
+            taken = [each for each in self.people.values() if each.join is not None]
+        elif person is not None or (self.state == "Empty" and member_id in self.pending):
+            return False
+        else:
+            taken = list(self.people.values())
+        return len(taken) + len(self.pending - {member_id}) >= self.size_max
+
+    def _enter(self, member_id: str, join: told.Join) -> None:
+        if not self.people:
+            self.kind = join.protocol_type
+        self.pending.discard(member_id)
+        person = Person(member_id, join.instance_id, 0, 0, ())
+        self._take(person, join)
+        person.is_new = True
+        self.people[member_id] = person
+        self.leader = self.leader or member_id
+        self.has_newcomer = True
+        self._alive(person, NEW_JOIN_MS)
+        self._rebalance()
+
+    def _take(self, person: Person, join: told.Join) -> None:
+        person.session_ms, person.rebalance_ms = join.session_timeout_ms, join.rebalance_timeout_ms
+        person.protocols, person.join = join.protocols, join.request
+
+    def _join_again(self, person: Person, join: told.Join) -> None:
+        is_same = person.protocols == join.protocols
+        if is_same and (self.state == "Completing" or (self.state == "Stable" and person.id != self.leader)):
+            self.said[join.request] = self._generation_for(person)
+            return
+        if person.join is not None:
+            self.said[person.join] = told.JoinAnswer(error=E.REBALANCE_IN_PROGRESS, member_id=person.id)
+        self._take(person, join)
+        self._rebalance()
+
+    def _return(self, was: Person, join: told.Join) -> None:
+        """A static member has lost its id: it takes its own place under a new one."""
+        self._send_away(was, E.FENCED_INSTANCE_ID)
+        led = self.leader or ""
+        person = replace(was, id=join.new_member_id, is_new=False)
+        self._take(person, join)
+        self._put_in_place_of(was, person)
+        if self.state == "Stable" and self._elected_protocol() == self.protocol:
+            self.rows.append(
+                Row(
+                    self.generation,
+                    returned=person.id,
+                    was=was,
+                    led=led,
+                    may_skip=join.supports_skipping_assignment,
+                )
+            )
+        else:
+            self._rebalance()
+
+    def _put_in_place_of(self, was: Person, person: Person) -> None:
+        self.people = {each.id: each for each in (person if each is was else each for each in self.people.values())}
+        self.leader = person.id if self.leader == was.id else self.leader
+        if was.id in self.unsynced:
+            self.unsynced = self.unsynced - {was.id} | {person.id}
+        self.due.pop(told.session_timer(was.id), None)
+        self._alive(person)
+
+    # --- sync, heartbeat, commit, leave ---------------------------------------------------------------------------
+
+    def _sync(self, sync: told.Sync) -> None:
+        error = self._caller(sync.member_id, sync.instance_id, sync.generation_id)
+        wrong_type = sync.protocol_type not in (None, self.kind)
+        if not error and (wrong_type or sync.protocol_name not in (None, self.protocol)):
+            error = E.INCONSISTENT_GROUP_PROTOCOL
+        if not error and self.state == "Preparing":
+            error = E.REBALANCE_IN_PROGRESS
+        if error:
+            self.said[sync.request] = told.SyncAnswer(error=error)
+            return
+        person = self.people[sync.member_id]
+        self.unsynced.discard(person.id)
+        if not self.unsynced:
+            self.due.pop(told.SYNC_TIMER, None)
+        if self.state == "Stable":
+            self._hand_over(person, sync.request)
+            return
+        if person.sync is not None:
+            self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
+        person.sync = sync.request
+        is_stored = any(row.shares is not None and row.generation == self.generation for row in self.rows)
+        if person.id == self.leader and not is_stored:
+            shares = {each: sync.assignments.get(each, b"") for each in self.people}
+            self.rows.append(Row(self.generation, shares=shares))
+
+    def _hand_over(self, person: Person, request: int) -> None:
+        self.said[request] = told.SyncAnswer(
+            protocol_type=self.kind, protocol_name=self.protocol, assignment=person.share
+        )
+        self._alive(person)
+
+    def _heartbeat(self, heartbeat: told.Heartbeat) -> E:
+        error = self._caller(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
+        if error:
+            return error
+        self._alive(self.people[heartbeat.member_id])
+        return E.REBALANCE_IN_PROGRESS if self.state == "Preparing" else E.NONE
+
+    def _commit(self, commit: told.Commit) -> E:
+        if self.state == "Empty" and commit.generation_id < 0:
+            return E.NONE
+        error = self._caller(commit.member_id, commit.instance_id, commit.generation_id)
+        if not error and self.state == "Completing":
+            return E.REBALANCE_IN_PROGRESS
+        if not error:
+            self._alive(self.people[commit.member_id])
+        return error
+
+    def _leave(self, leave: told.Leave) -> None:
+        if self.state == "Dead":
+            self.said[leave.request] = told.LeaveAnswer(E.COORDINATOR_NOT_AVAILABLE, ())
+            return
+        going: list[str] = []
+        errors: list[E] = []
+        for member_id, name in leave.members:
+            namesake = self._named(name)
+            who = namesake.id if not member_id and namesake is not None else member_id
+            is_pending = name is None and who in self.pending
+            error = E.NONE if is_pending else self._caller(who, name)
+            errors.append(E.UNKNOWN_MEMBER_ID if who in going else error)
+            if not errors[-1]:
+                going.append(who)
+        self.said[leave.request] = told.LeaveAnswer(E.NONE, tuple(errors))
+        self._expel(*going)
+
+    # --- time and the log -----------------------------------------------------------------------------------------
+
+    def _time(self, timer: told.Timer) -> None:
+        assert self.due.pop(timer) <= self.now
+        match timer.kind:
+            case told.TimerKind.SESSION:
+                person = self.people.get(timer.member_id)
+                is_waiting = person is not None and not person.is_new and (person.join, person.sync) != (None, None)
+                if not is_waiting:
+                    self._expel(timer.member_id)
+            case told.TimerKind.SYNC:
+                self._expel(*self.unsynced)
+            case told.TimerKind.JOIN if self.growth_ms and self.has_newcomer:
+                more_ms = min(self.delay_ms, self.growth_ms)
+                self.growth_ms, self.has_newcomer = self.growth_ms - more_ms, False
+                self.due[timer] = self.now + more_ms
+            case told.TimerKind.JOIN:
+                self.due[timer] = self.now
+                self._begin_generation()
+
+    def _stored(self, row: Row, error: E) -> None:
+        is_current = self.generation == row.generation
+        if row.shares is not None and is_current and self.state == "Completing":
+            self._share_out(row.shares, error)
+        person = self.people.get(row.returned or "")
+        if person is None or row.was is None or person.join is None or not is_current or self.state != "Stable":
+            return
+        request, person.join = person.join, None
+        if error:
+            self._put_in_place_of(person, row.was)
+            self.said[request] = told.JoinAnswer(error=error)
+            return
+        self._alive(person)
+        leads = person.id == self.leader
+        # Before KIP-814 a leader that came back was shown its old id as leader, lest it assign anew.
+        self.said[request] = self._generation_for(
+            person, None if row.may_skip else row.led, skip=row.may_skip and leads
+        )
+
+    def _share_out(self, shares: dict[str, bytes], error: E) -> None:
+        waiting = [each for each in self.people.values() if each.sync is not None]
+        if error:
+            for person in waiting:
+                self.said[person.sync or 0] = told.SyncAnswer(error=error)
+                person.sync = None
+                self._alive(person)
+            self._rebalance()
+            return
+        self.state = "Stable"
+        for person in self.people.values():
+            person.share = shares.get(person.id, b"")
+        for person in waiting:
+            request, person.sync = person.sync or 0, None
+            self._hand_over(person, request)
