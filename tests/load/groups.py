@@ -84,7 +84,7 @@ class Member:
         while True:
             joined = await self.wire.call(11, 5, self._join())
             self.member_id = joined.member_id
-            if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 continue
             assert joined.error_code == ErrorCode.NONE, joined
             assignments = tuple(
@@ -103,7 +103,7 @@ class Member:
             if synced.error_code == ErrorCode.NONE:
                 self.generation = joined.generation_id
                 return
-            assert synced.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE), synced
+            assert synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS, synced
 
     def _join(self) -> JoinGroupRequest:
         return JoinGroupRequest(

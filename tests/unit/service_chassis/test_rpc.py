@@ -1,3 +1,5 @@
+import asyncio
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -33,6 +35,26 @@ async def test_messages_of_any_length(tmp_path):
     async with rpc.channel(f"unix:{tmp_path}/s") as channel:
         answer = await channel.unary_unary("/x/Echo")(bytes(20_000_000), timeout=20)
         assert len(answer) == 20_000_000
+    await server.stop(None)
+
+
+async def test_no_call_of_a_burst_is_refused(tmp_path):
+    """gRPC alone cancels some of a thousand that wait, and all beyond three thousand."""
+    server = rpc.server()
+
+    async def echo(request, _context):
+        return request
+
+    handler = grpc.unary_unary_rpc_method_handler(echo)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"Echo": handler}),))
+    rpc.listen(server, f"unix:{tmp_path}/s")
+    await server.start()
+    async with rpc.channel(f"unix:{tmp_path}/s") as channel:
+        await channel.channel_ready()
+        call = channel.unary_unary("/x/Echo")
+        # All are sent in one turn of the event loop, which is the server's, too: none is taken up meanwhile.
+        answers = await asyncio.gather(*(call(b"%d" % number, timeout=60) for number in range(3500)))
+        assert answers == [b"%d" % number for number in range(3500)]
     await server.stop(None)
 
 

@@ -15,6 +15,8 @@ __all__ = ["HealthService", "channel", "listen", "server"]
 
 _Options = list[tuple[str, int]]
 
+_PENDING_CALLS_MAX = 100_000
+
 _COMMON: _Options = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -38,6 +40,10 @@ _SERVER: _Options = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     # Two storage services on one port would split the data between them.
     ("grpc.so_reuseport", 0),
+    # Calls that arrived and were not taken up by the event loop yet. gRPC by itself cancels some at random once 1,000
+    # wait, and all beyond 3,000; a burst of members that join at once is no overload. Callers bound how many there are.
+    ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),
 ]
 
 
