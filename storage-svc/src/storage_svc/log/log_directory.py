@@ -170,8 +170,7 @@ class LogDirectory:
             if log is not None and log.topic_id == topic_id:
                 log.configure(config)
             elif log is not None and log.topic_id == bytes(16):
-                self._write_identity(log.folder, topic_id)
-                log.topic_id = topic_id
+                self.identify(topic, partition, topic_id)
                 log.configure(config)
             else:
                 if log is not None:
@@ -200,6 +199,18 @@ class LogDirectory:
         log.unsynced.add_paths(identity, folder, self.root)
         self.logs[topic, partition] = log
         return log
+
+    def identify(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """The log, whose folder does not say so, belongs to this topic. A disk that refuses to take that down is asked
+        again at the next start."""
+        log = self.logs[topic, partition]
+        log.topic_id = topic_id
+        try:
+            log.unsynced.add_paths(self._write_identity(log.folder, topic_id), log.folder)
+        except StorageFailure as error:
+            _log.warning("topic id not stored", log=log.folder, reason=str(error))
+        else:
+            self.mark(log)
 
     def _write_identity(self, folder: str, topic_id: bytes) -> str:
         path = f"{folder}/{checkpoints.PARTITION_METADATA}"

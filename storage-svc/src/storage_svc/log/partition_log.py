@@ -86,6 +86,8 @@ class PartitionLog:
         self.unsynced = Unsynced()
         self.compaction = CompactionState()
         self.offline: str | None = None
+        #: Offline, and nothing of it is read.
+        self.withheld = False
         self.deleted = False
         self.appended_batches = self.appended_records = self.appended_bytes = 0
         self._environment = environment
@@ -210,6 +212,14 @@ class PartitionLog:
         """Damage was found below an offset that is known to be durable: leave everything as it is."""
         self._known_durable = recovery_point, high_watermark
         self.take_offline(reason)
+
+    def withhold(self, reason: str) -> None:
+        """Go offline for readers too: what is here may be another topic's, or cannot be read at all."""
+        recovery_point, high_watermark = self.checkpoint
+        self.withheld = True
+        self.readable.offset = self.log_start_offset
+        self.readable.place(self.segments[0], 0)
+        self.quarantine(reason, recovery_point, high_watermark)
 
     @property
     def checkpoint(self) -> tuple[int, int]:

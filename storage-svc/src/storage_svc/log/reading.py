@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def find_batches(log: PartitionLog, offset: int, max_bytes: int) -> bytes:
     Raises:
         StorageFailure: the disk did not answer.
     """
+    if log.withheld:
+        raise StorageFailure(str(log.offline))
     if offset >= log.log_end_offset:
         return b""
     found = _spans(log, offset, max_bytes, True, log.segments.active, log.segments.active.size)

@@ -57,6 +57,8 @@ class OffsetsService:
             return _no_offset(_UNKNOWN_PARTITION)
         if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
             return _no_offset(error)
+        if log.withheld:
+            return _no_offset(_STORAGE_ERROR)
         try:
             if target.segment_starts_max > 0:
                 starts = segment_starts(log, target.timestamp, target.segment_starts_max, self._directory.clock())

@@ -3,8 +3,10 @@
 Creating: catalog row, then directories; a crash in between is repaired at the next start, which makes the missing ones.
 Deleting: the row becomes a deletion, then the directories go, then the deletion is forgotten; a start finishes what a
 crash left. A directory that neither a row nor a deletion explains is never removed: its topic is adopted into the
-catalog under the id in its partition.metadata, and a warning says so. A directory whose id contradicts its topic's row
-stops the start, for a person to decide.
+catalog under the id in its partition.metadata, and a warning says so. A directory that does not say whose it is, or
+whose id differs from its topic's in one character (a damaged byte: two random ids never come that close), is told the
+topic's id. One whose id contradicts its topic's row is withheld, for a person to decide: that partition is offline, all
+others are served.
 
 The logs are seen through the Protocols below, so that this package does not know the log package.
 Owner: the storage service's event loop.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
@@ -44,6 +47,7 @@ class Log(Protocol[ConfigT_contra]):
     @property
     def leader_epoch(self) -> int: ...
     def configure(self, config: ConfigT_contra) -> None: ...
+    def withhold(self, reason: str) -> None: ...
 
 
 class Logs(Protocol[ConfigT_contra]):
@@ -52,6 +56,7 @@ class Logs(Protocol[ConfigT_contra]):
     @property
     def logs(self) -> Mapping[tuple[str, int], Log[ConfigT_contra]]: ...
     def create_many(self, topic: str, partitions: Iterable[int], topic_id: bytes, config: ConfigT_contra) -> object: ...
+    def identify(self, topic: str, partition: int, topic_id: bytes) -> None: ...
     def delete(self, topic: str, partition: int) -> None: ...
 
 
@@ -114,7 +119,7 @@ class TopicRegistry(Generic[ConfigT]):
         """Brings catalog and directories into step. Called once, after the logs were opened.
 
         Raises:
-            CatalogError: they contradict each other, or the catalog cannot be written.
+            CatalogError: the catalog cannot be read or written.
         """
         self._finish_deletions()
         for row in self._catalog.topics():
@@ -124,17 +129,30 @@ class TopicRegistry(Generic[ConfigT]):
             self._make_missing(topic)
             config = self._log_config(topic.configs)
             for index in range(topic.partition_count):
-                partition = self._logs.logs[topic.name, index]
-                if partition.topic_id not in (topic.id, NO_ID):
-                    raise CatalogError(
-                        f"directory {topic.name}-{index} belongs to topic id {uuid.UUID(bytes=partition.topic_id)},"
-                        f" the catalog knows {topic.name} as {uuid.UUID(bytes=topic.id)}: move one of them away"
-                    )
-                partition.configure(config)
+                self._logs.logs[topic.name, index].configure(config)
+                self._identify(topic, index)
+
+    def _identify(self, topic: Topic, index: int) -> None:
+        """The directory belongs to the topic, or nobody gets anything of it."""
+        partition = self._logs.logs[topic.name, index]
+        found = partition.topic_id
+        if found == NO_ID or _one_character_apart(found, topic.id):
+            log.warning("a directory is told its topic id", topic=topic.name, partition=index, found=_spelled(found))
+            self._logs.identify(topic.name, index, topic.id)
+        elif found != topic.id:
+            partition.withhold(
+                f"directory {topic.name}-{index} belongs to topic id {_spelled(found)}, the catalog knows {topic.name}"
+                f" as {_spelled(topic.id)}: move one of them away"
+            )
 
     def _finish_deletions(self) -> None:
         for topic_id, name in self._catalog.deletions().items():
-            left = [key for key, partition in self._logs.logs.items() if partition.topic_id == topic_id]
+            left = [
+                key
+                for key, partition in self._logs.logs.items()
+                if partition.topic_id == topic_id
+                or (key[0] == name and _one_character_apart(partition.topic_id, topic_id))
+            ]
             for key in left:
                 self._logs.delete(*key)
             self._catalog.forget_deletion(topic_id)
@@ -149,11 +167,11 @@ class TopicRegistry(Generic[ConfigT]):
             elif index >= topic.partition_count:
                 log.warning("directory beyond the topic's partitions is left alone", topic=name, partition=index)
         for name, partitions in strays.items():
-            ids = {self._logs.logs[name, index].topic_id for index in partitions} - {NO_ID}
-            if len(ids) > 1:
-                raise CatalogError(f"the directories of topic {name} belong to {len(ids)} topic ids: move one set away")
+            ids = Counter(self._logs.logs[name, index].topic_id for index in partitions)
+            del ids[NO_ID]
+            topic_id = ids.most_common(1)[0][0] if ids else new_topic_id()
             configs = _ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED
-            topic = Topic(name, ids.pop() if ids else new_topic_id(), max(partitions) + 1, dict(configs))
+            topic = Topic(name, topic_id, max(partitions) + 1, dict(configs))
             self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
             self._admit(topic)
             log.warning(
@@ -223,6 +241,16 @@ class TopicRegistry(Generic[ConfigT]):
         self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+
+
+def _one_character_apart(one: bytes, other: bytes) -> bool:
+    """Whether two ids are spelled alike in partition.metadata but for one character."""
+    return sum(a != b for a, b in zip(_spelled(one), _spelled(other), strict=True)) == 1
+
+
+def _spelled(topic_id: bytes) -> str:
+    """22 characters, as Kafka writes ids."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def new_topic_id() -> bytes:

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.log_directory import LogDirectory
-from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import Topic, TopicRegistry
 
@@ -145,14 +148,58 @@ async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) ->
     assert folder.registry.get("orders") == Topic("orders", made.id, 2, {"retention.ms": "-1"})
 
 
-async def test_directories_that_contradict_the_catalog_stop_the_start(folder: Folder) -> None:
-    folder.logs.create("orders", 0, b"x" * 16, LogConfig())
-    folder.catalog.add_topic(CatalogTopic("orders", ORDERS, 1))
+async def test_a_directory_that_contradicts_the_catalog_is_withheld_and_all_others_are_served(folder: Folder) -> None:
+    topic = folder.registry.create("orders", 3, {})
+    assert folder.logs.logs["orders", 1].append(build_batch([Record(0, 1, b"k", b"v")])).error_code == 0
     await folder.close()
-    folder.open()
-    with pytest.raises(CatalogError, match=r"orders-0 belongs to topic id 78787878-.* knows orders as 6f6f6f6f-"):
+    (folder.path / "orders-1" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: b3RoZXJvdGhlcm90aGVybw")
+    for _ in range(2):
+        folder.open()
         folder.registry.reconcile()
-    assert folder.directories() == ["orders-0"]
+        assert folder.registry.get("orders") == topic
+        withheld = folder.logs.logs["orders", 1]
+        assert (withheld.offline or "").startswith("directory orders-1 belongs to topic id b3RoZXJvdGhlcm90aGVybw, ")
+        assert withheld.append(build_batch([Record(0, 1, b"k", b"v")])).error_code == 56
+        assert withheld.spans(0, 1 << 20, min_one=True) == []
+        with pytest.raises(StorageFailure, match="move one of them away"):
+            withheld.read_batches(0, 1 << 20)
+        assert [folder.logs.logs["orders", index].offline for index in (0, 2)] == [None, None]
+        folder.logs.check_invariants()
+        await folder.close()
+    (folder.path / "orders-1" / "partition.metadata").write_bytes(encode_partition_metadata(topic.id))
+    folder.open()
+    folder.registry.reconcile()
+    assert (folder.logs.logs["orders", 1].offline, folder.logs.logs["orders", 1].log_end_offset) == (None, 1)
+
+
+async def test_any_damaged_byte_of_a_topic_id_is_repaired_from_the_catalog(folder: Folder) -> None:
+    topic = folder.registry.create("orders", 1, {})
+    path = folder.path / "orders-0" / "partition.metadata"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        for damaged in (whole[:at], *(whole[:at] + bytes([byte]) + whole[at + 1 :] for byte in (0, whole[at] ^ 1))):
+            path.write_bytes(damaged)
+            folder.logs.logs["orders", 0].topic_id = decoded(damaged)
+            folder.registry.reconcile()
+            assert folder.logs.logs["orders", 0].offline is None, damaged
+            assert folder.logs.logs["orders", 0].topic_id == topic.id
+            assert decoded(path.read_bytes()) == topic.id
+
+
+def decoded(content: bytes) -> bytes:
+    """As an opened log has it."""
+    try:
+        return decode_partition_metadata(content)
+    except UnreadableCheckpoint:
+        return bytes(16)
+
+
+async def test_the_id_that_most_directories_have_is_adopted(folder: Folder) -> None:
+    folder.logs.create_many("lost", [0, 2], b"l" * 16, LogConfig())
+    folder.logs.create_many("lost", [1], b"x" * 16, LogConfig())
+    registry = await folder.restart()
+    assert registry.get("lost") == Topic("lost", b"l" * 16, 3, {"retention.ms": "-1"})
+    assert [folder.logs.logs["lost", index].offline is None for index in range(3)] == [True, False, True]
 
 
 async def test_a_creation_the_disk_refuses_leaves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
