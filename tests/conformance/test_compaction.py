@@ -1,9 +1,11 @@
-"""Apache Kafka's cleaner and ours leave the same batches of the same log, and Kafka's tool finds no fault in ours.
+"""Apache Kafka's cleaner and ours leave the same batches of the same log, both find the same offsets by timestamp in
+what they left, and Kafka's tool finds no fault in ours.
 
 The log has several producers, every codec, tombstones, and transactions that were committed and aborted. Both compact
 it. Then more is appended to what we have left of it, and both compact that: by now the delete horizons are over.
 """
 
+import asyncio
 import random
 import shutil
 import time
@@ -11,16 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_contract import data_pb2 as pb
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.log_dumps import batches, contents, dump, dumped_rows, files_of, sound
 from conformance.log_folders import CLEAN, EPOCHS, IDENTITY
+from conformance.raw_connection import Connection
 from kafka_broker import ApacheKafka, need_java
+from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import Origin, PartitionLog
+from storage_svc.rpc.offsets import OffsetsService
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
@@ -35,6 +41,8 @@ CONFIGS = {
 }
 EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000
 KEYS = 300
+#: -3: the largest timestamp.
+ASKED = (-3, *range(EPOCH_MS, EPOCH_MS + 30_000, 750))
 DEEP = ("--deep-iteration", "--print-data-log")
 
 
@@ -45,6 +53,16 @@ class Writer:
         self._log = log
         self._chance = random.Random(seed)
         self._sequences: dict[int, int] = {}
+
+    def superseded(self, producer_id: int, timestamp: int) -> None:
+        """The producer's last batch: its only record is gone after the next compaction, the batch and its timestamp
+        stay."""
+        for at, writer, sequence in ((timestamp, producer_id, 0), (EPOCH_MS, -1, -1)):
+            epoch = 0 if writer >= 0 else -1
+            batch = build_batch(
+                [Record(0, at, b"superseded", b"v")], producer_id=writer, producer_epoch=epoch, base_sequence=sequence
+            )
+            assert self._log.append(batch, origin=Origin.COORDINATOR).error_code == 0
 
     def _append(self, count: int, *, producer_id: int = -1, transactional: bool = False) -> None:
         chance = self._chance
@@ -93,18 +111,21 @@ def closed(directory: LogDirectory) -> None:
     directory.release()
 
 
-def cleaned_by_us(data: Path) -> None:
+def cleaned_by_us(data: Path) -> list[tuple[int, int, int, int]]:
     directory, log = opened(data)
     log.request_sync()
     directory.flusher.sync_now()
     statistics = directory.cleaner.clean_now(log)
     assert statistics.cleaned_to == log.segments.active.base_offset
     assert statistics.records_kept < statistics.records_read
+    targets = [pb.ListOffsetsRequest.Target(topic=TOPIC, timestamp=at, current_leader_epoch=-1) for at in ASKED]
+    answer = asyncio.run(OffsetsService(directory).list_offsets(pb.ListOffsetsRequest(targets=targets)))
     closed(directory)
+    return [(each.error_code, each.timestamp, each.offset, each.leader_epoch) for each in answer.offsets]
 
 
-def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> None:
-    """Only the log is handed over."""
+def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> list[tuple[int, int, int, int]]:
+    """Only the log is handed over. Both answer with what ListOffsets finds then: error, timestamp, offset, epoch."""
     folder = node.data / FOLDER
     for path in folder.iterdir():
         if path.name != IDENTITY:
@@ -117,6 +138,16 @@ def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> None:
         while f"{TOPIC} 0 {cleaned_to}\n" not in (node.data / CHECKPOINT).read_text():
             assert time.monotonic() < deadline, node.said()
             time.sleep(0.1)
+        connection = Connection(node.bootstrap)
+        found = []
+        for at in ASKED:
+            partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=at)
+            topics = (ListOffsetsTopic(name=TOPIC, partitions=(partition,)),)
+            answer = connection.call(2, 7, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics))
+            (told,) = answer.topics[0].partitions
+            found.append((told.error_code, told.timestamp, told.offset, told.leader_epoch))
+        connection.close()
+        return found
 
 
 def described(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -164,7 +195,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
 def test_both_leave_the_same(node: ApacheKafka, tmp_path: Path) -> None:
     data = tmp_path / "data"
     directory, log = opened(data)
-    Writer(log, "first").write(400, range(1, 4), range(100, 104))
+    first = Writer(log, "first")
+    first.superseded(50, EPOCH_MS + 20_000)
+    first.write(400, range(1, 4), range(100, 104))
     written = log.log_end_offset
     assert len(log.segments) > 4
     closed(directory)
@@ -177,8 +210,8 @@ def test_both_leave_the_same(node: ApacheKafka, tmp_path: Path) -> None:
             cleaned_to = log.segments.active.base_offset
             assert cleaned_to > written
         closed(directory)
-        cleaned_by_kafka(node, data, cleaned_to)
-        cleaned_by_us(data)
+        theirs_by_time, ours_by_time = cleaned_by_kafka(node, data, cleaned_to), cleaned_by_us(data)
+        assert ours_by_time == theirs_by_time
         theirs, ours = node.data / FOLDER, data / FOLDER
         assert described(ours) == described(theirs)
         assert rows(ours) == rows(theirs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -68,12 +69,7 @@ class Storage:
         self.health = health
         self.logs = logs
         self._catalog = catalog
-        broker = broker_topic_configs(settings)
-
-        def log_config(own: Mapping[str, str]) -> LogConfig:
-            return LogConfig.from_properties(effective(own, broker))
-
-        self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, log_config)
+        self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, partial(_log_config, settings))
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
@@ -119,7 +115,9 @@ class Storage:
     @classmethod
     async def _start(cls, settings: StorageSettings, health: Health, registry: CollectorRegistry) -> Storage:
         # Recovery reads whole segments: the event loop stays free for signals and health checks.
-        logs = await asyncio.to_thread(LogDirectory.open, settings.data_dir, log_settings(settings))
+        logs = await asyncio.to_thread(
+            LogDirectory.open, settings.data_dir, log_settings(settings), configs=partial(_stored_configs, settings)
+        )
         try:
             catalog = Catalog.open(settings.data_dir)
             try:
@@ -193,6 +191,19 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.leases,
     )
     return await StorageServer.start(services, address)
+
+
+def _log_config(settings: StorageSettings, own: Mapping[str, str]) -> LogConfig:
+    return LogConfig.from_properties(effective(own, broker_topic_configs(settings)))
+
+
+def _stored_configs(settings: StorageSettings) -> dict[str, LogConfig]:
+    """What the catalog says of each topic. Raises: CatalogError."""
+    catalog = Catalog.open(settings.data_dir)
+    try:
+        return {topic.name: _log_config(settings, topic.configs) for topic in catalog.topics()}
+    finally:
+        catalog.close()
 
 
 def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:

@@ -7,6 +7,7 @@ partition is recovered with what the checkpoints promise of it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os.path import abspath, dirname
@@ -82,9 +83,13 @@ def _sync_above(files: Files, root: str) -> None:
 
 
 def open_logs(
-    environment: LogEnvironment, root: str, stored: CheckpointStore, opened: dict[tuple[str, int], PartitionLog]
+    environment: LogEnvironment,
+    root: str,
+    stored: CheckpointStore,
+    opened: dict[tuple[str, int], PartitionLog],
+    configs: Mapping[str, LogConfig],
 ) -> Opened:
-    """Open every partition's log, into `opened`.
+    """Open every partition's log, into `opened`, with its topic's settings: they say what indexes are made anew like.
 
     Raises:
         StorageFailure: one cannot be read or written; those that could be opened are in `opened`.
@@ -116,7 +121,8 @@ def open_logs(
             high_watermark=high_watermarks.get(key, 0),
             cleaned_to=cleaned.get(key, 0),
         )
-        recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], LogConfig(), known)
+        config = configs.get(key[0], LogConfig())
+        recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], config, known)
     _recover(recoveries, opened)
     for key, log in opened.items():
         log.compaction.cleaned_to = cleaned.get(key)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from service_chassis import logs
@@ -87,10 +87,12 @@ class LogDirectory:
         cluster_id: str | None = None,
         files: Files | None = None,
         clock: Callable[[], int] = wall_clock_ms,
+        configs: Callable[[], Mapping[str, LogConfig]] = dict,
     ) -> LogDirectory:
-        """Lock the folder (made if need be), recover and open every log, each with default LogConfig.
+        """Lock the folder (made if need be), recover and open every log.
 
-        `log.configure(…)` gives a log its own settings afterwards.
+        `configs` is asked for the topics' settings once the folder is locked; the logs of other topics get Kafka's
+        defaults. `log.configure(…)` gives a log other settings afterwards.
 
         Raises:
             DataFolderInUse: another process has it.
@@ -103,7 +105,7 @@ class LogDirectory:
         directory._lock = files.lock(directory._path(checkpoints.LOCK))
         try:
             directory.cluster_id = identify(files, directory.root, cluster_id)
-            directory._load()
+            directory._load(configs())
         except BaseException:
             directory.release()
             raise
@@ -112,9 +114,9 @@ class LogDirectory:
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def _load(self) -> None:
+    def _load(self, configs: Mapping[str, LogConfig]) -> None:
         started = time.perf_counter()
-        opened = open_logs(self, self.root, self.checkpoints, self.logs)
+        opened = open_logs(self, self.root, self.checkpoints, self.logs, configs)
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
         if not opened.clean:
             # A partition's folder may have been made by a process that died before it had synced this one.

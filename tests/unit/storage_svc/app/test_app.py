@@ -18,6 +18,8 @@ import pytest
 from broker_contract import cluster_pb2, producers_pb2
 from broker_contract import groups_pb2 as groups
 from broker_contract import topics_pb2 as topics
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
 from storage_svc.app import Storage
 from storage_svc.log.errors import DataFolderInUse
 from storage_svc.settings import StorageSettings
@@ -46,6 +48,25 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert await storage.cluster.register_gateway(gateway) == registered
     assert (await storage.producers.init_producer_id(fresh)).producer_id == 1000
     await storage.stop()
+
+
+async def test_indexes_that_a_crash_took_are_made_anew_as_the_topics_settings_say(tmp_path: Path) -> None:
+    settings = StorageSettings(data_dir=tmp_path)
+    storage = await Storage.start(settings)
+    storage.topic_registry.create("fine", 1, {"index.interval.bytes": "100"})
+    for _ in range(20):
+        batch = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(300))])
+        assert storage.logs.logs["fine", 0].append(batch).error_code == 0
+    await storage.stop()
+    index = tmp_path / "fine-0" / f"{0:020d}.index"
+    written = index.read_bytes()
+    assert len(written) == 19 * 8
+    index.unlink()
+    for path in [tmp_path / name for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")]:
+        path.unlink()
+    storage = await Storage.start(settings)
+    await storage.stop()
+    assert index.read_bytes() == written
 
 
 async def test_a_folder_in_use_is_refused_and_usable_afterwards(tmp_path: Path) -> None:
