@@ -53,10 +53,10 @@ from storage_svc.coordinator.offset_expiration import (
 )
 from storage_svc.coordinator.offsets import commit_error, group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
+from storage_svc.coordinator.served_partitions import ServedPartitions
 from storage_svc.coordinator.waiting_calls import CallsEndedError
 from storage_svc.log.errors import LogError
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.topics.names import OFFSETS_TOPIC
 
 log = service_logs.get(__name__)
 
@@ -82,12 +82,15 @@ class GroupCoordinator:
         self._consumer = HostedConsumerGroups(
             self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms
         )
-        #: Partitions whose records are still being read.
-        self._loading: set[int] = set()
+        self._partitions = ServedPartitions()
+        offsets_log.on_offline = self._on_offline
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
-        #: Why some groups cannot be served; None when all can, or will be.
-        self.fault: str | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """Why some groups cannot be served; None when all can, or will be."""
+        return self._partitions.fault
 
     @property
     def groups(self) -> dict[str, HostedGroup]:
@@ -102,7 +105,7 @@ class GroupCoordinator:
     def start(self) -> asyncio.Task[None]:
         """Begins to load; the returned task ends when everything is, or has failed."""
         logs = self._offsets_log.to_load()
-        self._loading = {each.partition for each in logs}
+        self._partitions.begin_loading(each.partition for each in logs)
         loading = asyncio.create_task(self._load(logs), name="load groups")
         self._tasks = [loading, asyncio.create_task(self._expire_for_ever(), name="expire offsets")]
         return loading
@@ -113,8 +116,7 @@ class GroupCoordinator:
                 self._hosted.install(each.partition, await load(each))
                 self._consumer.loaded()
             except Exception as error:
-                # Its groups stay in COORDINATOR_LOAD_IN_PROGRESS: better than to serve them without their offsets.
-                self.fault = f"cannot load partition {each.partition} of {OFFSETS_TOPIC}: {error}"
+                self._partitions.unreadable(each.partition, str(error))
                 log.error(
                     "cannot load groups",
                     partition=each.partition,
@@ -122,12 +124,22 @@ class GroupCoordinator:
                     exc_info=not isinstance(error, LogError),
                 )
                 continue
-            self._loading.discard(each.partition)
+            self._partitions.loaded(each.partition)
         if logs:
             log.info("groups loaded", groups=len(self.groups), partitions=len(logs))
 
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._partitions.is_loading
+
+    def _on_offline(self, partition: int, reason: str) -> None:
+        """Nobody is served from memory that may be ahead of the log; whoever waits for its records is told first."""
+        if self._partitions.lost(partition, reason):
+            asyncio.get_running_loop().call_soon(self._unload, partition)
+
+    def _unload(self, partition: int) -> None:
+        self._consumer.unload(partition)
+        groups = self._hosted.unload(partition)
+        log.error("groups are not served any more", partition=partition, groups=groups)
 
     async def stop(self) -> None:
         """Answers everything parked: its clients look for their coordinator again, and find it after the restart."""
@@ -356,9 +368,7 @@ class GroupCoordinator:
             return ErrorCode.NOT_COORDINATOR
         if error := group_id_fault(group_id, empty_allowed=empty_allowed):
             return error
-        if self._loading and self._offsets_log.partition_of(group_id) in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE
+        return self._partitions.error(self._offsets_log.partition_of(group_id)) if self._partitions else ErrorCode.NONE
 
     def _room_fault(self) -> ErrorCode:
         if len(self.groups) < self._settings.groups_max:

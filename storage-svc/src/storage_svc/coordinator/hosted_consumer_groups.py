@@ -104,6 +104,13 @@ class HostedConsumerGroups:
         if state is MemberState.UNREVOKED_PARTITIONS:
             self._timers.set((group_id, ConsumerTimer(ConsumerTimerKind.REBALANCE, member_id)), rebalance_timeout_ms)
 
+    def unload(self, partition: int) -> None:
+        """The groups of an offsets partition are about to be forgotten: no timer of them fires any more."""
+        for group_id, hosted in self._hosted.by_id.items():
+            if hosted.partition == partition and isinstance(hosted.group, ConsumerGroup):
+                for member_id in hosted.group.members:
+                    self._cancel_timers(group_id, member_id)
+
     async def close(self) -> None:
         """No timer fires any more."""
         self._closed = True
@@ -218,7 +225,9 @@ class HostedConsumerGroups:
             if not future.done():
                 future.set_result(code)
 
-        self._offsets_log.write(hosted.partition, [encode(each) for each in outcome.records], self._now_ms(), done)
+        # A large group that changes its protocol, or whose members all get another target, has many records.
+        records = [encode(each) for each in outcome.records]
+        self._offsets_log.write(hosted.partition, records, self._now_ms(), done, may_compress=True)
         if not future.done():
             self._writing[group_id] = future
         return future

@@ -113,6 +113,16 @@ class HostedGroups:
             self.by_id[group_id] = hosted
             self._perform(hosted, instructions)
 
+    def unload(self, partition: int) -> int:
+        """Forgets the groups of an offsets partition; how many these were. Whatever is parked is told to look for its
+        coordinator."""
+        gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
+        for hosted in gone:
+            del self.by_id[hosted.group.group_id]
+            if isinstance(hosted.group, Group):
+                self.end_classic(hosted, hosted.group, ErrorCode.NOT_COORDINATOR)
+        return len(gone)
+
     def close(self) -> int:
         """No timer fires any more, and every parked call ends; how many these were."""
         self._closed = True
@@ -174,10 +184,12 @@ class HostedGroups:
 
     # --- migration ------------------------------------------------------------------------------------------------
 
-    def end_classic(self, hosted: HostedGroup, group: Group) -> None:
+    def end_classic(
+        self, hosted: HostedGroup, group: Group, error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS
+    ) -> None:
         """The classic group goes: whatever is parked is told to join again, and no timer of it fires."""
         for member in group.members:
-            group.refuse_parked(member, ErrorCode.REBALANCE_IN_PROGRESS)
+            group.refuse_parked(member, error)
             group.cancel_timer(session_timer(member.member_id))
         for member_id in group.members.pending:
             group.cancel_timer(session_timer(member_id))

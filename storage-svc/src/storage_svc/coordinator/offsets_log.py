@@ -15,6 +15,7 @@ from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadata
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key, read_value
 from protocol_lib.records.batch import build_batch
+from protocol_lib.records.compression import Codec
 from protocol_lib.records.header import CONTROL
 from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
@@ -38,6 +39,8 @@ log = service_logs.get(__name__)
 LOAD_CHUNK_BYTES = 1 << 20
 #: Keys deleted by one batch: with what comes around them it stays far below any sensible max.message.bytes.
 TOMBSTONE_KEYS_BYTES = 1 << 18
+#: How many times max.message.bytes a batch may be before it is compressed.
+COMPRESSED_TIMES_MAX = 8
 
 
 class OffsetsLog:
@@ -47,6 +50,8 @@ class OffsetsLog:
         self._registry = registry
         self._logs = logs
         self._new_partition_count = partition_count
+        #: Told the partition whose log takes no records any more, and why; perhaps several times.
+        self.on_offline: Callable[[int, str], None] = lambda *_: None
 
     @property
     def partition_count(self) -> int:
@@ -78,14 +83,24 @@ class OffsetsLog:
         records: Sequence[tuple[bytes, bytes | None]],
         now_ms: int,
         done: Callable[[int], None],
+        *,
+        may_compress: bool = False,
     ) -> None:
-        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable."""
+        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable.
+
+        Args:
+            may_compress: if they are too large together (max.message.bytes), though none of them is alone.
+        """
         if error := self.ensure_topic():
             done(error)
             return
         target = self._logs.logs[OFFSETS_TOPIC, partition]
-        batch = build_batch([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)])
-        if len(batch) > target.config.max_message_bytes:
+        listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
+        bytes_max = target.config.max_message_bytes
+        batch = build_batch(listed)
+        if len(batch) > bytes_max and may_compress and _is_many(listed, len(batch), bytes_max):
+            batch = build_batch(listed, codec=Codec.ZSTD)
+        if len(batch) > bytes_max:
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
         appended = target.append(batch, origin=Origin.COORDINATOR)
@@ -97,9 +112,21 @@ class OffsetsLog:
                 error_code=appended.error_code,
                 reason=appended.error_message,
             )
-            done(appended.error_code)
+            self._failed(target, appended.error_code, done)
             return
-        target.on_durable(appended.last_offset + 1, done)
+
+        def written(code: int) -> None:
+            if code:
+                self._failed(target, code, done)
+            else:
+                done(code)
+
+        target.on_durable(appended.last_offset + 1, written)
+
+    def _failed(self, target: PartitionLog, code: int, done: Callable[[int], None]) -> None:
+        if target.offline is not None:
+            self.on_offline(target.partition, target.offline)
+        done(code)
 
     def delete(
         self, partition: int, keys: Sequence[bytes], now_ms: int, done: Callable[[int], None] = lambda _: None
@@ -123,6 +150,12 @@ class OffsetsLog:
 
         for tombstones in batches:
             self.write(partition, tombstones, now_ms, one_done)
+
+
+def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> bool:
+    """It is the number of records that makes the batch too large, within reason, and not one of them."""
+    largest = max(len(each.key or b"") + len(each.value or b"") for each in records)
+    return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
 
 
 @dataclass(slots=True)

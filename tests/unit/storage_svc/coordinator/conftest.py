@@ -37,6 +37,12 @@ SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
 
 class DiskThatBreaks(Files):
     fault: Exception | None = None
+    sync_fault: Exception | None = None
+
+    def sync(self, descriptor: int) -> None:
+        if self.sync_fault is not None:
+            raise self.sync_fault
+        super().sync(descriptor)
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
         if self.fault is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from storage_svc.coordinator.group_events import (
     Leave,
     Leaver,
 )
-from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
+from storage_svc.coordinator.offsets import OWN_KEYS, encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
 
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
@@ -297,6 +298,48 @@ async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets
     node.files.fault = None
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
+
+
+async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node: Node) -> None:
+    """What was appended and never synced may be gone at the next start, so nothing may be told that follows from it."""
+    disk = node.files = DiskThatBreaks()
+    await node.restart()
+    member_id, generation_id = await node.member("g")
+    other = next(name for name in "abcdefgh" if partition_of(name, 4) != partition_of("g", 4))
+    await node.member(other)
+    await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id)
+    parked = asyncio.create_task(node.join("g"))
+    await asyncio.sleep(0)
+    disk.sync_fault = StorageFailure("broken")
+    assert await node.commit("g", ("orders", 0, 2), member_id=member_id, generation_id=generation_id) == [
+        E.NOT_COORDINATOR
+    ]
+    assert (await parked).error == E.NOT_COORDINATOR
+    disk.sync_fault = None
+    assert await node.heartbeat("g", member_id, generation_id) == E.NOT_COORDINATOR
+    assert node.coordinator.fetch("g", None) == (E.NOT_COORDINATOR, [])
+    assert list(node.coordinator.groups) == [other]
+    assert (
+        node.coordinator.fault
+        == f"partition {partition_of('g', 4)} of __consumer_offsets is offline: sync failed: broken"
+    )
+    await node.restart()
+    assert node.fetched("g")["orders", 0] in (1, 2)
+    assert await node.heartbeat("g", member_id, generation_id) == E.NONE
+
+
+async def test_many_records_that_are_too_large_together_are_compressed(node: Node) -> None:
+    """A single one is not: it may be somebody's metadata, which is refused as it comes."""
+    node.offsets_log.ensure_topic()
+    outcomes: list[int] = []
+    small = [(encode_offset_key("g", "orders", number), b"v" * 40_000) for number in range(100)]
+    large = [(encode_offset_key("g", "orders", 100), b"v" * 2_000_000)]
+    random = [(encode_offset_key("g", "orders", 101 + number), os.urandom(40_000)) for number in range(100)]
+    for records in (small, large, random, small * 3):
+        node.offsets_log.write(partition_of("g", 4), records, 0, outcomes.append, may_compress=True)
+    await node.settled("g")
+    assert sorted(outcomes) == [0, E.MESSAGE_TOO_LARGE, E.MESSAGE_TOO_LARGE, E.MESSAGE_TOO_LARGE]
+    assert node.records("g") == small
 
 
 async def test_stopping_while_loading(node: Node) -> None:

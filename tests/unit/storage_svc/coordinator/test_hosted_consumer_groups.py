@@ -15,8 +15,9 @@ from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_version
 from storage_svc.coordinator.consumer_events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer_group import ConsumerGroup
 from storage_svc.coordinator.group_events import Leave, Leaver
+from storage_svc.log.errors import StorageFailure
 
-from tests.unit.storage_svc.coordinator.conftest import SETTINGS, Node
+from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 
 E = ErrorCode
 CONSUMER = ConsumerGroupSettings(assignment_interval_ms=0, size_max=3)
@@ -135,6 +136,19 @@ async def test_a_refused_first_join_makes_no_group(node: Node) -> None:
     assert node.coordinator.groups == {}
     assert (await enter(node, "m1", pattern="(")).error == E.INVALID_REGULAR_EXPRESSION
     assert node.coordinator.groups == {}
+
+
+async def test_what_was_not_synced_is_not_gone_on_with(node: Node) -> None:
+    disk = node.files = DiskThatBreaks()
+    await node.restart()
+    joined = await enter(node, "m1")
+    disk.sync_fault = StorageFailure("broken")
+    assert (await enter(node, "m2")).error == E.NOT_COORDINATOR
+    disk.sync_fault = None
+    assert (await beat(node, "m1", joined.member_epoch)).error == E.NOT_COORDINATOR
+    assert node.coordinator.groups == {}
+    await node.restart()
+    assert (await beat(node, "m1", joined.member_epoch)).error == E.NONE
 
 
 async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) -> None:
