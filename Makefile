@@ -5,14 +5,16 @@
 # make mutants      breaks one guarantee of the log after the other and demands that a test notices each
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
-# make bench        figures of both layouts: produce, fetch, latency, groups; of the log and of protocol_lib alone
+# make bench        Millrace beside Apache Kafka (Java 17), into docs/benchmarks, within 30 minutes; QUICK=1 within 5, into build
+# make bench-check  the short run; fails where a ratio to Apache Kafka is far below the one in docs/benchmarks
+# make bench-parts  figures of groups, of the log and of protocol_lib alone
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint faults mutants fuzz conformance bench compose-test generate clean
+.PHONY: setup demo test lint faults mutants fuzz conformance bench bench-check bench-parts compose-test generate clean
 
 setup: .venv/ready
 
@@ -57,7 +59,12 @@ fuzz: setup
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_RUNS)
 
 bench: setup
-	$(BIN)/python tests/load/bench.py
+	$(BIN)/python tests/load/side_by_side.py $(if $(QUICK),--quick,--publish)
+
+bench-check: setup
+	$(BIN)/python tests/load/side_by_side.py --quick --check
+
+bench-parts: setup
 	$(BIN)/python tests/load/groups.py
 	$(BIN)/python tests/load/log.py
 	$(BIN)/python tests/load/records.py

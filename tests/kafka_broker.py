@@ -65,9 +65,9 @@ def libraries() -> str:
     return f"{jars(MODULE)}/*"
 
 
-def java(main: str, *arguments: str) -> str:
+def java(main: str, *arguments: str, jvm: Sequence[str] = (*JVM, HEAP)) -> str:
     """What a Kafka tool writes, the logging library's greeting left out."""
-    command = [*JVM, HEAP, "-cp", libraries(), main, *arguments]
+    command = [*jvm, "-cp", libraries(), main, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     output = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if not line.startswith("SLF4J"))
     assert done.returncode == 0, output[-3000:]

@@ -1,4 +1,4 @@
-"""`make bench`: produce, fetch and latency of both layouts, by raw frames on one connection.
+"""Produce, fetch and latency of both layouts, without Apache Kafka beside them, by raw frames on one connection.
 
 Prints one table a flush policy. Figures of one run on a shared machine vary by a third: compare rows of one run only.
 """

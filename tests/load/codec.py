@@ -1,7 +1,8 @@
 """Figures of the codec: messages decoded and encoded beside kafka-python, aiokafka and kio, in turns in one process.
 
-`python tests/load/codec.py` prints a table; `make bench` runs it. Every library decodes the same bytes and encodes the
-message that it decoded from them; what it writes is compared first. A ratio is how many times as fast protocol_lib is.
+`python tests/load/codec.py` prints a table; `make bench-parts` runs it. Every library decodes the same bytes and
+encodes the message that it decoded from them; what it writes is compared first. A ratio is how many times as fast
+protocol_lib is.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 """Runs workloads on all sides in turns, round after round, and keeps every sample.
 
-A workload's sides are warmed up one after the other until three runs in a row differ by at most a tenth (or
-`WARM_S` are over), then the amount of work is chosen so that the slowest side needs `round_seconds` for it: all sides
-do the same work in every round, Apache Kafka first, ours after it (A/B/A/B). The figure is the median over the rounds,
-and the ratio to Apache Kafka the median of the rounds' own ratios: what disturbs the machine for a while disturbs
-both parts of a ratio.
+A workload's sides are warmed up one after the other until three runs in a row differ by at most a tenth (or the plan's
+time for it is over), then the amount of work is chosen so that the slowest side needs the plan's seconds for it: all
+sides do the same work in every round, Apache Kafka first, ours after it (A/B/A/B). The figure is the median over the
+rounds, and the ratio to Apache Kafka the median of the rounds' own ratios: what disturbs the machine for a while
+disturbs both parts of a ratio.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from processes import cpu_seconds_of
+from drivers import Driver
+from processes import cpu_seconds
 from sides import Durability, Layout, Side, start
 from workload import Sample, Workload
 
@@ -30,8 +32,19 @@ class Plan:
 
     rounds: int = 5
     round_seconds: float = 2.0
-    warm_seconds: float = 12.0
+    #: at most, for each workload and side; more for a broker that has just started: its JIT compiler has work to do
+    warm_seconds: float = 8.0
+    fresh_seconds: float = 12.0
     layouts: tuple[Layout, ...] = tuple(Layout)
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """How a side was warmed up; `spread` is the greatest of the last rates by the least, None after too few runs."""
+
+    seconds: float
+    runs: int
+    spread: float | None
 
 
 @dataclass
@@ -42,14 +55,10 @@ class Outcome:
     amount: int = 0
     #: for each round the sample of each layout
     rounds: list[dict[Layout, Sample]] = field(default_factory=list)
-    #: layout -> how long it was warmed up, and how near its last rates were: (seconds, greatest / least)
-    warmed: dict[Layout, tuple[float, float]] = field(default_factory=dict)
-    #: share of a core that the sides used while another one was measured
+    warmed: dict[Layout, Warmed] = field(default_factory=dict)
+    #: share of a core that the others used, all together, while one side was measured
     idle_cpu: float = 0.0
     error: str | None = None
-
-    def samples(self) -> list[dict[str, object]]:
-        return [{layout.name.lower(): asdict(sample) for layout, sample in each.items()} for each in self.rounds]
 
 
 class Sides(contextlib.AbstractContextManager["Sides"]):
@@ -57,122 +66,118 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: dict[tuple[Layout, Durability], Side] = {}
+        self._running: dict[tuple[Layout, Durability | None], Side] = {}
         self._number = 0
 
     def of(self, layout: Layout, durability: Durability) -> Side:
         """One that is up; what has died is started anew. Synced rows are a matter of the topic to Apache Kafka: one
         process serves both."""
-        side = self._running.get((layout, durability))
+        key = (layout, None if layout is Layout.KAFKA else durability)
+        side = self._running.get(key)
         if side is None or not side.alive():
             if side is not None:
                 side.stop()
             self._number += 1
             side = start(layout, durability, self._folder / f"side-{self._number}")
-            self._running[layout, durability] = side
+            self._running[key] = side
+        side.durability = durability
         return side
 
-    def only(self, durabilities: Iterable[Durability], layouts: Iterable[Layout]) -> None:
-        """Stops those of other durabilities or layouts."""
-        for key in list(self._running):
-            if key[0] not in layouts or key[1] not in durabilities:
-                self._running.pop(key).stop()
+    def only(self, durabilities: Iterable[Durability]) -> None:
+        """Stops those of other durabilities."""
+        for layout, durability in list(self._running):
+            if durability not in (None, *durabilities):
+                self._running.pop((layout, durability)).stop()
 
-    def all(self) -> list[Side]:
-        return list(self._running.values())
+    def pids(self, but: Side) -> list[int]:
+        """The processes of all sides but that one."""
+        return [pid for side in self._running.values() if side is not but for pid in side.processes().values()]
 
-    def __exit__(self, *_: object) -> None:
-        for side in self._running.values():
+    def stop(self) -> None:
+        """All of them."""
+        while self._running:
+            _, side = self._running.popitem()
             with contextlib.suppress(Exception):
                 side.stop()
-        self._running.clear()
 
-
-@contextlib.contextmanager
-def _prepared(workload: Workload, sides: dict[Layout, Side]):  # type: ignore[no-untyped-def]
-    ready: list[Side] = []
-    try:
-        for side in sides.values():
-            ready.append(side)
-            workload.prepare(side)
-        yield
-    finally:
-        for side in ready:
-            with contextlib.suppress(Exception):
-                workload.finish(side)
-            with contextlib.suppress(Exception):
-                side.delete_topics()
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def compare(workload: Workload, plan: Plan, running: Sides, say: Callable[[str], None]) -> Outcome:
-    """A workload that fails has its error in the outcome."""
-    outcome = Outcome(workload)
+    """A workload that fails has its error in the outcome, and the next one gets brokers that have just started."""
+    comparison = _Comparison(workload, plan, running, say)
     try:
-        sides = {
-            layout: running.of(layout, workload.durability_of(layout))
-            for layout in workload.layouts
-            if layout in plan.layouts
-        }
-        with _prepared(workload, sides):
-            _warm(workload, plan, sides, outcome, say)
-            _rounds(workload, plan, sides, outcome, running, say)
+        comparison.run()
     except Exception as error:
-        outcome.error = f"{type(error).__name__}: {error}"
-    return outcome
+        comparison.outcome.error = f"{type(error).__name__}: {error}"
+        running.stop()
+        Driver.close_all()
+    return comparison.outcome
 
 
-def _warm(
-    workload: Workload, plan: Plan, sides: dict[Layout, Side], outcome: Outcome, say: Callable[[str], None]
-) -> None:
-    """Chooses `outcome.amount`."""
-    if not workload.amount:
-        return
-    slowest = float("inf")
-    for layout, side in sides.items():
+class _Comparison:
+    """One workload on its sides."""
+
+    def __init__(self, workload: Workload, plan: Plan, running: Sides, say: Callable[[str], None]) -> None:
+        self.outcome = Outcome(workload)
+        self._workload, self._plan, self._running, self._say = workload, plan, running, say
+        self._sides: dict[Layout, Side] = {}
+
+    def run(self) -> None:
+        workload = self._workload
+        with contextlib.ExitStack() as at_end:
+            for layout in workload.layouts:
+                if layout in self._plan.layouts:
+                    side = self._running.of(layout, workload.durability_of(layout))
+                    self._sides[layout] = side
+                    at_end.callback(self._finish, side)
+                    workload.prepare(side)
+            if workload.amount:
+                rates = [self._warm(layout, side) for layout, side in self._sides.items()]
+                wanted = int(min(rates) * self._plan.round_seconds)
+                self.outcome.amount = min(workload.amount_max, max(workload.amount, wanted))
+            self._rounds()
+
+    def _finish(self, side: Side) -> None:
+        for end in (lambda: self._workload.finish(side), side.delete_topics):
+            with contextlib.suppress(Exception):  # of a broker that failed: what happened first is what is reported
+                end()
+
+    def _warm(self, layout: Layout, side: Side) -> float:
+        """Until its rate is steady; its last rate, in units of work a second."""
+        workload, plan = self._workload, self._plan
+        least, most = (
+            (plan.fresh_seconds, plan.warm_seconds + plan.fresh_seconds) if side.fresh else (0, plan.warm_seconds)
+        )
+        side.fresh = False
+        amount, rates, spread, seconds = workload.amount, list[float](), math.inf, 0.0
         began = time.perf_counter()
-        amount, rates = workload.amount, list[float]()
-        spread = float("inf")
-        while spread > STEADY and time.perf_counter() - began < plan.warm_seconds:
-            sample = workload.run(side, amount)
-            rates.append(amount / sample.seconds)
+        while seconds < least or (spread > STEADY and seconds < most):
+            rates.append(amount / workload.run(side, amount).seconds)
             last = rates[-STEADY_RUNS:]
-            spread = max(last) / min(last) if len(last) == STEADY_RUNS else float("inf")
+            spread = max(last) / min(last) if len(last) == STEADY_RUNS else math.inf
             amount = min(workload.amount_max, max(workload.amount, int(rates[-1] * plan.round_seconds / 2)))
-        outcome.warmed[layout] = (time.perf_counter() - began, spread)
-        slowest = min(slowest, rates[-1])
-        say(f"  warm  {layout:24} {time.perf_counter() - began:5.1f} s, last rates within {spread - 1:.0%}")
-    outcome.amount = min(workload.amount_max, max(workload.amount, int(slowest * plan.round_seconds)))
+            seconds = time.perf_counter() - began
+        self.outcome.warmed[layout] = Warmed(seconds, len(rates), spread if spread < math.inf else None)
+        steady = f"the last {STEADY_RUNS} within {spread - 1:.0%}" if spread < math.inf else "not steady"
+        self._say(f"  warm-up  {layout}: {len(rates)} runs in {seconds:.1f} s, {steady}")
+        return rates[-1]
 
-
-def _rounds(
-    workload: Workload,
-    plan: Plan,
-    sides: dict[Layout, Side],
-    outcome: Outcome,
-    running: Sides,
-    say: Callable[[str], None],
-) -> None:
-    idle_seconds = idle_cpu = 0.0
-    for number in range(min(plan.rounds, workload.rounds_max or plan.rounds)):
-        samples: dict[Layout, Sample] = {}
-        for layout, side in sides.items():
-            os.sync()  # what the last turn left is not written during this one
-            others = {
-                f"{n}": pid
-                for n, other in enumerate(running.all())
-                if other is not side
-                for pid in other.processes().values()
-            }
-            began, before = time.perf_counter(), sum(cpu_seconds_of(others).values())
-            samples[layout] = workload.run(side, outcome.amount)
-            idle_seconds += time.perf_counter() - began
-            idle_cpu += sum(cpu_seconds_of(others).values()) - before
-        outcome.rounds.append(samples)
-        shown = {
-            measure.name: "  ".join(
-                f"{layout} {sample.values[measure.name]:,.3g}" for layout, sample in samples.items()
-            )
-            for measure in workload.measures
-        }
-        say("\n".join(f"  round {number + 1}  {name}: {values}" for name, values in shown.items()))
-    outcome.idle_cpu = idle_cpu / idle_seconds if idle_seconds else 0.0
+    def _rounds(self) -> None:
+        workload, outcome = self._workload, self.outcome
+        idle_seconds = idle_cpu = 0.0
+        for number in range(min(self._plan.rounds, workload.rounds_max or self._plan.rounds)):
+            samples: dict[Layout, Sample] = {}
+            for layout, side in self._sides.items():
+                os.sync()  # what the last turn left is not written during this one
+                others = self._running.pids(but=side)
+                began, before = time.perf_counter(), cpu_seconds(others)
+                samples[layout] = workload.run(side, outcome.amount)
+                idle_seconds += time.perf_counter() - began
+                idle_cpu += cpu_seconds(others) - before
+            outcome.rounds.append(samples)
+            outcome.idle_cpu = idle_cpu / idle_seconds
+            for measure in workload.measures:
+                values = (f"{layout} {sample.values[measure.name]:,.4g}" for layout, sample in samples.items())
+                self._say(f"  round {number + 1}  {measure.name}, {measure.unit}:  {'  '.join(values)}")

@@ -6,14 +6,13 @@ driven.result, driven.cpu_seconds
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import resource
 import signal
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, ParamSpec, TypeVar
+from typing import ClassVar, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,19 +28,32 @@ class Driven(Generic[T]):
 class Driver:
     """One process that runs functions of the modules of this folder."""
 
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_quietly)
-        self._pool.submit(_quietly).result()
+    _running: ClassVar[dict[str, Driver]] = {}
 
-    @staticmethod
-    @functools.cache
-    def shared() -> Driver:
+    def __init__(self) -> None:
+        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_quietly)
+
+    @classmethod
+    def shared(cls) -> Driver:
         """The one that most workloads use; it ends with the bench."""
-        return Driver()
+        return cls._running.get("shared") or cls._running.setdefault("shared", cls())
+
+    @classmethod
+    def second(cls) -> Driver:
+        """For load beside what the shared one does; it ends with the bench too."""
+        return cls._running.get("second") or cls._running.setdefault("second", cls())
+
+    @classmethod
+    def close_all(cls) -> None:
+        while cls._running:
+            cls._running.popitem()[1].close()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Driven[T]:
-        return self._pool.submit(_timed, function, args, kwargs).result()
+        return self.start(function, *args, **kwargs).result()
+
+    def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[Driven[T]]:
+        """For load beside which something else is measured."""
+        return self._pool.submit(_timed, function, args, kwargs)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -16,7 +16,9 @@ import time
 from dataclasses import dataclass
 
 import crc32c
-from raw import Figures, batch, produce_frame
+from protocol_lib.codec import encode
+from protocol_lib.messages.init_producer_id import InitProducerIdRequest
+from raw import TIMEOUT_S, Figures, batch, connect, frame, produce_frame, receive
 
 #: Places in a record batch v2, from its first byte.
 _CRC, _ATTRIBUTES, _PRODUCER_ID, _SEQUENCE = 17, 21, 43, 53
@@ -34,13 +36,41 @@ class Flood:
     depth: int = 5
     acks: int = 1
     partitions: int = 1
-    #: (id, epoch) of an idempotent producer for each connection; empty: none
-    producers: tuple[tuple[int, int], ...] = ()
+    #: Each connection is an idempotent producer.
+    idempotent: bool = False
 
     @property
     def records(self) -> int:
         """In a batch."""
         return max(1, self.batch_bytes // (self.record_bytes + 10))
+
+    def shares(self, requests: int) -> list[int]:
+        """Of so many requests, how many each connection sends."""
+        whole, rest = divmod(requests, self.connections)
+        return [whole + (number < rest) for number in range(self.connections)]
+
+
+def _new_producer(connection: socket.socket) -> tuple[int, int]:
+    """Id and epoch; the broker may have to fetch itself a block of ids first."""
+    request = encode(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 1)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        connection.sendall(frame(22, 1, request))
+        answer = receive(connection, struct.unpack(">i", receive(connection, 4))[0])
+        error, producer_id, epoch = struct.unpack_from(">hqh", answer, 4 + 4)
+        if not error:
+            return producer_id, epoch
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"InitProducerId was answered with error {error}")
+        time.sleep(0.05)
+
+
+def _of_producer(data: bytes, producer_id: int, epoch: int) -> bytes:
+    """The batch as this producer's first."""
+    changed = bytearray(data)
+    struct.pack_into(">qhi", changed, _PRODUCER_ID, producer_id, epoch, 0)
+    struct.pack_into(">I", changed, _CRC, crc32c.crc32c(memoryview(changed)[_ATTRIBUTES:]))
+    return bytes(changed)
 
 
 class _SequencedBatch:
@@ -67,22 +97,18 @@ class _Lane:
     """A connection: a ring of `depth` equal frames, of which those that were answered are sent again."""
 
     def __init__(self, address: str, flood: Flood, number: int, data: bytes, requests: int) -> None:
-        host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connect(address)
         partition = number % flood.partitions
-        if flood.producers:
-            data = bytearray(data)
-            struct.pack_into(">qhi", data, _PRODUCER_ID, *flood.producers[number], 0)
-            struct.pack_into(">I", data, _CRC, crc32c.crc32c(data[_ATTRIBUTES:]))
-        frame = produce_frame(flood.topic, partition, flood.acks, bytes(data))
-        self._frame_bytes = len(frame)
-        self._batch_at = len(frame) - len(data)
+        if flood.idempotent:
+            data = _of_producer(data, *_new_producer(self.socket))
+        request = produce_frame(flood.topic, partition, flood.acks, data)
+        self._frame_bytes = len(request)
+        self._batch_at = len(request) - len(data)
         self._depth = flood.depth
         self._records = flood.records
-        self._sequenced = _SequencedBatch(data) if flood.producers else None
+        self._sequenced = _SequencedBatch(data) if flood.idempotent else None
         self._sequence = 0
-        self._ring = memoryview(bytearray(frame * flood.depth))
+        self._ring = memoryview(bytearray(request * flood.depth))
         self._next = 0
         self.unsent = requests
         self.unanswered = requests
@@ -152,8 +178,7 @@ class _Lane:
 def produce(address: str, flood: Flood, requests: int) -> tuple[Figures, bytes]:
     """Sends that many requests in all; what it came to, and the batch that was sent (of the first connection)."""
     data = batch(flood.records, flood.record_bytes)
-    shares = [requests // flood.connections + (n < requests % flood.connections) for n in range(flood.connections)]
-    lanes = [_Lane(address, flood, number, data, share) for number, share in enumerate(shares)]
+    lanes = [_Lane(address, flood, number, data, share) for number, share in enumerate(flood.shares(requests))]
     began = time.perf_counter()
     if len(lanes) == 1:
         _alone(lanes[0], flood.depth)
@@ -181,7 +206,10 @@ def _together(lanes: list[_Lane], depth: int) -> None:
         blocked.add(descriptor)
         lane.fill(depth)
     while by_descriptor:
-        for descriptor, events in poll.poll():
+        ready = poll.poll(TIMEOUT_S)
+        if not ready:
+            raise TimeoutError(f"{len(by_descriptor)} connections wait for answers")
+        for descriptor, events in ready:
             lane = by_descriptor[descriptor]
             whole = lane.fill(lane.take()) if events & ~select.EPOLLOUT else lane.flush()
             if not lane.unanswered:

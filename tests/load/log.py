@@ -1,6 +1,7 @@
 """Figures of the log engine alone, without a network, each in a process and a folder of its own.
 
-`python tests/load/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table; `make bench` runs it.
+`python tests/load/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table;
+`make bench-parts` runs it.
 """
 
 from __future__ import annotations

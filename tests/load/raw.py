@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import crc32c
 
+TIMEOUT_S = 30
+
 
 @dataclass
 class Figures:
@@ -59,21 +61,22 @@ def batch(records: int, record_bytes: int) -> bytes:
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c.crc32c(tail)) + tail
 
 
-def _frame(api_key: int, version: int, body: bytes) -> bytes:
-    frame = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
-    return struct.pack(">i", len(frame)) + frame
+def frame(api_key: int, version: int, body: bytes) -> bytes:
+    """A request of a version that is not flexible, with correlation id 1."""
+    request = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
+    return struct.pack(">i", len(request)) + request
 
 
 def produce_frame(topic: str, partition: int, acks: int, data: bytes) -> bytes:
     """Produce v7 of one batch."""
     head = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">i", 1) + _string(topic)
-    return _frame(0, 7, head + struct.pack(">iii", 1, partition, len(data)) + data)
+    return frame(0, 7, head + struct.pack(">iii", 1, partition, len(data)) + data)
 
 
 def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
     """Fetch v4 of one partition, without a session; it waits up to 500 ms for one byte."""
     body = struct.pack(">iiiib", -1, 500, 1, max_bytes, 0) + struct.pack(">i", 1) + _string(topic)
-    return _frame(1, 4, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
+    return frame(1, 4, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
 
 
 def receive(connection: socket.socket, length: int) -> bytes:
@@ -86,13 +89,21 @@ def receive(connection: socket.socket, length: int) -> bytes:
     return bytes(out)
 
 
+def connect(address: str) -> socket.socket:
+    """A blocking socket to HOST:PORT; a call of it that waits for half a minute fails (BlockingIOError)."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # the kernel's own costs no further system call
+        connection.setsockopt(socket.SOL_SOCKET, direction, struct.pack("ll", TIMEOUT_S, 0))
+    return connection
+
+
 class Connection:
     """A blocking connection to HOST:PORT that speaks to one partition."""
 
     def __init__(self, address: str, topic: str, partition: int = 0) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connect(address)
         self._scratch = bytearray(1 << 20)
         self._name = topic
         self._topic = _string(topic)
@@ -126,11 +137,11 @@ class Connection:
         """`requests` batches of about `batch_bytes` with `depth` of them in flight."""
         records = max(1, batch_bytes // (record_bytes + 10))
         data = batch(records, record_bytes)
-        frame = self._produce_frame(acks, data)
+        request = self._produce_frame(acks, data)
         flying = 0
         begin = time.perf_counter()
         for _ in range(requests):
-            self._socket.sendall(frame)
+            self._socket.sendall(request)
             flying += 1
             if flying >= depth:
                 self._take_produced()
@@ -142,12 +153,12 @@ class Connection:
     def ping(self, requests: int, *, acks: int = 1) -> Figures:
         """One-record produce requests, one at a time."""
         data = batch(1, 100)
-        frame = self._produce_frame(acks, data)
+        request = self._produce_frame(acks, data)
         latencies = []
         begin = time.perf_counter()
         for _ in range(requests):
             sent = time.perf_counter()
-            self._socket.sendall(frame)
+            self._socket.sendall(request)
             self._take_produced()
             latencies.append((time.perf_counter() - sent) * 1000)
         return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
@@ -155,20 +166,23 @@ class Connection:
     def paced(self, until: Callable[[], bool], batch_bytes: int, per_second: float, *, acks: int = -1) -> Figures:
         """Batches at a steady rate, one at a time; a latency counts from when its request should have been sent."""
         data = batch(max(1, batch_bytes // 1010), 1000)
-        frame = self._produce_frame(acks, data)
+        request = self._produce_frame(acks, data)
         latencies: list[float] = []
         begin = time.perf_counter()
         while not until():
             due = begin + len(latencies) / per_second
             time.sleep(max(0.0, due - time.perf_counter()))
-            self._socket.sendall(frame)
+            self._socket.sendall(request)
             self._take_produced()
             latencies.append((time.perf_counter() - due) * 1000)
         requests = len(latencies)
         return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
 
-    def fetch(self, total_bytes: int, max_bytes: int) -> Figures:
-        """Read from offset 0, again and again, until `total_bytes` of whole batches have come. All must be alike."""
+    def fetch(self, total_bytes: int, max_bytes: int, end: int | None = None) -> Figures:
+        """Read from offset 0, again and again, until `total_bytes` of whole batches have come. All must be alike.
+
+        `end` is where the log ends; who does not know it waits there for more, once each time.
+        """
         offset = received = requests = 0
         begin = time.perf_counter()
         while received < total_bytes:
@@ -190,4 +204,6 @@ class Connection:
             whole = length // (batch_length + 12)
             offset = base + whole * (last_delta + 1)
             received += whole * (batch_length + 12)
+            if offset == end:
+                offset = 0
         return Figures(requests, received, time.perf_counter() - begin, [])

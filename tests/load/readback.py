@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 
 import crc32c
-from raw import fetch_frame, receive
+from raw import connect, fetch_frame, receive
 
 WHOLE_BYTES = 32_000_000
 PLACES = 6
@@ -26,18 +26,20 @@ class ReadBackError(Exception):
     """The log does not hold what was acknowledged."""
 
 
-def check(address: str, topic: str, partition: int, end: int, expected: int, data: bytes | None) -> None:
-    """`data`: the one batch of which the log is made; None: batches of any kind, in which case the CRCs speak alone."""
+def check(
+    address: str, topic: str, partition: int, end: int, expected: int, data: bytes | None, *, record_bytes: int = 1000
+) -> None:
+    """`data` is the one batch of which the log is made; None: batches of any kind, with records of about that many
+    bytes, of which the CRCs speak alone."""
     if end != expected:
         raise ReadBackError(f"{topic}-{partition} ends at {end:,}, and {expected:,} records were acknowledged")
-    per_record = len(data) / _HEADER.unpack_from(data)[12] if data else 1000
+    per_record = len(data) / _HEADER.unpack_from(data)[12] if data else record_bytes
     if end * per_record <= WHOLE_BYTES:
         starts, limit = [0], WHOLE_BYTES * 2
     else:
         places = random.Random(end).sample(range(end), PLACES)
         starts, limit = [0, *places, max(0, end - int(PLACE_BYTES / per_record))], PLACE_BYTES
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as connection:
+    with connect(address) as connection:
         for start in starts:
             _read(connection, topic, partition, start, min(end, start + int(limit / per_record)), data)
 

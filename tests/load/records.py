@@ -1,6 +1,6 @@
 """Figures of records in pure Python: reading and writing them beside kafka-python, and what a broker does with a batch.
 
-`python tests/load/records.py` prints a table; `make bench` runs it. Both libraries take turns in one process.
+`python tests/load/records.py` prints a table; `make bench-parts` runs it. Both libraries take turns in one process.
 """
 
 from __future__ import annotations

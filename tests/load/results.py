@@ -2,7 +2,7 @@
 
 {"machine": {…}, "versions": {…}, "apache_kafka": "its server.properties", "workloads": {name: {
     "title", "durability", "kafka_durability", "measures": [{"name", "unit", "better", "musts"}], "amount",
-    "rounds": [{layout: {"values", "seconds", "bytes", "usage"}}], "warmed", "idle_cpu", "error",
+    "rounds": [{layout: {"values", "seconds", "bytes", "usage"}}], "warmed": {layout: …}, "idle_cpu", "error",
     "commit", "time", "command"}}}
 """
 
@@ -12,11 +12,12 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,8 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    java = (
-        subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr if _has_java() else ""
-    )
+    found = shutil.which("java")
+    java = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr if found else ""
     return {
         "python": platform.python_version(),
         "java": java.splitlines()[0] if java else "",
@@ -52,12 +52,6 @@ def versions() -> dict[str, str]:
         "confluent-kafka": importlib.metadata.version("confluent-kafka"),
         "jvm": " ".join(JVM),
     }
-
-
-def _has_java() -> bool:
-    import shutil
-
-    return shutil.which("java") is not None
 
 
 def commit() -> str:
@@ -73,7 +67,12 @@ def load(path: Path) -> dict[str, Any]:
     return found
 
 
+def _by_name(by_layout: Mapping[Layout, Any]) -> dict[str, Any]:
+    return {layout.name.lower(): asdict(each) for layout, each in by_layout.items()}
+
+
 def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
+    """In place of what an earlier run said of the same workload."""
     workload = outcome.workload
     results["machine"], results["versions"] = machine(), versions()
     results["apache_kafka"] = PROPERTIES.read_text()
@@ -91,8 +90,8 @@ def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
             for measure in workload.measures
         ],
         "amount": outcome.amount,
-        "rounds": outcome.samples(),
-        "warmed": {layout.name.lower(): spread for layout, spread in outcome.warmed.items()},
+        "rounds": [_by_name(each) for each in outcome.rounds],
+        "warmed": _by_name(outcome.warmed),
         "idle_cpu": outcome.idle_cpu,
         "error": outcome.error,
         "commit": commit(),

@@ -1,11 +1,14 @@
 """`make bench`: Millrace beside Apache Kafka 4.3.0, on one machine, in one run, by the same drivers.
 
-    .venv/bin/python tests/load/side_by_side.py                        everything
-    .venv/bin/python tests/load/side_by_side.py --quick                the short run
-    .venv/bin/python tests/load/side_by_side.py produce_16k --rounds 3 one workload
+    .venv/bin/python tests/load/side_by_side.py                           everything
+    .venv/bin/python tests/load/side_by_side.py --quick                   the short run
+    .venv/bin/python tests/load/side_by_side.py produce_16k --rounds 3    one workload
     .venv/bin/python tests/load/side_by_side.py --list
 
-How it measures: comparison.py. Needs Linux; for Apache Kafka Java 17 too, without which our own side is measured alone.
+Results are kept in build/benchmarks, or with --publish in docs/benchmarks: JSON with every raw sample, a Markdown table
+and a chart. Each workload is written when it is done, in place of what was there of it, so a run that was broken off
+is continued with --resume, and single workloads are measured anew by name. How it measures: comparison.py. Needs Linux,
+and for Apache Kafka Java 17; without it our own side is measured alone.
 """
 
 from __future__ import annotations
@@ -17,84 +20,149 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import report
 import results
+from chart import chart
 from comparison import Plan, Sides, compare
 from drivers import Driver
+from kafka_broker import libraries
+from regression import regressions
 from sides import Durability, Layout
 from workload import Workload
 from workloads import WORKLOADS
 
-BENCHMARKS = results.TOP / "docs" / "benchmarks"
-QUICK_PLAN = Plan(rounds=3, round_seconds=0.5, warm_seconds=2.0)
+PUBLISHED = results.TOP / "docs" / "benchmarks"
+WORK = results.TOP / "build" / "benchmarks"
+QUICK_PLAN = Plan(rounds=3, round_seconds=0.4, warm_seconds=1.5, fresh_seconds=6.0)
 
 
-def chosen(names: list[str], *, quick: bool) -> list[Workload]:
-    """In the order of the table, the page-cache rows before the synced ones: fewer brokers run at once."""
-    found = [WORKLOADS[name] for name in names] or [each for each in WORKLOADS.values() if each.quick or not quick]
-    return sorted(found, key=lambda each: list(Durability).index(each.durability))
+def chosen(arguments: argparse.Namespace) -> list[Workload]:
+    """In the order of the table, but the page-cache rows before the synced ones: fewer brokers run at once."""
+    names = arguments.workloads or [name for name, each in WORKLOADS.items() if each.quick or not arguments.quick]
+    return sorted((WORKLOADS[name] for name in names), key=lambda each: list(Durability).index(each.durability))
 
 
-def run(workloads: list[Workload], plan: Plan, results_path: Path, command: str, folder: Path) -> dict[str, object]:
-    kept = results.load(results_path)
+def planned(arguments: argparse.Namespace) -> Plan:
+    usual = QUICK_PLAN if arguments.quick else Plan()
+    layouts = tuple(Layout[name.upper()] for name in arguments.layouts or [each.name for each in Layout])
+    missing = why_no_kafka() if Layout.KAFKA in layouts else ""
+    if missing:
+        print(f"Apache Kafka is left out, our own side is measured alone: {missing}")
+        layouts = tuple(each for each in layouts if each is not Layout.KAFKA)
+    return Plan(
+        arguments.rounds or usual.rounds,
+        arguments.seconds or usual.round_seconds,
+        usual.warm_seconds,
+        usual.fresh_seconds,
+        layouts,
+    )
+
+
+def why_no_kafka() -> str:
+    if not shutil.which("java"):
+        return "Java is not installed"
+    try:
+        libraries()
+    except Exception as error:  # whatever stands between here and Maven
+        return f"its jars cannot be fetched from Maven: {error}"
+    return ""
+
+
+def run(workloads: list[Workload], plan: Plan, folder: Path, command: str, *, resume: bool) -> dict[str, Any]:
+    """Measures, and writes the results after each workload; what is in the folder afterwards."""
+    kept = results.load(folder / "results.json")
+    done = {
+        name for name, entry in kept["workloads"].items() if entry["commit"] == results.commit() and not entry["error"]
+    }
+    left = [each for each in workloads if not (resume and each.name in done)]
     began = time.perf_counter()
-    with Sides(folder) as running:
-        for number, workload in enumerate(workloads):
-            print(f"[{time.perf_counter() - began:5.0f} s] {workload.name}: {workload.title}", flush=True)
-            needed = {each.durability_of(layout) for each in workloads[number:] for layout in Layout}
-            running.only(needed, Layout)
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as brokers,
+        Sides(Path(brokers)) as running,
+    ):
+        for number, workload in enumerate(left):
+            print(
+                f"[{time.perf_counter() - began:5.0f} s] {workload.name}: {workload.title} ({workload.durability})",
+                flush=True,
+            )
+            running.only({each.durability_of(layout) for each in left[number:] for layout in Layout})
             outcome = compare(workload, plan, running, lambda line: print(line, flush=True))
             if outcome.error:
-                print(f"  FAILED {outcome.error}", flush=True)
+                print(f"  FAILED: {outcome.error}", flush=True)
             results.add(kept, outcome, command)
-            results.save(kept, results_path)
+            kept["workloads"] = {name: kept["workloads"][name] for name in WORKLOADS if name in kept["workloads"]}
+            write(kept, folder)
     return kept
 
 
-def table(kept: dict[str, object]) -> None:
-    print(f"\n{'':64}{'layout':>24}{'Apache Kafka min/med/max':>34}{'Millrace min/med/max':>34}{'ratio':>8}{'must':>8}")
+def write(kept: Mapping[str, Any], folder: Path) -> None:
+    results.save(kept, folder / "results.json")
+    (folder / "results.md").write_text(report.markdown(kept))
+    (folder / "results.svg").write_text(chart(kept))
+
+
+def show(kept: Mapping[str, Any]) -> None:
+    """The table on a terminal."""
+    line = "{:66} {:24}{:>34}{:>34}{:>8}{:>10}  {}".format
+    print("\n" + line("least / median / greatest", "layout", "Apache Kafka", "Millrace", "ratio", "must", ""))
     for figure in results.figures(kept):
-        spreads = [" / ".join(f"{value:,.4g}" for value in each or ()) for each in (figure.kafka, figure.ours)]
+        spreads = (" / ".join(report.number(value) for value in each or ()) for each in (figure.kafka, figure.ours))
         ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
         verdict = {True: "reached", False: "MISSED", None: ""}[figure.reached]
-        must = f"{figure.must[1]:g}" if figure.must else ""
-        name = f"{figure.title}, {figure.measure} ({figure.unit})"
-        print(f"{name:64}{figure.layout:>24}{spreads[0]:>34}{spreads[1]:>34}{ratio:>8}{must:>8} {verdict}")
+        if figure.error:
+            verdict = f"FAILED: {figure.error}"
+        name = f"{figure.title} ({figure.durability}): {figure.measure}, {figure.unit}"
+        print(line(name, figure.layout.value, *spreads, ratio, report.must(figure), verdict))
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", choices=[[], *WORKLOADS], default=[])
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="see --list (default: all)")
     parser.add_argument("--list", action="store_true", help="what there is")
     parser.add_argument("--quick", action="store_true", help="short rounds of the most telling workloads")
     parser.add_argument("--rounds", type=int, help="how often the sides take turns")
     parser.add_argument("--seconds", type=float, help="what a round takes on the slowest side")
     parser.add_argument("--layouts", nargs="+", choices=[each.name.lower() for each in Layout])
-    parser.add_argument("--results", type=Path, help="the JSON file that gets the results")
+    parser.add_argument("--publish", action="store_true", help="into docs/benchmarks")
+    parser.add_argument("--resume", action="store_true", help="without what this commit's results have already")
+    parser.add_argument("--render", action="store_true", help="only write table and chart from the JSON again")
+    parser.add_argument(
+        "--check", action="store_true", help="fail where a ratio is far below the one in docs/benchmarks"
+    )
     arguments = parser.parse_args()
+    if unknown := set(arguments.workloads) - set(WORKLOADS):
+        parser.error(f"no workload is called {', '.join(sorted(unknown))}; --list says what there is")
+    folder = PUBLISHED if arguments.publish else WORK
     if arguments.list:
         for each in WORKLOADS.values():
-            print(f"{each.name:32}{each.title}")
-        return
+            print(f"{each.name:28}{each.title} ({each.durability}){'' if each.quick else ', not in the short run'}")
+        return 0
+    if arguments.render:
+        write(results.load(folder / "results.json"), folder)
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    usual = QUICK_PLAN if arguments.quick else Plan()
-    layouts = tuple(Layout[name.upper()] for name in arguments.layouts) if arguments.layouts else tuple(Layout)
-    if not shutil.which("java"):
-        print("Apache Kafka is left out: there is no Java here")
-        layouts = tuple(each for each in layouts if each is not Layout.KAFKA)
-    plan = Plan(arguments.rounds or usual.rounds, arguments.seconds or usual.round_seconds, usual.warm_seconds, layouts)
-    path = arguments.results or results.TOP / "build" / "benchmarks" / "results.json"
     command = shlex.join(["tests/load/side_by_side.py", *sys.argv[1:]])
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as folder:
-        try:
-            kept = run(chosen(arguments.workloads, quick=arguments.quick), plan, path, command, Path(folder))
-        finally:
-            Driver.shared().close()
-    table(kept)
+    workloads = chosen(arguments)
+    try:
+        kept = run(workloads, planned(arguments), folder, command, resume=arguments.resume)
+    finally:
+        Driver.close_all()
+    names = {each.name for each in workloads}
+    measured = {**kept, "workloads": {name: entry for name, entry in kept["workloads"].items() if name in names}}
+    show(measured)
+    print(f"\nWritten to {folder}")
+    if arguments.check:
+        found = list(regressions(results.load(PUBLISHED / "results.json"), measured))
+        print("\n".join(["", *found] if found else ["", "No ratio is far below the checked-in one."]))
+        return 1 if found else 0
+    return 1 if any(entry["error"] for entry in measured["workloads"].values()) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from kafka_broker import KafkaNode
 from millrace.ports import Reservation
-from processes import Usage, cpu_seconds_of, descendants, memory_bytes
+from processes import Usage, cpu_seconds, descendants, memory_bytes
 from protocol_lib.client import Admin, TopicPartition
 from protocol_lib.messages.list_offsets import SpecialTimestamp
 
@@ -47,6 +48,7 @@ JVM = (
 PROPERTIES = Path(__file__).with_name("apache_kafka.properties")
 #: Millrace is told what apache_kafka.properties tells Kafka.
 ALIKE = {"MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false", "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 
 
@@ -79,6 +81,8 @@ class Side(ABC):
         self.durability = durability
         self.folder = folder
         self.address = ""
+        #: Nothing was run on it yet.
+        self.fresh = True
         self._topics: set[str] = set()
 
     @abstractmethod
@@ -97,12 +101,11 @@ class Side(ABC):
         """What the side's processes use from here to the end of the block; filled in there."""
         usage = Usage(0.0, {}, {}, {})
         processes = self.processes()
-        before = cpu_seconds_of(processes)
+        before = {name: cpu_seconds([pid]) for name, pid in processes.items()}
         began = time.perf_counter()
         yield usage
         usage.seconds = time.perf_counter() - began
-        after = cpu_seconds_of(processes)
-        usage.cpu_seconds = {name: after[name] - before[name] for name in processes}
+        usage.cpu_seconds = {name: cpu_seconds([pid]) - before[name] for name, pid in processes.items()}
         for name, pid in processes.items():
             usage.rss_bytes[name], usage.pss_bytes[name] = memory_bytes(pid)
 
@@ -222,6 +225,17 @@ class Millrace(Side):
         }
         self._run([_script("storage-svc")], storage)
         self._run([_script("gateway-svc")], gateway)
+        self._wait_until_served()
+
+    def _wait_until_served(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            with contextlib.suppress(OSError):
+                return socket.create_connection((host, int(port)), 1).close()
+            if not self.alive() or time.monotonic() > deadline:
+                raise RuntimeError(f"the gateway does not serve: {self._log.read_text()[-2000:]}")
+            time.sleep(0.02)
 
     def _port(self) -> str:
         return str(self._held.enter_context(Reservation("127.0.0.1", 0)).address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workload import Workload
 
-from workloads import produce
+from workloads import fetch, kafka_tools, librdkafka, produce
 
-WORKLOADS: dict[str, Workload] = {each.name: each for each in [*produce.WORKLOADS]}
+_MODULES = (produce, fetch, librdkafka, kafka_tools)
+WORKLOADS: dict[str, Workload] = {each.name: each for module in _MODULES for each in module.WORKLOADS}

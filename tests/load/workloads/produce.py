@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from drivers import Driver
 from flood import Flood, produce
+from raw import Connection, Figures, batch
 from readback import check
 from sides import Durability, Layout, Side
 from workload import Measure, Must, Sample, Workload
 
 ROUND_BYTES_MAX = 1_200_000_000
+#: What an idempotent producer may have less.
+IDEMPOTENT = 0.9
 
 
 class Produce(Workload):
@@ -20,14 +23,12 @@ class Produce(Workload):
         title: str,
         flood: Flood,
         musts: dict[Layout, float],
+        durability: Durability = Durability.PAGE_CACHE,
         *,
         unit: str = "MB/s",
-        durability: Durability = Durability.PAGE_CACHE,
-        idempotent: bool = False,
         quick: bool = True,
     ) -> None:
         self.name, self.title, self.flood, self.durability, self.quick = name, title, flood, durability, quick
-        self.idempotent = idempotent
         self.measures = (Measure("rate", unit, musts={layout: Must(bound) for layout, bound in musts.items()}),)
         batch_bytes = flood.records * flood.record_bytes
         self.amount = max(flood.connections * flood.depth, min(2_000, 20_000_000 // batch_bytes))
@@ -41,19 +42,104 @@ class Produce(Workload):
             usage.cpu_seconds["driver"] = driven.cpu_seconds
             figures, data = driven.result
             ends = side.end_offsets(flood.topic, flood.partitions)
-            lanes = [amount // flood.connections + (n < amount % flood.connections) for n in range(flood.connections)]
             for partition, end in enumerate(ends):
-                expected = sum(lanes[partition :: flood.partitions]) * flood.records
-                check(side.address, flood.topic, partition, end, expected, data)
+                requests = sum(flood.shares(amount)[partition :: flood.partitions])
+                check(side.address, flood.topic, partition, end, requests * flood.records, data)
         rate = figures.megabytes_per_second if self.measures[0].unit == "MB/s" else amount / figures.seconds
         return Sample({"rate": rate}, figures.seconds, figures.bytes, usage)
 
 
-WORKLOADS: list[Workload] = [
-    Produce(
-        "produce_16k",
-        "produce, 16 KB batches, 1 connection, acks=1",
-        Flood("produce-16k", 16_000),
-        {Layout.ONE: 1.8, Layout.APART: 1.0},
+def ping(address: str, topic: str, requests: int, acks: int) -> tuple[Figures, int]:
+    """Lone requests of one record of 100 bytes, and the length of their batch."""
+    connection = Connection(address, topic)
+    figures = connection.ping(requests, acks=acks)
+    connection.close()
+    return figures, len(batch(1, 100))
+
+
+class Lone(Workload):
+    """One-record requests, one at a time: each waits for the answer to the last."""
+
+    amount = 500
+
+    def __init__(self, name: str, title: str, acks: int, musts: dict[Layout, float], durability: Durability) -> None:
+        self.name, self.title, self.acks, self.durability = name, title, acks, durability
+        bounds = {layout: Must(bound) for layout, bound in musts.items()}
+        self.measures = (Measure("p50", "ms", "less", bounds), Measure("p99", "ms", "less"))
+
+    def run(self, side: Side, amount: int) -> Sample:
+        with side.topic(self.name):
+            with side.watch() as usage:
+                driven = Driver.shared().call(ping, side.address, self.name, amount, self.acks)
+            usage.cpu_seconds["driver"] = driven.cpu_seconds
+            figures, batch_bytes = driven.result
+            (end,) = side.end_offsets(self.name)
+            check(side.address, self.name, 0, end, amount, None, record_bytes=batch_bytes)
+        values = {"p50": figures.percentile(0.5), "p99": figures.percentile(0.99)}
+        return Sample(values, figures.seconds, figures.bytes, usage)
+
+
+def _idempotent(name: str, title: str, flood: Flood, musts: dict[Layout, float], unit: str = "MB/s") -> Produce:
+    """The same by producers with an id."""
+    flood = Flood(
+        f"{flood.topic}-idempotent",
+        flood.batch_bytes,
+        flood.record_bytes,
+        flood.connections,
+        flood.depth,
+        acks=-1,
+        idempotent=True,
+    )
+    lower = {layout: round(bound * IDEMPOTENT, 3) for layout, bound in musts.items()}
+    return Produce(f"{name}_idempotent", f"produce, {title}, idempotent", flood, lower, unit=unit, quick=False)
+
+
+ONE, APART, SYNCED = Layout.ONE, Layout.APART, Durability.SYNCED
+_PLAIN = [
+    ("produce_1m", "1 MB batches, 1 connection", Flood("p", 1_000_000), {ONE: 1.3, APART: 1.2}, "MB/s"),
+    ("produce_16k", "16 KB batches, 1 connection", Flood("p", 16_000), {ONE: 1.8, APART: 1.0}, "MB/s"),
+    (
+        "produce_16k_x4",
+        "16 KB batches, 4 connections",
+        Flood("p", 16_000, connections=4),
+        {ONE: 1.8, APART: 1.5},
+        "MB/s",
     ),
+    (
+        "produce_records",
+        "one-record requests, 50 deep",
+        Flood("p", 100, 100, depth=50),
+        {ONE: 2.5, APART: 1.5},
+        "requests/s",
+    ),
+    (
+        "produce_records_x4",
+        "one-record requests, 4 connections, 20 deep each",
+        Flood("p", 100, 100, connections=4, depth=20),
+        {ONE: 2.0, APART: 1.7},
+        "requests/s",
+    ),
+]
+
+WORKLOADS: list[Workload] = [
+    *(Produce(name, f"produce, {title}", flood, musts, unit=unit) for name, title, flood, musts, unit in _PLAIN),
+    Lone("lone", "lone one-record request", 1, {ONE: 1.2, APART: 4.0}, Durability.PAGE_CACHE),
+    *(_idempotent(name, title, flood, musts, unit) for name, title, flood, musts, unit in _PLAIN),
+    Produce("synced_1m", "produce, 1 MB batches, 1 connection", Flood("s", 1_000_000, acks=-1), {ONE: 1.2}, SYNCED),
+    Produce(
+        "synced_16k_x4",
+        "produce, 16 KB batches, 4 connections",
+        Flood("s", 16_000, connections=4, acks=-1),
+        {ONE: 3.0},
+        SYNCED,
+    ),
+    Produce(
+        "synced_16k_x4_partitions",
+        "produce, 16 KB batches, 4 connections, a partition each",
+        Flood("s", 16_000, connections=4, acks=-1, partitions=4),
+        {},
+        SYNCED,
+        quick=False,
+    ),
+    Lone("synced_lone", "lone one-record request", -1, {ONE: 1.2}, SYNCED),
 ]

@@ -1,0 +1,66 @@
+"""Fetch, by raw frames (P3): from the page cache, again and again the same log of 1 MB batches.
+
+Where the gateway sees storage's files it sends from them; "no shared volume" is the layout in which records come over
+gRPC.
+"""
+
+from __future__ import annotations
+
+from drivers import Driver
+from flood import Flood, produce
+from raw import Connection, Figures
+from readback import check
+from sides import Layout, Side
+from workload import Measure, Must, Sample, Workload
+
+LOG_BYTES = 512_000_000
+_FLOOD = Flood("fetched", 1_000_000)
+
+
+def fill(side: Side, topic: str, flood: Flood, size: int) -> tuple[int, bytes]:
+    """A topic of one partition with so many bytes of records; its end offset, and the batch it is made of."""
+    side.create_topic(topic)
+    requests = size // (flood.records * flood.record_bytes)
+    _, data = Driver.shared().call(produce, side.address, flood, requests).result
+    return requests * flood.records, data
+
+
+def fetch(address: str, topic: str, size: int, max_bytes: int, end: int) -> Figures:
+    connection = Connection(address, topic)
+    figures = connection.fetch(size, max_bytes, end)
+    connection.close()
+    return figures
+
+
+class Fetch(Workload):
+    """So many bytes a request."""
+
+    layouts = (Layout.KAFKA, Layout.ONE, Layout.APART, Layout.BY_VALUE)
+    amount = 200_000_000
+
+    def __init__(self, name: str, title: str, max_bytes: int, must: float) -> None:
+        self.name, self.title, self.max_bytes = name, title, max_bytes
+        self.measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(must), Layout.APART: Must(must)}),)
+        self._filled: dict[Side, tuple[int, bytes]] = {}
+
+    def prepare(self, side: Side) -> None:
+        self._filled[side] = fill(side, _FLOOD.topic, _FLOOD, LOG_BYTES)
+
+    def run(self, side: Side, amount: int) -> Sample:
+        end, data = self._filled[side]
+        with side.watch() as usage:
+            driven = Driver.shared().call(fetch, side.address, _FLOOD.topic, amount, self.max_bytes, end)
+        usage.cpu_seconds["driver"] = driven.cpu_seconds
+        check(side.address, _FLOOD.topic, 0, *side.end_offsets(_FLOOD.topic), end, data)
+        figures = driven.result
+        return Sample({"rate": figures.megabytes_per_second}, figures.seconds, figures.bytes, usage)
+
+    def finish(self, side: Side) -> None:
+        self._filled.pop(side, None)
+        side.delete_topic(_FLOOD.topic)
+
+
+WORKLOADS: list[Workload] = [
+    Fetch("fetch_8m", "fetch, 8 MB a request", 8 << 20, 1.5),
+    Fetch("fetch_1m", "fetch, 1 MB a request", 1 << 20, 1.5),
+]

@@ -1,0 +1,99 @@
+"""Apache Kafka's own ProducerPerformance and ConsumerPerformance, on a JVM each time: reported.
+
+What they say of themselves counts: the JVM's start is not in it, its warming up is.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+
+from drivers import Driver
+from flood import Flood
+from kafka_broker import java
+from readback import check
+from sides import Side
+from workload import Measure, Sample, Workload
+
+from workloads.fetch import fill
+
+RECORD_BYTES = 1_000
+RECORDS = 500_000
+
+
+def tool(name: str, *arguments: str) -> tuple[str, float]:
+    """What it prints, and its processor seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = java(f"org.apache.kafka.tools.{name}", *arguments, jvm=("java", "-Xmx512m"))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return said, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class ProducerPerformance(Workload):
+    name, title = "producer_performance", "ProducerPerformance, 1 KB records"
+    measures = (Measure("rate", "MB/s"),)
+    quick = False
+
+    def run(self, side: Side, amount: int) -> Sample:
+        with side.topic(self.name):
+            with side.watch() as usage:
+                said, cpu_seconds = (
+                    Driver.shared()
+                    .call(
+                        tool,
+                        "ProducerPerformance",
+                        *("--bootstrap-server", side.address, "--topic", self.name, "--num-records", str(RECORDS)),
+                        *("--record-size", str(RECORD_BYTES), "--throughput", "-1"),
+                    )
+                    .result
+                )
+            usage.cpu_seconds["driver"] = cpu_seconds
+            (end,) = side.end_offsets(self.name)
+            check(side.address, self.name, 0, end, RECORDS, None, record_bytes=RECORD_BYTES)
+        found = re.findall(r"([\d.]+) records sent, ([\d.]+) records/sec", said)
+        rate = float(found[-1][1]) * RECORD_BYTES / 1e6
+        size = RECORDS * RECORD_BYTES
+        return Sample({"rate": rate}, size / rate / 1e6, size, usage)
+
+
+class ConsumerPerformance(Workload):
+    """Its figure without joining the group."""
+
+    name, title = "consumer_performance", "ConsumerPerformance, 1 KB records"
+    measures = (Measure("rate", "MB/s"),)
+    quick = False
+
+    def __init__(self) -> None:
+        self._filled: dict[Side, tuple[int, bytes]] = {}
+
+    def prepare(self, side: Side) -> None:
+        self._filled[side] = fill(side, self.name, Flood(self.name, 16_000), RECORDS * RECORD_BYTES)
+
+    def run(self, side: Side, amount: int) -> Sample:
+        end, data = self._filled[side]
+        with side.watch() as usage:
+            said, cpu_seconds = (
+                Driver.shared()
+                .call(
+                    tool,
+                    "ConsumerPerformance",
+                    *("--bootstrap-server", side.address, "--topic", self.name, "--num-records", str(end)),
+                )
+                .result
+            )
+        usage.cpu_seconds["driver"] = cpu_seconds
+        check(side.address, self.name, 0, *side.end_offsets(self.name), end, data)
+        heads, values = (line.split(",") for line in said.strip().splitlines()[-2:])
+        told = dict(zip((head.strip() for head in heads), (value.strip() for value in values), strict=True))
+        consumed, seconds = int(told["data.consumed.in.nMsg"]), int(told["fetch.time.ms"]) / 1000
+        if consumed < end:
+            raise RuntimeError(f"{consumed} of {end} records were consumed")
+        size = consumed * RECORD_BYTES
+        return Sample({"rate": size / seconds / 1e6}, seconds, size, usage)
+
+    def finish(self, side: Side) -> None:
+        self._filled.pop(side, None)
+        side.delete_topic(self.name)
+
+
+WORKLOADS: list[Workload] = [ProducerPerformance(), ConsumerPerformance()]
