@@ -303,3 +303,32 @@ async def test_fetch_responses_count_the_bytes_they_hold(broker: Running) -> Non
     size = len(response.responses[0].partitions[0].records or b"")
     counts = broker.gateway.metrics.topics["single"]
     assert (counts.records_in, counts.bytes_in, counts.bytes_out) == (3, size, size)
+
+
+@pytest.mark.parametrize(("version", "acks"), [(7, 1), (7, -1), (9, 1), (9, -1)])
+async def test_requests_sent_at_once_are_each_told_what_became_of_them(
+    broker: Running, version: int, acks: int
+) -> None:
+    """Alike but for their records, so that they are served together; one is broken, and one has another acks."""
+    wire = await broker.connect()
+    good, broken = batch(b"a", b"b"), batch(b"a")[:-1] + b"?"
+    await produce(wire, "single", good)
+    sent = [good, good, broken, good, good]
+    ids = [wire.send(0, version, produce_request("single", records, acks=acks)) for records in sent]
+    wire.send(0, version, produce_request("single", good, acks=0))
+    ids.append(wire.send(3, 9, MetadataRequest(topics=())))
+    answers = [await wire.receive() for _ in ids]
+    assert [correlation_id for correlation_id, _ in answers] == ids
+    partitions = [response.responses[0].partition_responses[0] for _, response in answers[:-1]]
+    assert [(each.error_code, each.base_offset) for each in partitions] == [(0, 2), (0, 4), (2, -1), (0, 6), (0, 8)]
+    assert broker.refused == {"CORRUPT_MESSAGE": 1}
+    assert await produce(wire, "single", good) == (0, 12)
+    await wire.close()
+
+
+async def test_a_refused_run_with_acks_0_closes_the_connection(broker: Running) -> None:
+    wire = await broker.connect()
+    wire.send(0, 7, produce_request("single", batch(b"a"), acks=0))
+    for _ in range(3):
+        wire.send(0, 7, produce_request("single", batch(b"a")[:-1] + b"?", acks=0))
+    assert await wire.closed() == b""

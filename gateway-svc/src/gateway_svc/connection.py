@@ -18,15 +18,19 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
-from typing import cast
+from struct import Struct
+from typing import Final, cast
+
+from service_chassis import logs
 
 from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
+from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.slices import Part
-from gateway_svc.waiting import Pipeline, release
+from gateway_svc.waiting import Kind, Pending, Pipeline, release
 
 #: Up to this length a request that arrived in part waits in a small copy and is received through the shared buffer.
 SMALL_REQUEST_BYTES = 16 * 1024
@@ -36,6 +40,8 @@ _FIRST_CAPACITY = 8 * 1024
 _FULL_READ_BYTES = 1024
 #: api key, version, correlation id: what every request has.
 _REQUEST_BYTES_MIN = 8
+
+_length: Final = Struct(">i").unpack_from
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,14 +55,20 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._connections = connections
         self._limit = services.settings.socket_request_max_bytes
-        self._pipeline = Pipeline(self._schedule_flush)
+        self._pipeline = Pipeline(self._answers_ready)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
+        self._heads = KnownHeads()
         self._closed = False
-        self._flush_scheduled = False
+        #: Whether requests are being started: what they answer at once leaves when all are.
+        self._starting = False
+        #: Whether answers may leave and nobody has sent them yet.
+        self._flush_due = False
         self._reading = True
         #: Bytes that arrived and are no complete request, or requests that may not start yet.
-        self._rest: bytes | memoryview = b""
+        self._rest: bytes = b""
+        #: Where in `rest` they begin.
+        self._rest_at = 0
         #: A long request being received: its buffer, its length, how much has arrived, what the budget counts for it.
         self._long: bytearray | None = None
         self._long_size = 0
@@ -114,10 +126,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._long is not None:
             self._grow_long()
             return memoryview(self._long)[self._long_received :]
-        shared = self._connections.shared_buffer
+        shared = self._connections.shared_view
         kept = len(self._rest)
         if kept:
             shared[:kept] = self._rest
+        elif not self._services.requests.full:
+            return shared
         return shared[kept : kept + _FULL_READ_BYTES] if self._services.requests.full else shared[kept:]
 
     def buffer_updated(self, count: int) -> None:
@@ -129,49 +143,74 @@ class Connection(asyncio.BufferedProtocol):
                 self._long_received += count
                 if self._long_received == self._long_size:
                     self._start_long()
-                return
-            self._consume(self._connections.shared_buffer[: len(self._rest) + count], owned=False)
+            else:
+                self._consume(self._connections.shared_buffer, 0, len(self._rest) + count)
         except RequestRefused as refusal:
             self.refuse(refusal)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _consume(self, data: memoryview, *, owned: bool) -> None:
-        """Starts the requests in `data` that are complete and may start; keeps the rest (a copy, unless it is ours)."""
-        position, end = 0, len(data)
-        held = False
-        while end - position >= 4 and not self._closed:
-            size = int.from_bytes(data[position : position + 4], "big", signed=True)
-            if not _REQUEST_BYTES_MIN <= size <= self._limit:
-                raise RequestRefused("frame_length", f"a length of {size}")
-            begin = position + 4
-            if size > end - begin:
-                break
-            if not self._may_start(data[begin : begin + 4]):
-                held = True
-                break
-            position = begin + size
-            self._start(bytes(data[begin:position]))
+    def _consume(self, store: bytes | bytearray, position: int, end: int) -> None:
+        """Starts the requests between two positions that are complete and may start; keeps the rest."""
+        first = position
+        self._starting = True
+        try:
+            while end - position >= 4 and not self._closed:
+                (size,) = _length(store, position)
+                if not _REQUEST_BYTES_MIN <= size <= self._limit:
+                    raise RequestRefused("frame_length", f"a length of {size}")
+                begin = position + 4
+                if size > end - begin:
+                    break
+                if not self._may_start(store, begin):
+                    self._hold(store, position, end)
+                    return
+                position = self._start_run(store, begin, begin + size, end) or begin + size
+        finally:
+            self._end_start()
         if self._closed:
             return
-        if held:
-            self._rest = data[position:] if owned else bytes(data[position:])
-            self.frame_started_at = None
-            self._pause_reading()
-            return
-        self._keep(data[position:], new=position > 0)
+        self._keep(store, position, end, new=position > first)
         if self._services.requests.full:
             self._pause_reading()
             self._services.requests.wait(self, self._go_on)
 
-    def _keep(self, data: memoryview, *, new: bool) -> None:
+    def _start_run(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        """Starts the request at `begin`, and with it those behind it that are one run of Produce; where they end."""
+        if not logs.debug_enabled():  # every request has lines of its own
+            taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
+            if taken is not None:
+                known, correlation_ids, spans, behind = taken
+                # The shared buffer is read into again: what is kept of it is copied, once.
+                kept = memoryview(store if type(store) is bytes else memoryview(store)[begin:behind].tobytes())
+                shift = 0 if type(store) is bytes else begin
+                batches = [kept[start - shift : stop - shift] for start, stop in spans]
+                run = ProduceRun(self, self._services, known, correlation_ids, batches, behind - begin)
+                self._services.requests.take(run.size)
+                self._pipeline.open(run)
+                run.start()
+                return behind
+        self._start(store[begin:frame_end] if type(store) is bytes else bytes(memoryview(store)[begin:frame_end]))
+        return frame_end
+
+    def _hold(self, store: bytes | bytearray, position: int, end: int) -> None:
+        """Requests have arrived that may not start yet."""
+        if store is not self._rest:
+            self._rest, position = bytes(memoryview(store)[position:end]), 0
+        self._rest_at = position
+        self.frame_started_at = None
+        self._pause_reading()
+
+    def _keep(self, store: bytes | bytearray, position: int, end: int, *, new: bool) -> None:
         """The beginning of a request that has not arrived whole; `new`: its first byte came just now."""
-        if not data:
+        self._rest_at = 0
+        if position == end:
             self._rest = b""
             self.frame_started_at = None
             return
         if new or self.frame_started_at is None:
             self.frame_started_at = self.active_at
+        data = memoryview(store)[position:end]
         if len(data) >= 4:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_REQUEST_BYTES:
@@ -202,14 +241,18 @@ class Connection(asyncio.BufferedProtocol):
         buffer.extend(bytes(wanted))
 
     def _start_long(self) -> None:
-        buffer = memoryview(cast(bytearray, self._long))
-        if not self._may_start(buffer[:4]):
+        buffer = cast(bytearray, self._long)
+        if not self._may_start(buffer, 0):
             self.frame_started_at = None
             self._pause_reading()
             return
         self._drop_long()
         self.frame_started_at = None
-        self._start(buffer)
+        self._starting = True
+        try:
+            self._start(memoryview(buffer))
+        finally:
+            self._end_start()
 
     def _drop_long(self) -> None:
         if self._long is not None:
@@ -218,14 +261,23 @@ class Connection(asyncio.BufferedProtocol):
             self._long_taken = 0
             self._services.requests.end_overdraft(self)
 
-    def _may_start(self, start: memoryview) -> bool:
-        return not self._writer.busy and self._pipeline.admits(self._dispatcher.kind(start))
+    def _may_start(self, store: bytes | bytearray, begin: int) -> bool:
+        if self._writer.busy:
+            return False
+        return not len(self._pipeline) or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
 
     def _start(self, frame: bytes | memoryview) -> None:
         call, request = self._dispatcher.open(self, frame)
         self._services.requests.take(call.size)
         self._pipeline.open(call)
+        if call.route.kind is Kind.APPEND:
+            self._heads.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)
+
+    def _end_start(self) -> None:
+        self._starting = False
+        if self._flush_due and not self._closed:
+            self._flush()
 
     def _incomplete(self) -> bool:
         """Whether a request has arrived in part."""
@@ -235,21 +287,28 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def answered(self, call: Call, parts: Sequence[Part]) -> None:
+    def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
         if self._pipeline.closed:
             release(parts)
             return
-        self._services.requests.give(call.size)
-        self._pipeline.answer(call, parts)
+        self._services.requests.give(pending.size)
+        self._pipeline.answer(pending, parts)
 
-    def _schedule_flush(self) -> None:
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._services.loop.call_soon(self._flush)
+    def _answers_ready(self) -> None:
+        """Answers may leave: at once if no others are waited for, else with all that become ready in this turn."""
+        if self._flush_due:
+            return
+        self._flush_due = True
+        if not self._starting:
+            if len(self._pipeline) == 1:
+                self._flush()
+            else:
+                self._services.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """All answers that became ready in this turn of the loop leave together."""
-        self._flush_scheduled = False
+        if not self._flush_due:
+            return
+        self._flush_due = False
         parts = self._pipeline.take()
         if self._closed or self._transport.is_closing():
             release(parts)
@@ -271,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
                         return
             elif self._rest:
                 self._reading = True
-                self._consume(memoryview(self._rest), owned=True)
+                self._consume(self._rest, self._rest_at, len(self._rest))
                 if not self._reading:
                     return
         except RequestRefused as refusal:

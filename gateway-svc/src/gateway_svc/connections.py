@@ -47,7 +47,8 @@ class Connections:
         self._open: dict[Connected, None] = {}
         self._by_host: Counter[str] = Counter()
         #: Filled and emptied within one callback of one connection.
-        self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
+        self.shared_view = memoryview(self.shared_buffer)
 
     def __len__(self) -> int:
         return len(self._open)

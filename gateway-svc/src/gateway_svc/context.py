@@ -62,7 +62,7 @@ class Client(Protocol):
     #: Name of the listener it connected to.
     listener: str
 
-    def answered(self, call: Call, parts: Sequence[Part]) -> None: ...
+    def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
 
     def refuse(self, refusal: RequestRefused, call: Call | None = None) -> None:
         """Logs, counts and closes."""
@@ -137,6 +137,10 @@ class Call(Pending):
 
     def answer(self, response: Any, error: int = 0) -> None:
         """Encodes the response and lets it leave in its turn. `error`: its first error code, for the metrics."""
+        self.client.answered(self, self.encoded(response, error))
+
+    def encoded(self, response: Any, error: int) -> list[Part]:
+        """The answer's bytes; it is counted as given."""
         route = self.route
         tail = route.header_tail
         parts: list[Part]
@@ -154,7 +158,7 @@ class Call(Pending):
             size = len(body) + 4 + len(tail)
             parts = [_FRAME_HEAD.pack(size, self.correlation_id) + tail + body]
         self._count(error, size)
-        self.client.answered(self, parts)
+        return parts
 
     def answer_nothing(self) -> None:
         """The request has no answer (acks=0)."""

@@ -72,9 +72,9 @@ class Dispatcher:
         """(API key, lowest, highest version) of everything served, by key."""
         return tuple((key, each.min_version, each.max_version) for key, each in sorted(self._handlers.items()))
 
-    def kind(self, frame: bytes | memoryview) -> Kind:
-        """How the request shares its connection; only its API key and version are looked at."""
-        return self._kinds.get(int.from_bytes(frame[:4], "big"), Kind.CONTROL)
+    def kind(self, start: int) -> Kind:
+        """How a request shares its connection, by its first four bytes: API key and version."""
+        return self._kinds.get(start, Kind.CONTROL)
 
     def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, Any]:
         """The request's call and its decoded body.

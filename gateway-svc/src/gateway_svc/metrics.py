@@ -37,10 +37,11 @@ class ApiCounts:
         self.received_bytes = 0
         self.answered_bytes = 0
 
-    def count(self, version: int, error: str, seconds: float, received: int, answered: int) -> None:
-        self.answers[version, error] += 1
-        self.buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
-        self.seconds += seconds
+    def count(self, version: int, error: str, seconds: float, received: int, answered: int, requests: int = 1) -> None:
+        """Answers that took so long each; the bytes are of all together."""
+        self.answers[version, error] += requests
+        self.buckets[bisect_left(DURATION_BUCKETS, seconds)] += requests
+        self.seconds += seconds * requests
         self.received_bytes += received
         self.answered_bytes += answered
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
-from broker_contract.data import AppendRequest, AppendResponse, ReadRequest, ReadResponse
+from broker_contract.data import AppendRequest, AppendResponse, AppendRun, ReadRequest, ReadResponse
 
 
 class Records(Protocol):
     """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
 
-    def append(self, request: AppendRequest, done: Callable[[AppendResponse], None]) -> None: ...
+    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None: ...
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
         """Returns a function that gives the read up: `done` is then not called any more."""

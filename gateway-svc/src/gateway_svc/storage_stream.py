@@ -17,6 +17,7 @@ from broker_contract.data import (
     AppendedPartition,
     AppendRequest,
     AppendResponse,
+    AppendRun,
     Buffer,
     Cancel,
     ReadRequest,
@@ -58,7 +59,7 @@ class _Waiting:
 
     __slots__ = ("done", "request")
 
-    def __init__(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> None:
+    def __init__(self, request: AppendRequest | AppendRun | ReadRequest, done: Callable[[Any], None]) -> None:
         self.request = request
         self.done = done
 
@@ -67,10 +68,12 @@ class _Waiting:
 
 
 def _failure(
-    request: AppendRequest | ReadRequest,
+    request: AppendRequest | AppendRun | ReadRequest,
     append_error: ErrorCode,
     read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
 ) -> AppendResponse | ReadResponse:
+    if isinstance(request, AppendRun):
+        return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
     if isinstance(request, AppendRequest):
         return AppendResponse([AppendedPartition(append_error) for _ in request.partitions])
     return ReadResponse([ReadResult(read_error) for _ in request.partitions])
@@ -96,7 +99,7 @@ class RecordStream:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def append(self, request: AppendRequest, done: Callable[[AppendResponse], None]) -> None:
+    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
         self._send(request, done)
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
@@ -106,7 +109,7 @@ class RecordStream:
         call_id = self._send(request, done)
         return lambda: self._cancel(call_id)
 
-    def _send(self, request: AppendRequest | ReadRequest, done: Callable[[Any], None]) -> int:
+    def _send(self, request: AppendRequest | AppendRun | ReadRequest, done: Callable[[Any], None]) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
         if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
             done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))

@@ -35,12 +35,14 @@ class Kind(Enum):
 
 
 class Pending:
-    """One request's place in the order of answers."""
+    """The place of one request, or of several alike that came one behind the other, in the order of answers."""
 
-    __slots__ = ("abandon", "kind", "may_park", "parts", "size")
+    __slots__ = ("abandon", "count", "kind", "may_park", "parts", "size")
 
-    def __init__(self, kind: Kind, size: int, *, may_park: bool = False) -> None:
+    def __init__(self, kind: Kind, size: int, *, may_park: bool = False, count: int = 1) -> None:
         self.kind = kind
+        #: How many requests of one kind share this place.
+        self.count = count
         #: Whether its answer may take minutes: an orderly stop does not wait for it.
         self.may_park = may_park
         #: Bytes of the request, held until it is answered.
@@ -54,10 +56,11 @@ class Pending:
 class Pipeline:
     """The order of one connection's requests. Owned by its connection; `ready` is called when answers can be taken."""
 
-    __slots__ = ("_bytes", "_control", "_order", "_reads", "_ready", "closed")
+    __slots__ = ("_bytes", "_control", "_order", "_reads", "_ready", "_requests", "closed")
 
     def __init__(self, ready: Callable[[], None]) -> None:
         self._order: deque[Pending] = deque()
+        self._requests = 0
         self._bytes = 0
         self._reads = 0
         self._control = False
@@ -65,7 +68,13 @@ class Pipeline:
         self.closed = False
 
     def __len__(self) -> int:
+        """How many places are taken."""
         return len(self._order)
+
+    @property
+    def room(self) -> int:
+        """How many more requests may be in service."""
+        return IN_FLIGHT_MAX - self._requests
 
     def admits(self, kind: Kind) -> bool:
         """Whether a request of this kind may start now."""
@@ -73,13 +82,14 @@ class Pipeline:
             return True
         if self._control or kind is Kind.CONTROL:
             return False
-        if len(self._order) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
+        if self._requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
             return False
         return kind is Kind.APPEND or self._reads == 0
 
     def open(self, pending: Pending) -> None:
         """The request takes its place behind all others."""
         self._order.append(pending)
+        self._requests += pending.count
         self._bytes += pending.size
         if pending.kind is Kind.CONTROL:
             self._control = True
@@ -101,6 +111,7 @@ class Pipeline:
         order = self._order
         while order and (parts := order[0].parts) is not None:
             pending = order.popleft()
+            self._requests -= pending.count
             self._bytes -= pending.size
             if pending.kind is Kind.CONTROL:
                 self._control = False

@@ -8,6 +8,7 @@ from broker_contract.data import (
     AppendPartition,
     AppendRequest,
     AppendResponse,
+    AppendRun,
     Cancel,
     Item,
     ReadPartition,
@@ -37,7 +38,22 @@ append_requests = st.builds(
     int32,
     st.lists(st.builds(AppendPartition, names, int32, st.binary(max_size=300), topic_ids), max_size=4),
 )
-append_responses = st.builds(
+append_runs = st.builds(
+    AppendRun,
+    int32,
+    st.none() | names,
+    int16,
+    int16,
+    int32,
+    names,
+    topic_ids,
+    int32,
+    st.lists(st.binary(max_size=300), max_size=4),
+)
+appended = st.builds(
+    AppendResponse, st.lists(st.builds(AppendedPartition, st.just(0), int64, int64, int64), max_size=4)
+)
+append_responses = appended | st.builds(
     AppendResponse,
     st.lists(
         st.builds(
@@ -81,7 +97,7 @@ read_responses = st.builds(
         max_size=4,
     ),
 )
-items = append_requests | append_responses | read_requests | read_responses | st.just(Cancel())
+items = append_requests | append_runs | append_responses | read_requests | read_responses | st.just(Cancel())
 
 
 def encode(calls: list[tuple[int, Item]]) -> bytes:
@@ -126,6 +142,26 @@ def test_append_request_bytes_are_as_documented() -> None:
         "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 00 00 01 "
         "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03 78 79 7a"
     )
+
+
+def test_append_run_bytes_are_as_documented() -> None:
+    item = AppendRun(7, "c", 9, -1, 1000, "t", bytes(16), 3, [b"xyz", b"uv"])
+    assert encode([(5, item)]).hex(" ") == (
+        "06 00 00 00 00 00 00 00 05 00 00 00 37 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 01 74 "
+        "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 "
+        "00 00 00 02 00 00 00 03 00 00 00 02 78 79 7a 75 76"
+    )
+
+
+def test_answers_without_errors_are_short() -> None:
+    good, bad = AppendedPartition(0, 1, -1, 2), AppendedPartition(56)
+    assert encode([(5, AppendResponse([good, good]))]).hex(" ") == (
+        "07 00 00 00 00 00 00 00 05 00 00 00 30 "
+        "00 00 00 00 00 00 00 01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 02 "
+        "00 00 00 00 00 00 00 01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 02"
+    )
+    assert encode([(5, AppendResponse([good, bad]))])[0] == 2
 
 
 def test_record_bytes_are_views_of_the_frame() -> None:

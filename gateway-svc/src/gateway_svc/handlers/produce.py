@@ -16,9 +16,16 @@ Records that are not taken are a refusal: one log line with the first error's na
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from broker_contract.data import AppendedPartition, AppendPartition, AppendRequest, AppendResponse, Buffer
+from broker_contract.data import (
+    AppendedPartition,
+    AppendOutcome,
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    Buffer,
+)
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.produce import (
@@ -107,8 +114,25 @@ def _finish(
     request: ProduceRequest,
     services: Services,
     partitions: list[AppendPartition],
-    appended: list[AppendedPartition],
+    appended: Sequence[AppendOutcome],
 ) -> None:
+    response, error = told(call, request.topic_data, services, partitions, appended)
+    if request.acks:
+        call.answer(response, error)
+    elif error:
+        call.client.abort()
+    else:
+        call.answer_nothing()
+
+
+def told(
+    call: Call,
+    topic_data: Sequence[TopicProduceData],
+    services: Services,
+    partitions: list[AppendPartition],
+    appended: Sequence[AppendOutcome],
+) -> tuple[ProduceResponse, int]:
+    """What is answered, and its first error code; refusals are logged, and what was appended is counted."""
     error = 0
     metrics = services.metrics
     for partition, result in zip(partitions, appended, strict=True):
@@ -123,17 +147,12 @@ def _finish(
         counts.records_in += _record_count(partition.records)
     if error and error not in _NOT_REFUSALS:
         _refused(call, services, partitions, appended)
-    if request.acks:
-        results = iter(appended)
-        topics = tuple([_topic(topic, results, call.version) for topic in request.topic_data])
-        call.answer(ProduceResponse(responses=topics), error)
-    elif error:
-        call.client.abort()
-    else:
-        call.answer_nothing()
+    results = iter(appended)
+    topics = tuple([_topic(topic, results, call.version) for topic in topic_data])
+    return ProduceResponse(responses=topics), error
 
 
-def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition], version: int) -> TopicProduceResponse:
+def _topic(topic: TopicProduceData, results: Iterator[AppendOutcome], version: int) -> TopicProduceResponse:
     responses = []
     for data in topic.partition_data:
         result = next(results)
@@ -157,7 +176,7 @@ def _topic(topic: TopicProduceData, results: Iterator[AppendedPartition], versio
 
 
 def _refused(
-    call: Call, services: Services, partitions: list[AppendPartition], appended: list[AppendedPartition]
+    call: Call, services: Services, partitions: list[AppendPartition], appended: Sequence[AppendOutcome]
 ) -> None:
     partition, result = next(pair for pair in zip(partitions, appended, strict=True) if pair[1].error_code)
     services.refusals.request(

@@ -6,8 +6,9 @@ The dataclasses are passed as they are between gateway and storage in one proces
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 Buffer = bytes | memoryview
 
@@ -39,20 +40,65 @@ class AppendRequest:
 
 
 @dataclass(slots=True)
+class AppendRun:
+    """Produce requests that a connection sent one behind the other: one batch each, and otherwise alike.
+
+    `batches` are appended in this order; the answer has an outcome for each. `correlation_id` is the first one's.
+    """
+
+    correlation_id: int
+    client_id: str | None
+    version: int
+    acks: int
+    timeout_ms: int
+    topic: str
+    topic_id: bytes
+    partition: int
+    batches: Sequence[Buffer]
+
+
+RecordErrors = Sequence[tuple[int, str | None]]
+
+
+class AppendOutcome(Protocol):
+    """What became of one batch. The offset is -1 after an error, `log_append_time_ms` for CreateTime topics."""
+
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def log_append_time_ms(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def error_message(self) -> str | None: ...
+
+    @property
+    def record_errors(self) -> RecordErrors: ...
+
+
+@dataclass(slots=True)
 class AppendedPartition:
-    """Outcome for one partition. `log_append_time_ms` is -1 for CreateTime topics."""
+    """An outcome that is made here, or came over the stream; storage's own are not copied into it."""
 
     error_code: int
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
-    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+    record_errors: RecordErrors = ()
 
 
 @dataclass(slots=True)
 class AppendResponse:
-    partitions: list[AppendedPartition]
+    """Outcomes of an AppendRequest's partitions, or of an AppendRun's batches."""
+
+    partitions: list[AppendOutcome]
 
 
 @dataclass(slots=True)
@@ -113,4 +159,4 @@ class Cancel:
     """The read of this call id is not waited for any more."""
 
 
-Item = AppendRequest | AppendResponse | ReadRequest | ReadResponse | Cancel
+Item = AppendRequest | AppendRun | AppendResponse | ReadRequest | ReadResponse | Cancel

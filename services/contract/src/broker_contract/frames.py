@@ -19,6 +19,11 @@ length 0xFFFF for null.
                                first_offset i64), slice_count u32, slice_count x (path string, file_id u64,
                                position u64, length u32), length u32, record batches)
     kind 5   cancel            (empty) the read of that call id is not waited for any more; no answer comes
+    kind 6   append run        correlation_id i32, version i16, acks i16, timeout_ms i32, client_id nstring,
+                               topic string, topic_id 16 bytes, partition i32, count u32, count x length u32,
+                               count x record batch; answered by kind 2 or 7, one outcome a batch
+    kind 7   appended          an append response without errors: count x (base_offset i64, log_append_time_ms i64,
+                               log_start_offset i64)
 
 `topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order.
 Record bytes are views of the received frame. Whoever hands them on leaves them unchanged until the call is answered;
@@ -29,14 +34,16 @@ In one process the same dataclasses are passed without being encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from struct import Struct
+from struct import Struct, pack, unpack
 from typing import Final
 
 from broker_contract.data import (
     AppendedPartition,
+    AppendOutcome,
     AppendPartition,
     AppendRequest,
     AppendResponse,
+    AppendRun,
     Buffer,
     Cancel,
     Item,
@@ -50,8 +57,9 @@ from broker_contract.errors import FrameError
 
 _ITEM: Final = Struct(">BQI")
 _APPEND_HEAD: Final = Struct(">ihhi")
-_PARTITION_LENGTH: Final = Struct(">16siI")
+_PLACE: Final = Struct(">16siI")
 _APPENDED: Final = Struct(">hqqq")
+_APPENDED_WELL: Final = Struct(">qqq")
 _READ_HEAD: Final = Struct(">ihiiiBB")
 _READ_PARTITION: Final = Struct(">iiqi")
 _READ_RESULT: Final = Struct(">hqqqi")
@@ -81,10 +89,29 @@ def _put_append_request(parts: list[Buffer], item: AppendRequest) -> int:
     for partition in item.partitions:
         records = partition.records
         length = len(records)
-        size += _put_nstring(parts, partition.topic) + _PARTITION_LENGTH.size + length
-        parts.append(_PARTITION_LENGTH.pack(partition.topic_id, partition.partition, length))
+        size += _put_nstring(parts, partition.topic) + _PLACE.size + length
+        parts.append(_PLACE.pack(partition.topic_id, partition.partition, length))
         parts.append(records)
     return size
+
+
+def _put_append_run(parts: list[Buffer], item: AppendRun) -> int:
+    batches = item.batches
+    lengths = list(map(len, batches))
+    parts.append(_APPEND_HEAD.pack(item.correlation_id, item.version, item.acks, item.timeout_ms))
+    size = _APPEND_HEAD.size + _put_nstring(parts, item.client_id) + _put_nstring(parts, item.topic)
+    parts.append(_PLACE.pack(item.topic_id, item.partition, len(lengths)) + pack(f">{len(lengths)}I", *lengths))
+    parts += batches
+    return size + _PLACE.size + 4 * len(lengths) + sum(lengths)
+
+
+def _put_appended(parts: list[Buffer], item: AppendResponse) -> int:
+    put = _APPENDED_WELL.pack
+    packed = b"".join(
+        [put(done.base_offset, done.log_append_time_ms, done.log_start_offset) for done in item.partitions]
+    )
+    parts.append(packed)
+    return len(packed)
 
 
 def _put_append_response(parts: list[Buffer], item: AppendResponse) -> int:
@@ -157,10 +184,15 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
     index = len(parts)
     parts.append(b"")
     match item:
+        case AppendRun():
+            kind, size = 6, _put_append_run(parts, item)
         case AppendRequest():
             kind, size = 1, _put_append_request(parts, item)
         case AppendResponse():
-            kind, size = 2, _put_append_response(parts, item)
+            if any(done.error_code for done in item.partitions):
+                kind, size = 2, _put_append_response(parts, item)
+            else:
+                kind, size = 7, _put_appended(parts, item)
         case ReadRequest():
             kind, size = 3, _put_read_request(parts, item)
         case ReadResponse():
@@ -230,8 +262,27 @@ def _get_append_request(reader: _Reader) -> AppendRequest:
     return AppendRequest(correlation_id, client_id, version, acks, timeout_ms, partitions)
 
 
+def _get_append_run(reader: _Reader) -> AppendRun:
+    correlation_id, version, acks, timeout_ms = reader.unpack(_APPEND_HEAD)
+    client_id = reader.nstring()
+    topic = reader.string()
+    topic_id = bytes(reader.take(16))
+    (partition,) = reader.unpack(_I32)
+    count = reader.count()
+    lengths = unpack(f">{count}I", reader.take(4 * count))
+    batches = [reader.take(length) for length in lengths]
+    return AppendRun(correlation_id, client_id, version, acks, timeout_ms, topic, topic_id, partition, batches)
+
+
+def _get_appended(reader: _Reader) -> AppendResponse:
+    rest = reader.take(reader.end - reader.position)
+    if len(rest) % _APPENDED_WELL.size:
+        raise FrameError("item ends inside a field")
+    return AppendResponse([AppendedPartition(0, *fields) for fields in _APPENDED_WELL.iter_unpack(rest)])
+
+
 def _get_append_response(reader: _Reader) -> AppendResponse:
-    partitions = []
+    partitions: list[AppendOutcome] = []
     for _ in range(reader.count()):
         error_code, base_offset, append_time, log_start = reader.unpack(_APPENDED)
         message = reader.nstring()
@@ -279,6 +330,8 @@ _DECODERS: Final[dict[int, Callable[[_Reader], Item]]] = {
     3: _get_read_request,
     4: _get_read_response,
     5: lambda _reader: Cancel(),
+    6: _get_append_run,
+    7: _get_appended,
 }
 
 

@@ -6,7 +6,8 @@ write turns it into error 56. `prepare` is everything before offsets: checks, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -44,7 +45,7 @@ class Appended:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
-    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+    record_errors: Sequence[tuple[int, str | None]] = ()
 
     def become(self, other: Appended) -> None:
         """Take over another's fields."""

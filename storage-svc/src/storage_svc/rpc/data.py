@@ -1,7 +1,8 @@
 """Records in and out: appends of one turn of the event loop together, reads that wait.
 
 Append: calls are collected until the turn is over, then each partition's batches are checked in order and written with
-one call. acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
+one call. A call is a request for some partitions, or a run of requests for one; either has its outcomes in order.
+acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
 7 REQUEST_TIMED_OUT when `timeout_ms` is over first. The bytes of a request must not change until `done` is called.
 
 Read: answered at once if `min_bytes` are there, a partition has an error or `max_wait_ms` is 0; parked otherwise
@@ -14,16 +15,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from broker_contract.data import (
     NO_TOPIC_ID,
-    AppendedPartition,
     AppendPartition,
     AppendRequest,
     AppendResponse,
+    AppendRun,
+    Buffer,
     ReadRequest,
     ReadResponse,
 )
@@ -48,48 +50,53 @@ _ALL: Final = -1
 _log = service_logs.get(__name__)
 
 AppendDone = Callable[[AppendResponse], None]
-Outcome = tuple[PartitionLog | None, Appended]
+#: Of each outcome of a call, if its partition exists.
+Logs = Sequence[PartitionLog | None]
 
 
 class _Acknowledgement:
-    """An acks=-1 request whose batches are written and not all durable yet."""
+    """An acks=-1 call whose batches are written and not all durable yet."""
 
-    __slots__ = ("_done", "_missing", "_outcomes", "_timer")
+    __slots__ = ("_done", "_logs", "_missing", "_outcomes", "_timer")
 
-    def __init__(self, outcomes: list[Outcome], done: AppendDone) -> None:
+    def __init__(self, logs: Logs, outcomes: list[Appended], done: AppendDone) -> None:
+        self._logs = logs
         self._outcomes = outcomes
         self._done: AppendDone | None = done
         self._missing = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def wait(self, waiting: list[tuple[PartitionLog, Appended]], timer: asyncio.TimerHandle) -> None:
-        """For these of the outcomes. A log that went offline meanwhile answers at once; the others still count."""
+    def wait(self, last_offsets: dict[PartitionLog, int], timer: asyncio.TimerHandle) -> None:
+        """Until each log is durable so far. One that went offline meanwhile answers at once; the others still count."""
         self._timer = timer
-        self._missing = len(waiting)
-        for log, appended in waiting:
-            log.on_durable(appended.last_offset + 1, partial(self._settled, appended))
+        self._missing = len(last_offsets)
+        for log, last_offset in last_offsets.items():
+            log.on_durable(last_offset + 1, partial(self._settled, log))
 
-    def _settled(self, appended: Appended, code: int) -> None:
+    def _settled(self, log: PartitionLog, code: int) -> None:
         if code and self._done is not None:
-            appended.error_code = code
+            self._give_up((log,), code, None)
         self._missing -= 1
         if self._missing == 0:
             self._answer()
 
     def timed_out(self) -> None:
         """What is not durable by now is answered with 7; the records may still become durable."""
-        for log, appended in self._outcomes:
-            if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset:
-                appended.error_code = _TIMED_OUT
-                appended.error_message = "not durable within the request's timeout"
+        self._give_up(self._logs, _TIMED_OUT, "not durable within the request's timeout")
         self._answer()
+
+    def _give_up(self, given_up: Logs, code: int, message: str | None) -> None:
+        for log, appended in zip(self._logs, self._outcomes, strict=True):
+            if log is None or log not in given_up or appended.error_code or log.high_watermark > appended.last_offset:
+                continue
+            appended.error_code, appended.error_message, appended.base_offset = code, message, -1
 
     def _answer(self) -> None:
         done, self._done = self._done, None
         if done is not None:
             if self._timer is not None:
                 self._timer.cancel()
-            done(_response(self._outcomes))
+            done(AppendResponse([*self._outcomes]))
 
 
 class DataService:
@@ -100,7 +107,7 @@ class DataService:
         self._logs = logs.logs
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
-        self._calls: list[tuple[AppendRequest, AppendDone]] = []
+        self._calls: list[tuple[AppendRequest | AppendRun, AppendDone]] = []
         self._reads = WaitingReads(self._loop, logs, topic_name)
         self._slow = SlowAppends(self._loop, logs.clock)
         self._closed = False
@@ -117,8 +124,8 @@ class DataService:
 
     # -- append -------------------------------------------------------------------------------------------------------
 
-    def append(self, request: AppendRequest, done: AppendDone) -> None:
-        """Append one batch per partition; `done` is called once, later."""
+    def append(self, request: AppendRequest | AppendRun, done: AppendDone) -> None:
+        """Append one batch per partition, or those of a run; `done` is called once, later."""
         calls = self._calls
         calls.append((request, done))
         if len(calls) == 1:
@@ -128,76 +135,120 @@ class DataService:
         calls, self._calls = self._calls, []
         now_ms = self._directory.clock()
         touched: dict[PartitionLog, None] = {}
-        answers: list[tuple[AppendRequest, AppendDone, list[Outcome]]] = []
-        for request, done in calls:
-            outcomes = [self._stage(request, each, touched, now_ms) for each in request.partitions]
-            answers.append((request, done, outcomes))
+        staged = [(call, self._stage(call[0], touched, now_ms)) for call in calls]
         for log in touched:
             log.writer.write_staged()
-        for answer in answers:
+        for (request, done), (logs, outcomes) in staged:
             if not self._slow.queues or not self._slow.when_true(
-                [appended for _, appended in answer[2]], partial(self._answer, *answer)
+                outcomes, partial(self._answer, request, done, logs, outcomes)
             ):
-                self._answer(*answer)
+                self._answer(request, done, logs, outcomes)
 
-    def _answer(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
+    def _answer(
+        self, request: AppendRequest | AppendRun, done: AppendDone, logs: Logs, outcomes: list[Appended]
+    ) -> None:
         if service_logs.debug_enabled():
             self._log_appends(request, outcomes)
-        for number, (_, appended) in enumerate(outcomes):
+        for number, appended in enumerate(outcomes):
             if appended.error_code:
-                self._note_refusal(request, request.partitions[number], appended)
+                self._note_refusal(request, number, appended)
         if request.acks == _ALL:
-            self._answer_durable(request, done, outcomes)
+            self._answer_durable(request, done, logs, outcomes)
         else:
-            done(_response(outcomes))
+            done(AppendResponse([*outcomes]))
 
     def _stage(
-        self, request: AppendRequest, wanted: AppendPartition, touched: dict[PartitionLog, None], now_ms: int
-    ) -> Outcome:
-        if self._closed:
-            return None, Appended(_NOT_LEADER, error_message="storage is stopping")
+        self, request: AppendRequest | AppendRun, touched: dict[PartitionLog, None], now_ms: int
+    ) -> tuple[Logs, list[Appended]]:
+        if type(request) is AppendRun:
+            return self._stage_run(request, touched, now_ms)
+        assert type(request) is AppendRequest
+        logs: list[PartitionLog | None] = []
+        outcomes: list[Appended] = []
+        for wanted in request.partitions:
+            found = self._find(wanted)
+            if type(found) is PartitionLog:
+                logs.append(found)
+                outcomes.append(self._stage_batch(request, found, wanted.records, touched, now_ms))
+            else:
+                assert isinstance(found, Appended)
+                logs.append(None)
+                outcomes.append(found)
+        return logs, outcomes
+
+    def _stage_run(self, run: AppendRun, touched: dict[PartitionLog, None], now_ms: int) -> tuple[Logs, list[Appended]]:
+        batches = run.batches
+        log = self._find(run)
+        if not isinstance(log, PartitionLog):
+            return (None,) * len(batches), [self._refused(run) for _ in batches]
+        logs = (log,) * len(batches)
+        if self._may_refuse_shape(run) or log.writer.opens_records or self._slow.queues:
+            return logs, [self._stage_batch(run, log, batch, touched, now_ms) for batch in batches]
+        touched[log] = None
+        stage = log.writer.stage
+        return logs, [stage(memoryview(batch), Origin.CLIENT, now_ms) for batch in batches]
+
+    def _find(self, wanted: AppendPartition | AppendRun) -> PartitionLog | Appended:
+        """The log that is meant, or the outcome without one."""
         topic = wanted.topic
         if wanted.topic_id != NO_TOPIC_ID:
-            found = self._topic_name(wanted.topic_id)
-            if found is None:
-                return None, Appended(_UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
-            topic = found
+            topic = self._topic_name(wanted.topic_id) or ""
         log = self._logs.get((topic, wanted.partition))
-        if log is None:
-            return None, Appended(_UNKNOWN_PARTITION, error_message="there is no such partition")
-        records = wanted.records
-        view = records if type(records) is memoryview else memoryview(records)
-        acks = request.acks
-        if not -1 <= acks <= 1 or request.version < ZSTD_SINCE_VERSION:
-            if (refusal := shape_refusal(view, request.version)) is not None:
-                return None, Appended.refused(refusal)
-            if not -1 <= acks <= 1:
-                return None, Appended(_INVALID_ACKS, error_message=f"acks is {acks}, not -1, 0 or 1")
-        if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
-            return log, self._slow.add(log, view)
-        touched[log] = None
-        return log, log.writer.stage(view, Origin.CLIENT, now_ms)
+        return self._refused(wanted) if log is None or self._closed else log
 
-    def _answer_durable(self, request: AppendRequest, done: AppendDone, outcomes: list[Outcome]) -> None:
-        waiting = [
-            (log, appended)
-            for log, appended in outcomes
-            if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset
-        ]
+    def _refused(self, wanted: AppendPartition | AppendRun) -> Appended:
+        """The outcome of a batch for a partition that is not there."""
+        if self._closed:
+            return Appended(_NOT_LEADER, error_message="storage is stopping")
+        if wanted.topic_id != NO_TOPIC_ID and self._topic_name(wanted.topic_id) is None:
+            return Appended(_UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
+        return Appended(_UNKNOWN_PARTITION, error_message="there is no such partition")
+
+    @staticmethod
+    def _may_refuse_shape(request: AppendRequest | AppendRun) -> bool:
+        """Whether the acks or the version of the request make its batches be looked at before the log does."""
+        return not -1 <= request.acks <= 1 or request.version < ZSTD_SINCE_VERSION
+
+    def _stage_batch(
+        self,
+        request: AppendRequest | AppendRun,
+        log: PartitionLog,
+        records: Buffer,
+        touched: dict[PartitionLog, None],
+        now_ms: int,
+    ) -> Appended:
+        view = memoryview(records)
+        if self._may_refuse_shape(request):
+            if (refusal := shape_refusal(view, request.version)) is not None:
+                return Appended.refused(refusal)
+            if not -1 <= request.acks <= 1:
+                return Appended(_INVALID_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1")
+        if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
+            return self._slow.add(log, view)
+        touched[log] = None
+        return log.writer.stage(view, Origin.CLIENT, now_ms)
+
+    def _answer_durable(
+        self, request: AppendRequest | AppendRun, done: AppendDone, logs: Logs, outcomes: list[Appended]
+    ) -> None:
+        waiting: dict[PartitionLog, int] = {}
+        for log, appended in zip(logs, outcomes, strict=True):
+            if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset:
+                waiting[log] = max(appended.last_offset, waiting.get(log, -1))
         if not waiting:
-            done(_response(outcomes))
+            done(AppendResponse([*outcomes]))
             return
-        acknowledgement = _Acknowledgement(outcomes, done)
+        acknowledgement = _Acknowledgement(logs, outcomes, done)
         timer = self._loop.call_later(max(0, request.timeout_ms) / 1000, acknowledgement.timed_out)
         acknowledgement.wait(waiting, timer)
 
-    def _note_refusal(self, request: AppendRequest, wanted: AppendPartition, appended: Appended) -> None:
+    def _note_refusal(self, request: AppendRequest | AppendRun, number: int, appended: Appended) -> None:
         self.refused[appended.error_code] += 1
-        _log.info("append refused", **_fields(request, wanted, appended))
+        _log.info("append refused", **_fields(request, number, appended))
 
-    def _log_appends(self, request: AppendRequest, outcomes: list[Outcome]) -> None:
-        for wanted, (_, appended) in zip(request.partitions, outcomes, strict=True):
-            _log.debug("append", **_fields(request, wanted, appended))
+    def _log_appends(self, request: AppendRequest | AppendRun, outcomes: list[Appended]) -> None:
+        for number, appended in enumerate(outcomes):
+            _log.debug("append", **_fields(request, number, appended))
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
@@ -222,7 +273,12 @@ class DataService:
         self._reads.close()
 
 
-def _fields(request: AppendRequest, wanted: AppendPartition, appended: Appended) -> dict[str, object]:
+def _fields(request: AppendRequest | AppendRun, number: int, appended: Appended) -> dict[str, object]:
+    """What a log line says of an outcome of a call."""
+    if isinstance(request, AppendRun):
+        wanted = AppendPartition(request.topic, request.partition, request.batches[number])
+    else:
+        wanted = request.partitions[number]
     return {
         "correlation_id": request.correlation_id,
         "client_id": request.client_id,
@@ -234,19 +290,3 @@ def _fields(request: AppendRequest, wanted: AppendPartition, appended: Appended)
         "error_code": appended.error_code,
         "reason": appended.error_message,
     }
-
-
-def _response(outcomes: list[Outcome]) -> AppendResponse:
-    return AppendResponse(
-        [
-            AppendedPartition(
-                appended.error_code,
-                -1 if appended.error_code else appended.base_offset,
-                appended.log_append_time_ms,
-                appended.log_start_offset,
-                appended.error_message,
-                appended.record_errors,
-            )
-            for _, appended in outcomes
-        ]
-    )

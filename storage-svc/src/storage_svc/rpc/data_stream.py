@@ -18,6 +18,7 @@ from broker_contract.data import (
     GATEWAY_METADATA,
     AppendRequest,
     AppendResponse,
+    AppendRun,
     Buffer,
     Cancel,
     ReadRequest,
@@ -80,7 +81,7 @@ class _Exchange:
     def _take(self, frame: memoryview) -> None:
         for call_id, item in read_items(frame):
             match item:
-                case AppendRequest():
+                case AppendRequest() | AppendRun():
                     self._open_calls += 1
                     self._service.append(item, self._answerer(call_id))
                 case ReadRequest():

@@ -8,7 +8,7 @@ import os
 import threading
 
 import pytest
-from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from broker_contract.data import NO_TOPIC_ID, AppendPartition, AppendRequest, AppendResponse, AppendRun
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
@@ -58,6 +58,12 @@ class Bench:
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
         request = AppendRequest(1, "client", version, acks, timeout_ms, list(partitions))
         self.service.append(request, answer.set_result)
+        return answer
+
+    def send_run(self, *batches: bytes, topic="t", topic_id=NO_TOPIC_ID, acks=1, timeout_ms=5000, version=9):
+        answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
+        run = AppendRun(1, "client", version, acks, timeout_ms, topic, topic_id, 0, batches)
+        self.service.append(run, answer.set_result)
         return answer
 
     async def close(self) -> None:
@@ -255,3 +261,56 @@ async def test_views_and_bytes_are_stored_alike(os_bench):
     stored = os_bench.logs[0].read_batches(0, 1 << 20)
     assert stored[16 : len(data)] == stored[len(data) + 16 :] == data[16:]
     assert [int.from_bytes(stored[at : at + 8], "big") for at in (0, len(data))] == [0, 3]
+
+
+async def test_a_run_is_one_write_and_each_batch_has_its_outcome(os_bench):
+    broken = bytearray(batch())
+    broken[-1] ^= 1
+    run = os_bench.send_run(batch(2), bytes(broken), batch(3), batch(1))
+    behind = os_bench.send(to(0))
+    by_id = os_bench.send_run(batch(), topic="", topic_id=TOPIC_ID)
+    assert codes(await run) == [(0, 0), (2, -1), (0, 2), (0, 5)]
+    assert (codes(await behind), codes(await by_id)) == ([(0, 6)], [(0, 7)])
+    assert len(os_bench.files.writes) == 1
+    assert os_bench.service.refused == {2: 1}
+
+
+async def test_a_run_that_has_no_place_or_wrong_acks(os_bench):
+    good = batch()
+    assert codes(await os_bench.send_run(good, good, topic="nothing")) == [(3, -1)] * 2
+    assert codes(await os_bench.send_run(good, topic_id=bytes(reversed(TOPIC_ID)))) == [(100, -1)]
+    assert codes(await os_bench.send_run(good, b"", acks=5)) == [(21, -1), (87, -1)]
+    assert codes(await os_bench.send_run(batch(3, Codec.ZSTD), good, version=6)) == [(76, -1), (0, 0)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_run_with_acks_all_waits_for_the_sync(bench, gone):
+    bench.files.gate.clear()
+    broken = batch()[:-1] + b"?"
+    waiting = bench.send_run(batch(2), broken, batch(1), acks=-1)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    if gone:
+        bench.directory.delete("t", 0)
+    bench.files.gate.set()
+    good = [(3, -1), (3, -1)] if gone else [(0, 0), (0, 2)]
+    assert codes(await asyncio.wait_for(waiting, 5)) == [good[0], (2, -1), good[1]]
+
+
+async def test_a_run_that_takes_too_long(bench):
+    assert codes(await bench.send_run(batch(), acks=-1)) == [(0, 0)]
+    bench.files.gate.clear()
+    late = bench.send_run(batch(), batch(), acks=-1, timeout_ms=30)
+    assert codes(await asyncio.wait_for(late, 5)) == [(7, -1), (7, -1)]
+    assert [each.error_message for each in (await late).partitions] == ["not durable within the request's timeout"] * 2
+
+
+async def test_a_run_to_a_topic_whose_records_are_looked_at(os_bench):
+    os_bench.logs[0].configure(LogConfig(cleanup_policy=frozenset({"compact"})))
+    keyless = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+    assert codes(await os_bench.send_run(batch(2), keyless, batch(700), batch(1))) == [
+        (0, 0),
+        (87, -1),
+        (0, 2),
+        (0, 702),
+    ]

@@ -1,0 +1,313 @@
+"""Produce requests that follow each other and differ in nothing but correlation id and records, served as one.
+
+A producer's requests for one partition begin with the same bytes. What was decoded once (`KnownHeads.learn`) is
+recognised by comparing them, so that of a run of such requests only lengths are read and record batches cut out; the
+run takes one place in its connection's order, is appended by one call and answered by one write. A request is known by
+
+    length i32 │ api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic, partition │ records
+               └────────── start ─────────┘                    └────────────────── head ──────────────────┘
+
+where records are `length i32, batch`, or `length + 1 as unsigned varint, batch, no tagged fields (three times 0)` in
+flexible versions. Whatever differs (several partitions, no records, transactions, formats before v2, tagged fields) is
+no part of a run and goes the general way, handlers/produce.py. What a batch holds is storage's to check, as ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker_contract.data import AppendOutcome, AppendPartition, AppendResponse, AppendRun
+from protocol_lib.codec import encode, encode_parts
+from protocol_lib.errors import DecodeError
+from protocol_lib.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from protocol_lib.records.header import HEADER_SIZE, MAGIC, TRANSACTIONAL
+from protocol_lib.varint import read_unsigned, write_unsigned
+
+from gateway_svc.context import Call, Client, Route, Services
+from gateway_svc.handlers import produce
+from gateway_svc.slices import Part
+from gateway_svc.waiting import Kind, Pending
+
+#: Heads that one connection is known by; producers to more partitions than this name them in one request.
+HEADS_MAX: Final = 64
+#: Longer heads (names may be long) are not worth remembering.
+HEAD_BYTES_MAX: Final = 512
+#: The first version whose answers hold a log start offset, and the first flexible one.
+_VERSION_MIN: Final = 5
+_FLEXIBLE: Final = 9
+#: Where the head begins: behind api key, version and correlation id.
+_HEAD_AT: Final = 8
+_MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT = 16, 22, 57
+_NO_TAGS: Final = bytes(3)
+
+_length = Struct(">i").unpack_from
+_start = Struct(">ii").unpack_from
+_ANSWERED: Final = Struct(">qqq")
+#: Stands for the three offsets when an answer is encoded once for all; no name and no id contains it.
+_OFFSETS: Final = (-2, -3, -4)
+
+Store = bytes | bytearray
+
+
+class KnownHead:
+    """What all requests with this start and head have in common."""
+
+    __slots__ = (
+        "_answer",
+        "acks",
+        "client_id",
+        "head",
+        "partition",
+        "route",
+        "start",
+        "timeout_ms",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, call: Call, request: ProduceRequest, start: int, head: bytes) -> None:
+        (topic,) = request.topic_data
+        self.start = start
+        self.head = head
+        self.route: Route = call.route
+        self.client_id = call.client_id
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
+        self.partition = topic.partition_data[0].index
+        self._answer: tuple[Struct, bytes, bytes, bytes] | None = None
+
+    def answer(self) -> tuple[Struct, bytes, bytes, bytes]:
+        """How an answer without errors is put together: its length, what follows the correlation id, what follows the
+        offsets."""
+        if self._answer is None:
+            base_offset, log_append_time_ms, log_start_offset = _OFFSETS
+            partition = PartitionProduceResponse(
+                index=self.partition,
+                error_code=0,
+                base_offset=base_offset,
+                log_append_time_ms=log_append_time_ms,
+                log_start_offset=log_start_offset,
+            )
+            topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=(partition,))
+            body = self.route.header_tail + encode(ProduceResponse(responses=(topic,)), self.route.version)
+            before, after = body.split(_ANSWERED.pack(*_OFFSETS))
+            layout = Struct(f">4si{len(before)}sqqq{len(after)}s")
+            self._answer = layout, (len(body) + 4).to_bytes(4, "big"), before, after
+        return self._answer
+
+
+class ProduceRun(Pending):
+    """Requests with one head, in the order they came, and their batches. Answered as one."""
+
+    __slots__ = ("_batches", "_client", "_correlation_ids", "_known", "_services", "_started_at")
+
+    def __init__(
+        self,
+        client: Client,
+        services: Services,
+        known: KnownHead,
+        correlation_ids: list[int],
+        batches: Sequence[memoryview],
+        size: int,
+    ) -> None:
+        super().__init__(Kind.APPEND, size, count=len(batches))
+        self._client = client
+        self._services = services
+        self._known = known
+        self._correlation_ids = correlation_ids
+        self._batches = batches
+        self._started_at = time.perf_counter()
+
+    def start(self) -> None:
+        known = self._known
+        run = AppendRun(
+            self._correlation_ids[0],
+            known.client_id,
+            known.route.version,
+            known.acks,
+            known.timeout_ms,
+            known.topic,
+            known.topic_id,
+            known.partition,
+            self._batches,
+        )
+        self._services.storage.records.append(run, self._done)
+
+    def _done(self, response: AppendResponse) -> None:
+        outcomes = response.partitions
+        try:
+            if any(outcome.error_code for outcome in outcomes):
+                self._answer_one_by_one(outcomes)
+            else:
+                self._answer(outcomes)
+        except Exception as error:
+            self._call(0).failed(error)
+
+    def _answer(self, outcomes: Sequence[AppendOutcome]) -> None:
+        known = self._known
+        answer = b""
+        if known.acks:
+            layout, length, before, after = known.answer()
+            pack = layout.pack
+            answer = b"".join(
+                [
+                    pack(length, correlation_id, before, o.base_offset, o.log_append_time_ms, o.log_start_offset, after)
+                    for correlation_id, o in zip(self._correlation_ids, outcomes, strict=True)
+                ]
+            )
+        count = len(outcomes)
+        seconds = time.perf_counter() - self._started_at
+        known.route.counts.count(known.route.version, "NONE", seconds, self.size, len(answer), count)
+        counts = self._services.metrics.topic_by(known.topic, known.topic_id)
+        counts.produces += count
+        counts.bytes_in += sum(map(len, self._batches))
+        counts.records_in += sum([_length(batch, _RECORD_COUNT_AT)[0] for batch in self._batches])
+        self._client.answered(self, (answer,) if answer else ())
+
+    def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
+        """As produce.py does: each request answered, counted and, if it was refused, logged by itself."""
+        known, parts = self._known, list[Part]()
+        for number, (batch, outcome) in enumerate(zip(self._batches, outcomes, strict=True)):
+            call = self._call(number)
+            partition = PartitionProduceData(index=known.partition, records=batch)
+            topic = TopicProduceData(name=known.topic, topic_id=known.topic_id, partition_data=(partition,))
+            appended = AppendPartition(known.topic, known.partition, batch, known.topic_id)
+            response, error = produce.told(call, (topic,), self._services, [appended], [outcome])
+            parts += call.encoded(response, error) if known.acks else ()
+        if known.acks:
+            self._client.answered(self, parts)
+        else:
+            self._client.abort()
+
+    def _call(self, number: int) -> Call:
+        """One of the requests by itself."""
+        known = self._known
+        size = len(self._batches[number])
+        call = Call(self._client, known.route, self._correlation_ids[number], known.client_id, size)
+        call.started_at = self._started_at
+        return call
+
+
+class KnownHeads:
+    """What one connection's producers begin their requests with. Owned by its connection."""
+
+    __slots__ = ("_by_head", "_latest", "_sizes")
+
+    def __init__(self) -> None:
+        self._by_head: dict[tuple[int, bytes], KnownHead] = {}
+        #: Lengths of all heads: few, as a rule one.
+        self._sizes: tuple[int, ...] = ()
+        self._latest: KnownHead | None = None
+
+    def learn(self, call: Call, request: ProduceRequest, frame: bytes | memoryview) -> None:
+        """A request was decoded: remember its head, if it is written the way everybody writes it."""
+        version = call.route.version
+        if version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= HEADS_MAX:
+            return
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        records = request.topic_data[0].partition_data[0].records
+        if not records:
+            return
+        before, _, *after = encode_parts(request, version)
+        assert isinstance(before, bytes)
+        body_at = len(frame) - len(before) - len(records) - sum(map(len, after))
+        head_end = body_at + len(before) - (len(write_unsigned(len(records) + 1)) if version >= _FLEXIBLE else 4)
+        head = bytes(frame[_HEAD_AT:head_end])
+        if len(head) > HEAD_BYTES_MAX or after != ([_NO_TAGS] if version >= _FLEXIBLE else []):
+            return
+        if frame[body_at : body_at + len(before)] != before or (after and frame[-len(_NO_TAGS) :] != _NO_TAGS):
+            return
+        (start,) = _length(frame)
+        self._by_head[start, head] = KnownHead(call, request, start, head)
+        self._sizes = tuple({len(each) for _, each in self._by_head})
+
+    def take(self, store: Store, begin: int, frame_end: int, end: int, most: int) -> Taken | None:
+        """The run that begins with the request at `begin`, as far as it has arrived whole; None when it is no run."""
+        if not self._sizes or (known := self._known(store, begin)) is None:
+            return None
+        start, head, records_at = known.start, known.head, _HEAD_AT + len(known.head)
+        find = _span_flexible if known.route.version >= _FLEXIBLE else _span
+        correlation_ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        behind = begin
+        while True:
+            found_start, correlation_id = _start(store, begin)
+            if found_start != start or not store.startswith(head, begin + _HEAD_AT):
+                break
+            span = find(store, begin + records_at, frame_end)
+            if span is None:
+                break
+            correlation_ids.append(correlation_id)
+            spans.append(span)
+            behind = frame_end
+            begin = frame_end + 4
+            if begin > end or len(spans) == most:
+                break
+            (size,) = _length(store, frame_end)
+            frame_end = begin + size
+            if size < records_at or frame_end > end:
+                break
+        return Taken(known, correlation_ids, spans, behind) if spans else None
+
+    def _known(self, store: Store, begin: int) -> KnownHead | None:
+        """The head that the request begins with."""
+        (start,) = _length(store, begin)
+        latest = self._latest
+        if latest is not None and latest.start == start and store.startswith(latest.head, begin + _HEAD_AT):
+            return latest
+        for size in self._sizes:
+            found = self._by_head.get((start, bytes(store[begin + _HEAD_AT : begin + _HEAD_AT + size])))
+            if found is not None:
+                self._latest = found
+                return found
+        return None
+
+
+class Taken(NamedTuple):
+    """Requests of a run where they were received: correlation ids, where each batch begins and ends, and the end of
+    the last request."""
+
+    known: KnownHead
+    correlation_ids: list[int]
+    spans: list[tuple[int, int]]
+    end: int
+
+
+def _span(store: Store, position: int, end: int) -> tuple[int, int] | None:
+    """Where the records whose length is at `position` begin and end; None unless they are what a run may hold."""
+    begin = position + 4
+    if end - begin < HEADER_SIZE or _length(store, position)[0] != end - begin:
+        return None
+    return (begin, end) if _is_plain(store, begin) else None
+
+
+def _span_flexible(store: Store, position: int, end: int) -> tuple[int, int] | None:
+    """As `_span`, in flexible versions."""
+    end -= len(_NO_TAGS)
+    if end - position < HEADER_SIZE:
+        return None
+    try:
+        length, begin = read_unsigned(store, position)
+    except DecodeError:
+        return None
+    if end - begin < HEADER_SIZE or length - 1 != end - begin or store[end : end + len(_NO_TAGS)] != _NO_TAGS:
+        return None
+    return (begin, end) if _is_plain(store, begin) else None
+
+
+def _is_plain(store: Store, batch: int) -> bool:
+    """Whether this looks like a batch of format v2 outside of transactions."""
+    return store[batch + _MAGIC_AT] == MAGIC and not store[batch + _ATTRIBUTES_AT] & TRANSACTIONAL
