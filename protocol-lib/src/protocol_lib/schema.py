@@ -23,7 +23,7 @@ pairs a newer peer sent that this declaration does not know; they are kept and w
 """
 
 from collections.abc import Callable, Sized
-from dataclasses import MISSING, Field, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, Final, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -134,7 +134,25 @@ def struct(cls: type[T]) -> type[T]:
             raise TypeError(f"{cls.__name__}.{name}: a field that some versions lack needs a default")
     cls.__annotations__[UNKNOWN_TAGS] = tuple[tuple[int, bytes], ...]
     setattr(cls, UNKNOWN_TAGS, ())
-    return dataclass(slots=True, kw_only=True)(cls)
+    # A program declares hundreds of these at its start. What dataclass compiles for each class anew would take most of
+    # it, so what can be alike for all is, and a signature is not written into a docstring that nobody reads.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    setattr(cls, "__repr__", _repr)  # noqa: B010
+    setattr(cls, "__eq__", _equal)  # noqa: B010
+    setattr(cls, "__hash__", None)  # noqa: B010
+    return dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+
+
+def _repr(self: Any) -> str:
+    shown = [f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr]
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _equal(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    names = type(self).__slots__
+    return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -179,6 +180,8 @@ async def serve(storage: Storage, address: str) -> StorageServer:
     Raises:
         OSError: the address cannot be taken.
     """
+    # In a thread: where clients are served already, they do not wait for the import.
+    await asyncio.to_thread(import_module, "storage_svc.rpc.server")
     from storage_svc.rpc.server import Services, StorageServer
 
     services = Services(

@@ -60,7 +60,7 @@ class DirectBroker:
 
     @classmethod
     async def start(cls, settings: DirectSettings, *, storage_bind: str | None) -> DirectBroker:
-        """Starts storage, its gRPC server if `storage_bind` is given, then the gateway; undoes it all on an error.
+        """Starts storage, the gateway, and gRPC for storage if `storage_bind` is given; undoes it all on an error.
 
         Raises:
             StartError: the data folder, the catalog or an address cannot be used.
@@ -71,6 +71,14 @@ class DirectBroker:
             except (DataFolderError, CatalogError) as error:
                 raise StartError(str(error)) from error
             undo.push_async_callback(core.stop)
+            try:
+                # This process shows its metrics and health in one place, see broker_service.
+                own = settings.model_copy(update={"gateway_http": ""})
+                gateway = await Gateway.start(own, direct_storage(core))
+            except OSError as error:
+                raise StartError(error.strerror or str(error)) from error
+            undo.push_async_callback(gateway.stop)
+            # Last: clients need not wait until gRPC is imported and admin-api can be served.
             server = None
             if storage_bind is not None:
                 try:
@@ -78,12 +86,6 @@ class DirectBroker:
                 except OSError as error:
                     raise StartError(str(error)) from error
                 undo.push_async_callback(server.stop, 0.0)
-            try:
-                # This process shows its metrics and health in one place, see broker_service.
-                own = settings.model_copy(update={"gateway_http": ""})
-                gateway = await Gateway.start(own, direct_storage(core))
-            except OSError as error:
-                raise StartError(error.strerror or str(error)) from error
             undo.pop_all()
         return cls(core, gateway, server)
 

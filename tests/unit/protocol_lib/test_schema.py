@@ -1,0 +1,50 @@
+"""Declared structs behave as the dataclasses they stand for: shown, compared and hashed alike."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from protocol_lib.schema import Int32, struct, wire
+
+
+@struct
+class Point:
+    x: Int32
+    y: Int32 = wire(default=7)
+    password: str = wire(default="", secret=True)
+
+
+@struct
+class Other:
+    x: Int32
+    y: Int32 = wire(default=7)
+    password: str = wire(default="", secret=True)
+
+
+def test_shown_by_field_without_secrets() -> None:
+    point = Point(x=1, password="hidden")
+
+    assert repr(point) == "Point(x=1, y=7, unknown_tagged_fields=())"
+
+
+@pytest.mark.parametrize("change", [{"x": 2}, {"y": 8}, {"password": "b"}, {"unknown_tagged_fields": ((0, b""),)}])
+def test_equal_only_when_every_field_is(change: dict[str, object]) -> None:
+    point = Point(x=1, y=7, password="a")
+
+    assert point == Point(x=1, y=7, password="a")
+    assert point != dataclasses.replace(point, **change)
+
+
+def test_never_equal_to_another_struct() -> None:
+    assert Point(x=1) != Other(x=1)
+
+
+def test_not_hashable_because_fields_may_change() -> None:
+    with pytest.raises(TypeError, match="unhashable type: 'Point'"):
+        hash(Point(x=1))
+
+
+def test_slotted() -> None:
+    with pytest.raises(AttributeError):
+        Point(x=1).z = 1
