@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -50,3 +51,14 @@ def memory_bytes(pid: int) -> tuple[int, int]:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
     return kilobytes["Rss:"] << 10, kilobytes["Pss:"] << 10
+
+
+def wake_ups(pids: Iterable[int]) -> int:
+    """How often any thread of these processes began to wait, so far: each time it was woken up before."""
+    total = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # a thread that has ended
+                fields = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+                total += int(fields["voluntary_ctxt_switches"])
+    return total

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import crc32c
@@ -73,10 +73,20 @@ def produce_frame(topic: str, partition: int, acks: int, data: bytes) -> bytes:
     return frame(0, 7, head + struct.pack(">iii", 1, partition, len(data)) + data)
 
 
-def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """Fetch v4 of one partition, without a session; it waits up to 500 ms for one byte."""
-    body = struct.pack(">iiiib", -1, 500, 1, max_bytes, 0) + struct.pack(">i", 1) + _string(topic)
+def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int = 500) -> bytes:
+    """Fetch v4 of one partition, without a session; it waits that long for one byte."""
+    body = struct.pack(">iiiib", -1, wait_ms, 1, max_bytes, 0) + struct.pack(">i", 1) + _string(topic)
     return frame(1, 4, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
+
+
+def metadata_frame() -> bytes:
+    """Metadata v5 of the brokers, without topics."""
+    return frame(3, 5, struct.pack(">ib", 0, 0))
+
+
+def records_position(topic: str) -> int:
+    """Where records begin in the answer to `fetch_frame`, its length not counted; the error code is 26 before it."""
+    return 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4 + 2 + 8 + 8 + 4 + 4
 
 
 def receive(connection: socket.socket, length: int) -> bytes:
@@ -135,20 +145,23 @@ class Connection:
         self, requests: int, batch_bytes: int, *, acks: int = 1, depth: int = 5, record_bytes: int = 1000
     ) -> Figures:
         """`requests` batches of about `batch_bytes` with `depth` of them in flight."""
-        records = max(1, batch_bytes // (record_bytes + 10))
-        data = batch(records, record_bytes)
-        request = self._produce_frame(acks, data)
+        data = batch(max(1, batch_bytes // (record_bytes + 10)), record_bytes)
+        seconds = self.send([self._produce_frame(acks, data)], requests, depth)
+        return Figures(requests, requests * len(data), seconds, [])
+
+    def send(self, frames: Sequence[bytes], requests: int, depth: int) -> float:
+        """So many of these Produce requests, in turn, with `depth` of them in flight; the seconds it took."""
         flying = 0
         begin = time.perf_counter()
-        for _ in range(requests):
-            self._socket.sendall(request)
+        for number in range(requests):
+            self._socket.sendall(frames[number % len(frames)])
             flying += 1
             if flying >= depth:
                 self._take_produced()
                 flying -= 1
         for _ in range(flying):
             self._take_produced()
-        return Figures(requests, requests * len(data), time.perf_counter() - begin, [])
+        return time.perf_counter() - begin
 
     def ping(self, requests: int, *, acks: int = 1) -> Figures:
         """One-record produce requests, one at a time."""

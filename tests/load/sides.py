@@ -46,8 +46,13 @@ JVM = (
     "-Djava.awt.headless=true",
 )
 PROPERTIES = Path(__file__).with_name("apache_kafka.properties")
-#: Millrace is told what apache_kafka.properties tells Kafka.
-ALIKE = {"MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false", "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+#: Millrace is told what apache_kafka.properties tells Kafka, and to take as many connections as Kafka does.
+ALIKE = {
+    "MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false",
+    "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "MILLRACE_MAX_CONNECTIONS": "1000000",
+    "MILLRACE_MAX_CONNECTIONS_PER_IP": "1000000",
+}
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 
@@ -203,9 +208,7 @@ class Millrace(Side):
             raise
 
     def _start_up(self) -> None:
-        flags = ["--processes"] if self.layout is Layout.APART else []
-        ports = ["--host", "127.0.0.1", "--kafka-port", "0", "--http-port", "0"]
-        process = self._run([_script("millrace"), "up", "--data-dir", str(self.folder / "data"), *ports, *flags], {})
+        process = self._run(up_command(self.layout, self.folder / "data"), {})
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"kafka=(\S+)", line)
@@ -271,6 +274,12 @@ class Millrace(Side):
                 process.wait()
         self._held.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def up_command(layout: Layout, data_dir: Path, kafka_port: int = 0) -> list[str]:
+    flags = ["--processes"] if layout is Layout.APART else []
+    ports = ["--host", "127.0.0.1", "--kafka-port", str(kafka_port), "--http-port", "0"]
+    return [_script("millrace"), "up", "--data-dir", str(data_dir), *ports, *flags]
 
 
 def _script(name: str) -> str:
