@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from broker_contract import cluster_pb2
+from broker_contract import cluster_pb2, groups_pb2
 from broker_contract.data import (
     AppendPartition,
     AppendRequest,
@@ -30,13 +30,20 @@ from protocol_lib.messages.delete_records import (
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol_lib.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol_lib.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 
@@ -48,7 +55,9 @@ class RemoteStorage:
 
     def __init__(self, folder: Path) -> None:
         self.address = f"unix:{folder / 'storage.sock'}"
-        self.settings = StorageSettings(data_dir=folder / "data", topics="orders:3,single:1", stop_deadline_s=1)
+        self.settings = StorageSettings(
+            data_dir=folder / "data", topics="orders:3,single:1", offsets_topic_num_partitions=3, stop_deadline_s=1
+        )
         self.core: Storage | None = None
 
     async def start(self) -> None:
@@ -170,6 +179,66 @@ async def test_control_calls_wait_for_storage(storage: RemoteStorage) -> None:
         assert [(topic.error_code, len(topic.partitions)) for topic in metadata.topics] == [(0, 3)]
         _, heartbeat = await wire.receive()
         assert heartbeat.error_code == 25
+
+
+async def test_members_outlive_a_restart_of_storage(storage: RemoteStorage) -> None:
+    """Whatever a heartbeat or a commit meets, it is answered as a member can bear it, and the member stays."""
+    async with gateway_of(storage, "one") as broker:
+        wire = await broker.connect()
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"r")
+        joining = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=(protocol,),
+        )
+        joined = await wire.call(11, 3, joining)
+        who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+        share = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+        assert (await wire.call(14, 3, SyncGroupRequest(assignments=(share,), **who))).error_code == 0
+        codes = set()
+        committed = 0
+
+        async def live() -> None:
+            nonlocal committed
+            while True:
+                codes.add((await wire.call(12, 3, HeartbeatRequest(**who))).error_code)
+                partition = OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=committed + 1, committed_metadata=""
+                )
+                topic = OffsetCommitRequestTopic(name="orders", partitions=(partition,))
+                request = OffsetCommitRequest(
+                    group_id="g",
+                    generation_id_or_member_epoch=joined.generation_id,
+                    member_id=joined.member_id,
+                    topics=(topic,),
+                )
+                error = (await wire.call(8, 7, request)).topics[0].partitions[0].error_code
+                codes.add(error)
+                committed += not error
+
+        living = asyncio.create_task(live())
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            await storage.stop()
+            await asyncio.sleep(0.1)
+            await storage.start()
+            before = committed
+            for _ in range(1000):
+                if committed >= before + 10:
+                    break
+                await asyncio.sleep(0.01)
+            assert committed >= before + 10
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+        # NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+        assert codes <= {0, 14, 15, 16}
+        assert storage.core is not None
+        wanted = groups_pb2.FetchOffsetsRequest(groups=[groups_pb2.FetchOffsetsRequest.Group(group_id="g", all=True)])
+        (group,) = (await storage.core.groups.fetch_offsets(wanted)).groups
+        assert group.offsets[0].offset in (committed, committed + 1)
 
 
 async def test_what_is_in_flight_when_storage_dies_is_answered(storage: RemoteStorage) -> None:

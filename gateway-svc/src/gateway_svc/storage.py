@@ -49,23 +49,31 @@ class Topics(Protocol):
 
 
 class Groups(Protocol):
+    """What members say again and again is answered by calling `done` exactly once, later or before the call returns."""
+
+    def heartbeat(
+        self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
+    ) -> None: ...
+
+    def commit_offsets(
+        self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
+    ) -> None: ...
+
+    def consumer_group_heartbeat(
+        self,
+        request: groups_pb2.ConsumerGroupHeartbeatRequest,
+        done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
+    ) -> None: ...
+
     async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
 
     async def sync_group(self, request: groups_pb2.SyncGroupRequest) -> groups_pb2.SyncGroupResponse: ...
 
-    async def heartbeat(self, request: groups_pb2.HeartbeatRequest) -> groups_pb2.HeartbeatResponse: ...
-
     async def leave_group(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse: ...
-
-    async def consumer_group_heartbeat(
-        self, request: groups_pb2.ConsumerGroupHeartbeatRequest
-    ) -> groups_pb2.ConsumerGroupHeartbeatResponse: ...
 
     async def describe_consumer_groups(
         self, request: groups_pb2.DescribeConsumerGroupsRequest
     ) -> groups_pb2.DescribeConsumerGroupsResponse: ...
-
-    async def commit_offsets(self, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse: ...
 
     async def fetch_offsets(self, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse: ...
 

@@ -27,20 +27,16 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.errors import ErrorCode
-from service_chassis import logs
 
+from gateway_svc.lasting_stream import LastingStream
 from gateway_svc.metrics import GatewayMetrics
 
 #: A frame takes no more calls once it is this long.
 FRAME_BYTES: Final = 8 * 1024 * 1024
 #: Most calls without an answer; more are answered as if storage were away.
 OUTSTANDING_MAX: Final = 100_000
-#: First pause before the stream is opened again; doubled up to the second.
-RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
 
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
-
-log = logs.get(__name__)
 
 
 class _Outgoing:
@@ -83,9 +79,7 @@ class RecordStream:
     """Appends and reads of all connections over one stream, and the stream's life. Owned by its GrpcStorage."""
 
     def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
-        self._channel = channel
         self._metadata = ((GATEWAY_METADATA, gateway_name.encode()),)
-        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
@@ -93,9 +87,17 @@ class RecordStream:
         self._frames: deque[_Outgoing] = deque()
         self._wake = asyncio.Event()
         self._last_call_id = 0
+        self._stream = LastingStream(
+            "stream",
+            channel,
+            lambda: self._exchange(metadata=self._metadata),
+            read=self._read,
+            write=self._write,
+            lost=self._fail_all,
+            metrics=metrics,
+        )
         #: Set while the stream is up.
-        self.connected = asyncio.Event()
-        self._task = self._loop.create_task(self._stay_connected(), name="storage stream")
+        self.connected = self._stream.connected
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -141,40 +143,6 @@ class RecordStream:
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
-    async def _stay_connected(self) -> None:
-        pause_s = RECONNECT_FIRST_S
-        while True:
-            await self._channel.channel_ready()
-            stream = self._exchange(metadata=self._metadata)
-            self.connected.set()
-            log.info("storage connected")
-            opened_at = self._loop.time()
-            reason = await self._run(stream)
-            self.connected.clear()
-            self._metrics.storage_errors["stream"] += 1
-            log.warning("storage lost", reason=reason, in_flight=len(self._waiting))
-            self._fail_all()
-            pause_s = RECONNECT_FIRST_S if self._loop.time() - opened_at > 1 else min(2 * pause_s, RECONNECT_MAX_S)
-            await asyncio.sleep(pause_s)
-
-    async def _run(self, stream: Any) -> str:
-        """Reads and writes until the stream ends; returns why it did."""
-        reader = self._loop.create_task(self._read(stream), name="storage stream reader")
-        writer = self._loop.create_task(self._write(stream), name="storage stream writer")
-        try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stream.cancel()
-            reader.cancel()
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        error = next(task.exception() for task in done)
-        if isinstance(error, grpc.aio.AioRpcError):
-            return f"{error.code().name}: {error.details()}"
-        if error is not None and not isinstance(error, FrameError | EOFError | asyncio.InvalidStateError):
-            log.error("storage stream failed", exc_info=error)
-        return repr(error)
-
     async def _write(self, stream: Any) -> None:
         while True:
             await self._wake.wait()
@@ -202,7 +170,4 @@ class RecordStream:
             call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        self.connected.clear()
-        self._fail_all()
+        await self._stream.close()

@@ -29,6 +29,8 @@ from service_chassis import address
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 
+from tests.group_calls import answered
+
 T = TypeVar("T")
 GOLDEN = Path(__file__).parent / "golden"
 #: int16 version 1, one topic "flights" with the partitions 0 and 1, no user data.
@@ -162,7 +164,7 @@ class Stack:
             subscribed_topic_names=groups_pb2.ConsumerGroupHeartbeatRequest.TopicNames(names=[topic]),
             owned=groups_pb2.ConsumerGroupHeartbeatRequest.Partitions(),
         )
-        answer = self.loop.run(self.core.groups.consumer_group_heartbeat(request))
+        answer = self.loop.run(answered(self.core.groups.consumer_group_heartbeat, request))
         assert answer.error_code == 0
         return answer.member_id
 
@@ -177,7 +179,7 @@ class Stack:
                 for (topic, partition), offset in offsets.items()
             ],
         )
-        answer = self.loop.run(self.core.groups.commit_offsets(request))
+        answer = self.loop.run(answered(self.core.groups.commit_offsets, request))
         assert set(answer.error_codes) == {0}
 
 

@@ -6,6 +6,8 @@ version 1 on it makes its own (KIP-1082) and may subscribe by a pattern.
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.consumer_group_heartbeat import (
@@ -16,18 +18,16 @@ from protocol_lib.messages.consumer_group_heartbeat import (
 )
 
 from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.handler import InlineHandler
 
 _MEMBER_ID_NEEDED_VERSION = 1
 
 _Request = groups_pb2.ConsumerGroupHeartbeatRequest
 
 
-async def handle(
-    call: Call, request: ConsumerGroupHeartbeatRequest, services: Services
-) -> tuple[ConsumerGroupHeartbeatResponse, int]:
+def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> None:
     names, owned = request.subscribed_topic_names, request.topic_partitions
-    answer = await services.storage.groups.consumer_group_heartbeat(
+    services.storage.groups.consumer_group_heartbeat(
         _Request(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -43,8 +43,12 @@ async def handle(
             client_id=call.client_id or "",
             client_host=f"/{call.client.host}",
             needs_member_id=call.version >= _MEMBER_ID_NEEDED_VERSION,
-        )
+        ),
+        partial(_answer, call),
     )
+
+
+def _answer(call: Call, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
     assignment = None
     if answer.HasField("assignment"):
         assignment = Assignment(
@@ -62,11 +66,11 @@ async def handle(
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=assignment,
     )
-    return response, answer.error_code
+    call.answer(response, answer.error_code)
 
 
 def _row(row: TopicPartitions) -> groups_pb2.TopicIdPartitions:
     return groups_pb2.TopicIdPartitions(topic_id=bytes(row.topic_id), partitions=row.partitions)
 
 
-HANDLER = TaskHandler(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle)
+HANDLER = InlineHandler(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, serve)

@@ -7,9 +7,10 @@ group is GROUP_ID_NOT_FOUND; version 10 names topics by id, an unknown id is UNK
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
-from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -18,20 +19,15 @@ from protocol_lib.messages.offset_commit import (
 )
 
 from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
-from gateway_svc.topic_ids import names_by_id
+from gateway_svc.handler import InlineHandler
 
 _GROUP_NOT_FOUND_VERSION = 9
 _TOPIC_ID_VERSION = 10
 
 
-async def handle(call: Call, request: OffsetCommitRequest, services: Services) -> tuple[OffsetCommitResponse, int]:
-    if call.version >= _TOPIC_ID_VERSION:
-        known = await names_by_id(call, (topic.topic_id for topic in request.topics), services)
-        names = [known.get(topic.topic_id) for topic in request.topics]
-    else:
-        names = [topic.name for topic in request.topics]
-    answer = await services.storage.groups.commit_offsets(
+def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
+    by_id = call.version >= _TOPIC_ID_VERSION
+    services.storage.groups.commit_offsets(
         groups_pb2.CommitOffsetsRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -41,36 +37,36 @@ async def handle(call: Call, request: OffsetCommitRequest, services: Services) -
             retention_time_ms=request.retention_time_ms,
             offsets=[
                 groups_pb2.CommitOffsetsRequest.Offset(
-                    topic=name,
+                    topic="" if by_id else topic.name,
+                    topic_id=bytes(topic.topic_id) if by_id else b"",
                     partition=partition.partition_index,
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.committed_metadata,
                 )
-                for name, topic in zip(names, request.topics, strict=True)
-                if name is not None
+                for topic in request.topics
                 for partition in topic.partitions
             ],
             group_not_found_supported=call.version >= _GROUP_NOT_FOUND_VERSION,
-        )
+        ),
+        partial(_answer, call, request),
     )
+
+
+def _answer(call: Call, request: OffsetCommitRequest, answer: groups_pb2.CommitOffsetsResponse) -> None:
     codes = iter(answer.error_codes)
     topics = tuple(
         OffsetCommitResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=tuple(
-                OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(codes),
-                )
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=next(codes))
                 for partition in topic.partitions
             ),
         )
-        for name, topic in zip(names, request.topics, strict=True)
+        for topic in request.topics
     )
-    error = next((each.error_code for topic in topics for each in topic.partitions if each.error_code), 0)
-    return OffsetCommitResponse(topics=topics), error
+    call.answer(OffsetCommitResponse(topics=topics), next(filter(None, answer.error_codes), 0))
 
 
-HANDLER = TaskHandler(ApiKey.OFFSET_COMMIT, 0, 10, handle)
+HANDLER = InlineHandler(ApiKey.OFFSET_COMMIT, 0, 10, serve)

@@ -20,6 +20,114 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class GroupCalls(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___GroupCall] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupCalls: _TypeAlias = GroupCalls  # noqa: Y015
+
+@_typing.final
+class GroupCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    COMMIT_OFFSETS_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_HEARTBEAT_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.int
+    @_builtins.property
+    def heartbeat(self) -> Global___HeartbeatRequest: ...
+    @_builtins.property
+    def commit_offsets(self) -> Global___CommitOffsetsRequest: ...
+    @_builtins.property
+    def consumer_group_heartbeat(self) -> Global___ConsumerGroupHeartbeatRequest:
+        """KIP-848: joins, goes on, leaves; answered once what it tells is durable."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.int = ...,
+        heartbeat: Global___HeartbeatRequest | None = ...,
+        commit_offsets: Global___CommitOffsetsRequest | None = ...,
+        consumer_group_heartbeat: Global___ConsumerGroupHeartbeatRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "call_id", b"call_id", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["heartbeat", "commit_offsets", "consumer_group_heartbeat"]  # noqa: Y015
+    _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
+
+Global___GroupCall: _TypeAlias = GroupCall  # noqa: Y015
+
+@_typing.final
+class GroupAnswers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupAnswer]: ...
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___GroupAnswer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupAnswers: _TypeAlias = GroupAnswers  # noqa: Y015
+
+@_typing.final
+class GroupAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    COMMIT_OFFSETS_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_HEARTBEAT_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.int
+    @_builtins.property
+    def heartbeat(self) -> Global___HeartbeatResponse: ...
+    @_builtins.property
+    def commit_offsets(self) -> Global___CommitOffsetsResponse: ...
+    @_builtins.property
+    def consumer_group_heartbeat(self) -> Global___ConsumerGroupHeartbeatResponse: ...
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.int = ...,
+        heartbeat: Global___HeartbeatResponse | None = ...,
+        commit_offsets: Global___CommitOffsetsResponse | None = ...,
+        consumer_group_heartbeat: Global___ConsumerGroupHeartbeatResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "call_id", b"call_id", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["heartbeat", "commit_offsets", "consumer_group_heartbeat"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___GroupAnswer: _TypeAlias = GroupAnswer  # noqa: Y015
+
+@_typing.final
 class GroupProtocol(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -801,11 +909,14 @@ class CommitOffsetsRequest(_message.Message):
         OFFSET_FIELD_NUMBER: _builtins.int
         LEADER_EPOCH_FIELD_NUMBER: _builtins.int
         METADATA_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
         topic: _builtins.str
         partition: _builtins.int
         offset: _builtins.int
         leader_epoch: _builtins.int
         metadata: _builtins.str
+        topic_id: _builtins.bytes
+        """In the place of the topic's name (OffsetCommit v10+): one that is unknown is UNKNOWN_TOPIC_ID."""
         def __init__(
             self,
             *,
@@ -814,10 +925,11 @@ class CommitOffsetsRequest(_message.Message):
             offset: _builtins.int = ...,
             leader_epoch: _builtins.int = ...,
             metadata: _builtins.str | None = ...,
+            topic_id: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
         _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015

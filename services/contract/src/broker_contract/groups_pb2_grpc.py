@@ -35,6 +35,11 @@ class GroupsStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Exchange = channel.stream_stream(
+                '/millrace.v1.Groups/Exchange',
+                request_serializer=groups__pb2.GroupCalls.SerializeToString,
+                response_deserializer=groups__pb2.GroupAnswers.FromString,
+                _registered_method=True)
         self.JoinGroup = channel.unary_unary(
                 '/millrace.v1.Groups/JoinGroup',
                 request_serializer=groups__pb2.JoinGroupRequest.SerializeToString,
@@ -45,30 +50,15 @@ class GroupsStub:
                 request_serializer=groups__pb2.SyncGroupRequest.SerializeToString,
                 response_deserializer=groups__pb2.SyncGroupResponse.FromString,
                 _registered_method=True)
-        self.Heartbeat = channel.unary_unary(
-                '/millrace.v1.Groups/Heartbeat',
-                request_serializer=groups__pb2.HeartbeatRequest.SerializeToString,
-                response_deserializer=groups__pb2.HeartbeatResponse.FromString,
-                _registered_method=True)
         self.LeaveGroup = channel.unary_unary(
                 '/millrace.v1.Groups/LeaveGroup',
                 request_serializer=groups__pb2.LeaveGroupRequest.SerializeToString,
                 response_deserializer=groups__pb2.LeaveGroupResponse.FromString,
                 _registered_method=True)
-        self.ConsumerGroupHeartbeat = channel.unary_unary(
-                '/millrace.v1.Groups/ConsumerGroupHeartbeat',
-                request_serializer=groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
-                response_deserializer=groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
-                _registered_method=True)
         self.DescribeConsumerGroups = channel.unary_unary(
                 '/millrace.v1.Groups/DescribeConsumerGroups',
                 request_serializer=groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
                 response_deserializer=groups__pb2.DescribeConsumerGroupsResponse.FromString,
-                _registered_method=True)
-        self.CommitOffsets = channel.unary_unary(
-                '/millrace.v1.Groups/CommitOffsets',
-                request_serializer=groups__pb2.CommitOffsetsRequest.SerializeToString,
-                response_deserializer=groups__pb2.CommitOffsetsResponse.FromString,
                 _registered_method=True)
         self.FetchOffsets = channel.unary_unary(
                 '/millrace.v1.Groups/FetchOffsets',
@@ -100,6 +90,14 @@ class GroupsStub:
 class GroupsServicer:
     """Missing associated documentation comment in .proto file."""
 
+    def Exchange(self, request_iterator, context):
+        """What members say again and again, and wait for: heartbeats and commits of all of a gateway's connections, many a
+        message, each with a call id. Answers come in any order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def JoinGroup(self, request, context):
         """Parked until the rebalance ends: the caller sets no deadline below the member's rebalance timeout.
         """
@@ -114,32 +112,13 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Heartbeat(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def LeaveGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ConsumerGroupHeartbeat(self, request, context):
-        """KIP-848: joins, goes on, leaves; answered once what it tells is durable.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def DescribeConsumerGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CommitOffsets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,6 +158,11 @@ class GroupsServicer:
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Exchange': grpc.stream_stream_rpc_method_handler(
+                    servicer.Exchange,
+                    request_deserializer=groups__pb2.GroupCalls.FromString,
+                    response_serializer=groups__pb2.GroupAnswers.SerializeToString,
+            ),
             'JoinGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.JoinGroup,
                     request_deserializer=groups__pb2.JoinGroupRequest.FromString,
@@ -189,30 +173,15 @@ def add_GroupsServicer_to_server(servicer, server):
                     request_deserializer=groups__pb2.SyncGroupRequest.FromString,
                     response_serializer=groups__pb2.SyncGroupResponse.SerializeToString,
             ),
-            'Heartbeat': grpc.unary_unary_rpc_method_handler(
-                    servicer.Heartbeat,
-                    request_deserializer=groups__pb2.HeartbeatRequest.FromString,
-                    response_serializer=groups__pb2.HeartbeatResponse.SerializeToString,
-            ),
             'LeaveGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaveGroup,
                     request_deserializer=groups__pb2.LeaveGroupRequest.FromString,
                     response_serializer=groups__pb2.LeaveGroupResponse.SerializeToString,
             ),
-            'ConsumerGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
-                    servicer.ConsumerGroupHeartbeat,
-                    request_deserializer=groups__pb2.ConsumerGroupHeartbeatRequest.FromString,
-                    response_serializer=groups__pb2.ConsumerGroupHeartbeatResponse.SerializeToString,
-            ),
             'DescribeConsumerGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeConsumerGroups,
                     request_deserializer=groups__pb2.DescribeConsumerGroupsRequest.FromString,
                     response_serializer=groups__pb2.DescribeConsumerGroupsResponse.SerializeToString,
-            ),
-            'CommitOffsets': grpc.unary_unary_rpc_method_handler(
-                    servicer.CommitOffsets,
-                    request_deserializer=groups__pb2.CommitOffsetsRequest.FromString,
-                    response_serializer=groups__pb2.CommitOffsetsResponse.SerializeToString,
             ),
             'FetchOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.FetchOffsets,
@@ -249,6 +218,33 @@ def add_GroupsServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Groups:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Exchange(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/millrace.v1.Groups/Exchange',
+            groups__pb2.GroupCalls.SerializeToString,
+            groups__pb2.GroupAnswers.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def JoinGroup(request,
@@ -305,33 +301,6 @@ class Groups:
             _registered_method=True)
 
     @staticmethod
-    def Heartbeat(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/millrace.v1.Groups/Heartbeat',
-            groups__pb2.HeartbeatRequest.SerializeToString,
-            groups__pb2.HeartbeatResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def LeaveGroup(request,
             target,
             options=(),
@@ -359,33 +328,6 @@ class Groups:
             _registered_method=True)
 
     @staticmethod
-    def ConsumerGroupHeartbeat(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/millrace.v1.Groups/ConsumerGroupHeartbeat',
-            groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
-            groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def DescribeConsumerGroups(request,
             target,
             options=(),
@@ -402,33 +344,6 @@ class Groups:
             '/millrace.v1.Groups/DescribeConsumerGroups',
             groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
             groups__pb2.DescribeConsumerGroupsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CommitOffsets(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/millrace.v1.Groups/CommitOffsets',
-            groups__pb2.CommitOffsetsRequest.SerializeToString,
-            groups__pb2.CommitOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

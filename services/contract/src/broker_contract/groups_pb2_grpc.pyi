@@ -32,16 +32,16 @@ class GroupsStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupsAsyncStub: ...
+    Exchange: _grpc.StreamStreamMultiCallable[_groups_pb2.GroupCalls, _groups_pb2.GroupAnswers]
+    """What members say again and again, and wait for: heartbeats and commits of all of a gateway's connections, many a
+    message, each with a call id. Answers come in any order.
+    """
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.JoinGroupRequest, _groups_pb2.JoinGroupResponse]
     """Parked until the rebalance ends: the caller sets no deadline below the member's rebalance timeout."""
     SyncGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.SyncGroupRequest, _groups_pb2.SyncGroupResponse]
     """Parked until the group leader's assignment is stored."""
-    Heartbeat: _grpc.UnaryUnaryMultiCallable[_groups_pb2.HeartbeatRequest, _groups_pb2.HeartbeatResponse]
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.LeaveGroupRequest, _groups_pb2.LeaveGroupResponse]
-    ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ConsumerGroupHeartbeatRequest, _groups_pb2.ConsumerGroupHeartbeatResponse]
-    """KIP-848: joins, goes on, leaves; answered once what it tells is durable."""
     DescribeConsumerGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeConsumerGroupsRequest, _groups_pb2.DescribeConsumerGroupsResponse]
-    CommitOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]
     FetchOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]
@@ -52,16 +52,16 @@ class GroupsStub:
 @_typing.type_check_only
 class GroupsAsyncStub(GroupsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Exchange: _aio.StreamStreamMultiCallable[_groups_pb2.GroupCalls, _groups_pb2.GroupAnswers]  # type: ignore[assignment]
+    """What members say again and again, and wait for: heartbeats and commits of all of a gateway's connections, many a
+    message, each with a call id. Answers come in any order.
+    """
     JoinGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.JoinGroupRequest, _groups_pb2.JoinGroupResponse]  # type: ignore[assignment]
     """Parked until the rebalance ends: the caller sets no deadline below the member's rebalance timeout."""
     SyncGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.SyncGroupRequest, _groups_pb2.SyncGroupResponse]  # type: ignore[assignment]
     """Parked until the group leader's assignment is stored."""
-    Heartbeat: _aio.UnaryUnaryMultiCallable[_groups_pb2.HeartbeatRequest, _groups_pb2.HeartbeatResponse]  # type: ignore[assignment]
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.LeaveGroupRequest, _groups_pb2.LeaveGroupResponse]  # type: ignore[assignment]
-    ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_groups_pb2.ConsumerGroupHeartbeatRequest, _groups_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
-    """KIP-848: joins, goes on, leaves; answered once what it tells is durable."""
     DescribeConsumerGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeConsumerGroupsRequest, _groups_pb2.DescribeConsumerGroupsResponse]  # type: ignore[assignment]
-    CommitOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
     FetchOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]  # type: ignore[assignment]
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
@@ -70,6 +70,16 @@ class GroupsAsyncStub(GroupsStub):
     DeleteOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteOffsetsRequest, _groups_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
 
 class GroupsServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Exchange(
+        self,
+        request_iterator: _MaybeAsyncIterator[_groups_pb2.GroupCalls],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_groups_pb2.GroupAnswers], _abc.AsyncIterator[_groups_pb2.GroupAnswers]]:
+        """What members say again and again, and wait for: heartbeats and commits of all of a gateway's connections, many a
+        message, each with a call id. Answers come in any order.
+        """
+
     @_abc_1.abstractmethod
     def JoinGroup(
         self,
@@ -87,13 +97,6 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
         """Parked until the group leader's assignment is stored."""
 
     @_abc_1.abstractmethod
-    def Heartbeat(
-        self,
-        request: _groups_pb2.HeartbeatRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_groups_pb2.HeartbeatResponse, _abc.Awaitable[_groups_pb2.HeartbeatResponse]]: ...
-
-    @_abc_1.abstractmethod
     def LeaveGroup(
         self,
         request: _groups_pb2.LeaveGroupRequest,
@@ -101,26 +104,11 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_groups_pb2.LeaveGroupResponse, _abc.Awaitable[_groups_pb2.LeaveGroupResponse]]: ...
 
     @_abc_1.abstractmethod
-    def ConsumerGroupHeartbeat(
-        self,
-        request: _groups_pb2.ConsumerGroupHeartbeatRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_groups_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_groups_pb2.ConsumerGroupHeartbeatResponse]]:
-        """KIP-848: joins, goes on, leaves; answered once what it tells is durable."""
-
-    @_abc_1.abstractmethod
     def DescribeConsumerGroups(
         self,
         request: _groups_pb2.DescribeConsumerGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DescribeConsumerGroupsResponse, _abc.Awaitable[_groups_pb2.DescribeConsumerGroupsResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def CommitOffsets(
-        self,
-        request: _groups_pb2.CommitOffsetsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_groups_pb2.CommitOffsetsResponse, _abc.Awaitable[_groups_pb2.CommitOffsetsResponse]]: ...
 
     @_abc_1.abstractmethod
     def FetchOffsets(

@@ -13,6 +13,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.offset_commit import OffsetCommitValue
@@ -33,7 +34,6 @@ from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
     Commit,
-    ErrorAnswer,
     GroupState,
     Heartbeat,
     Join,
@@ -172,7 +172,7 @@ class GroupCoordinator:
         prefix = join.instance_id if join.instance_id is not None else join.client_id
         join.new_member_id = f"{prefix}-{uuid.uuid4()}"
         try:
-            return await self._hosted.ask(hosted, join, JoinAnswer)
+            return await self._hosted.wait(hosted, join, JoinAnswer)
         except CallsEndedError:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
 
@@ -185,27 +185,42 @@ class GroupCoordinator:
         if isinstance(hosted.group, ConsumerGroup):
             return await self._consumer.sync(hosted, sync)
         try:
-            return await self._hosted.ask(hosted, sync, SyncAnswer)
+            return await self._hosted.wait(hosted, sync, SyncAnswer)
         except CallsEndedError:
             return SyncAnswer(error=ErrorCode.NOT_COORDINATOR)
 
-    async def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode:
+    def heartbeat(self, group_id: str, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
         error = self._group_fault(group_id)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(hosted.group, ConsumerGroup):
-            return (await self._consumer.classic_heartbeat(hosted, heartbeat)).error
-        return (await self._hosted.ask(hosted, heartbeat, ErrorAnswer)).error
+            done(error or ErrorCode.UNKNOWN_MEMBER_ID)
+        elif isinstance(hosted.group, ConsumerGroup):
+            self._consumer.classic_heartbeat(hosted, heartbeat, done)
+        else:
+            self._hosted.ask(hosted, heartbeat, done)
 
-    async def consumer_heartbeat(
-        self, group_id: str, heartbeat: ConsumerHeartbeat, *, needs_member_id: bool
-    ) -> HeartbeatAnswer:
+    def consumer_heartbeat(
+        self,
+        group_id: str,
+        heartbeat: ConsumerHeartbeat,
+        done: Callable[[HeartbeatAnswer], None],
+        *,
+        needs_member_id: bool,
+    ) -> None:
         """ConsumerGroupHeartbeat: answered once what it tells is durable.
 
         Args:
             needs_member_id: the member has to have an id; else it is given one (before version 1).
         """
+        if fault := self._heartbeat_fault(group_id, heartbeat, needs_member_id=needs_member_id):
+            done(fault)
+            return
+        heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())
+        self._consumer.heartbeat(group_id, heartbeat, done)
+
+    def _heartbeat_fault(
+        self, group_id: str, heartbeat: ConsumerHeartbeat, *, needs_member_id: bool
+    ) -> HeartbeatAnswer | None:
         if self._stopping:
             return HeartbeatAnswer(error=ErrorCode.NOT_COORDINATOR)
         if fault := heartbeat_fault(heartbeat, self._settings.consumer, needs_member_id=needs_member_id):
@@ -215,10 +230,7 @@ class GroupCoordinator:
         error = self._group_fault(group_id)
         if not error and heartbeat.member_epoch == JOIN_EPOCH and group_id not in self.groups:
             error = self._room_fault()
-        if error:
-            return HeartbeatAnswer(error=error)
-        heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())
-        return await self._consumer.heartbeat(group_id, heartbeat)
+        return HeartbeatAnswer(error=error) if error else None
 
     async def leave(self, group_id: str, leave: Leave) -> LeaveAnswer:
         error = self._group_fault(group_id)
@@ -229,29 +241,53 @@ class GroupCoordinator:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
         if isinstance(hosted.group, ConsumerGroup):
             return await self._consumer.leave(hosted, leave)
-        return await self._hosted.ask(hosted, leave, LeaveAnswer)
+        return await self._hosted.wait(hosted, leave, LeaveAnswer)
 
-    async def commit(
+    def commit(
         self,
         group_id: str,
         commit: Commit,
         offsets: Sequence[NewOffset],
+        done: Callable[[list[ErrorCode]], None],
         *,
         retention_time_ms: int = -1,
         group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
-    ) -> list[ErrorCode]:
-        """One code per offset, in order, once what was accepted is durable. All of them are one batch."""
+    ) -> None:
+        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch."""
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = self.groups.get(group_id)
         if not error and hosted is None:
             error = group_not_found if commit.generation_id >= 0 else self._room_fault()
         if error:
-            return [error] * len(offsets)
+            done([error] * len(offsets))
+            return
         hosted = hosted or self._hosted.host(group_id)
-        error = await self._commit_fault(hosted, commit, offsets, group_not_found is ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(hosted.group, ConsumerGroup):
+            error = commit_fault(
+                hosted.group,
+                commit.member_id,
+                commit.generation_id,
+                ((each.topic, each.partition) for each in offsets),
+                self.topics,
+                knows_epochs=group_not_found is ErrorCode.GROUP_ID_NOT_FOUND,
+            )
+            self._store(hosted, offsets, retention_time_ms, error, done)
+        else:
+            self._hosted.ask(hosted, commit, partial(self._store, hosted, offsets, retention_time_ms, done=done))
+
+    def _store(
+        self,
+        hosted: HostedGroup,
+        offsets: Sequence[NewOffset],
+        retention_time_ms: int,
+        error: ErrorCode,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """What of a commit is accepted; `error` is why nothing is."""
         if error:
             self._hosted.forget_if_unused(hosted)
-            return [error] * len(offsets)
+            done([error] * len(offsets))
+            return
         now_ms = self._now_ms()
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
         errors = [self._offset_fault(each) for each in offsets]
@@ -268,25 +304,14 @@ class GroupCoordinator:
         }
         if not accepted:
             self._hosted.forget_if_unused(hosted)
-            return errors
-        outcome = commit_error(await self._hosted.write_offsets(hosted, accepted))
-        return [fault or outcome for fault in errors]
+            done(errors)
+            return
 
-    async def _commit_fault(
-        self, hosted: HostedGroup, commit: Commit, offsets: Sequence[NewOffset], knows_epochs: bool
-    ) -> ErrorCode:
-        """Why nothing of the commit is accepted."""
-        if isinstance(hosted.group, ConsumerGroup):
-            partitions = ((each.topic, each.partition) for each in offsets)
-            return commit_fault(
-                hosted.group,
-                commit.member_id,
-                commit.generation_id,
-                partitions,
-                self.topics,
-                knows_epochs=knows_epochs,
-            )
-        return (await self._hosted.ask(hosted, commit, ErrorAnswer)).error
+        def written(code: int) -> None:
+            outcome = commit_error(code)
+            done([fault or outcome for fault in errors])
+
+        self._hosted.write_offsets(hosted, accepted, written)
 
     def fetch(
         self,

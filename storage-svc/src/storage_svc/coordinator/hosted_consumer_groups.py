@@ -56,7 +56,7 @@ from storage_svc.coordinator.topic_pattern import compile_pattern
 log = service_logs.get(__name__)
 
 AnswerT = TypeVar("AnswerT", bound=ConsumerAnswer)
-ClassicCall = Join | Sync | Heartbeat | Leave
+ClassicCall = Join | Sync | Leave
 
 
 class HostedConsumerGroups:
@@ -122,17 +122,19 @@ class HostedConsumerGroups:
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    async def heartbeat(self, group_id: str, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:
+    def heartbeat(self, group_id: str, heartbeat: ConsumerHeartbeat, done: Callable[[HeartbeatAnswer], None]) -> None:
         """Joins make the group if it is not there, and take over one of the classic protocol if they may."""
         hosted = self._hosted.by_id.get(group_id)
         group = None if hosted is None else hosted.group
         written: list[ConsumerRecord] = []
         if not isinstance(group, ConsumerGroup):
             if heartbeat.member_epoch != JOIN_EPOCH:
-                return _not_found(f"Group {group_id} is not a consumer group.")
+                done(_not_found(f"Group {group_id} is not a consumer group."))
+                return
             made = self._made(group_id, group)
             if made is None:
-                return _not_found(f"Cannot upgrade classic group {group_id} to consumer group.")
+                done(_not_found(f"Cannot upgrade classic group {group_id} to consumer group."))
+                return
             made_group, written = made
             if hosted is None:
                 hosted = self._hosted.made(made_group)
@@ -140,7 +142,7 @@ class HostedConsumerGroups:
         else:
             assert hosted is not None
             outcome = handle(group, heartbeat, self._environment())
-        return await self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error))
+        self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error), done)
 
     def _made(self, group_id: str, group: Group | None) -> tuple[ConsumerGroup, list[ConsumerRecord]] | None:
         """A consumer group in the place of what is there, with the records that make it so; None if it may not be."""
@@ -159,8 +161,10 @@ class HostedConsumerGroups:
     async def sync(self, hosted: HostedGroup, sync: Sync) -> SyncAnswer:
         return await self._classic(hosted, sync, SyncAnswer, lambda error: SyncAnswer(error=error))
 
-    async def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat) -> ErrorAnswer:
-        return await self._classic(hosted, heartbeat, ErrorAnswer, ErrorAnswer)
+    def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
+        assert isinstance(hosted.group, ConsumerGroup)
+        outcome = handle(hosted.group, heartbeat, self._environment())
+        self._perform(hosted, outcome, ErrorAnswer, ErrorAnswer, lambda answer: done(answer.error))
 
     async def leave(self, hosted: HostedGroup, leave: Leave) -> LeaveAnswer:
         return await self._classic(hosted, leave, LeaveAnswer, lambda error: LeaveAnswer(error, ()))
@@ -169,19 +173,39 @@ class HostedConsumerGroups:
         self, hosted: HostedGroup, call: ClassicCall, kind: type[AnswerT], failed: Callable[[ErrorCode], AnswerT]
     ) -> AnswerT:
         assert isinstance(hosted.group, ConsumerGroup)
-        return await self._perform(hosted, handle(hosted.group, call, self._environment()), kind, failed)
+        future: asyncio.Future[AnswerT] = self._loop.create_future()
 
-    async def _perform(
-        self, hosted: HostedGroup, outcome: Outcome, kind: type[AnswerT], failed: Callable[[ErrorCode], AnswerT]
-    ) -> AnswerT:
-        """The outcome's answer once what it tells is durable; `failed` makes the answer when it is not."""
+        def done(answer: AnswerT) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self._perform(hosted, handle(hosted.group, call, self._environment()), kind, failed, done)
+        return await future
+
+    def _perform(
+        self,
+        hosted: HostedGroup,
+        outcome: Outcome,
+        kind: type[AnswerT],
+        failed: Callable[[ErrorCode], AnswerT],
+        done: Callable[[AnswerT], None],
+    ) -> None:
+        """`done` gets the outcome's answer once what it tells is durable; `failed` makes the answer when it is not."""
+        answer = outcome.answer
+        if not isinstance(answer, kind):
+            raise TypeError(f"{kind.__name__} was wanted, not {type(answer).__name__}")
+
+        def written(writing: asyncio.Future[int]) -> None:
+            code = writing.result()
+            done(failed(group_error(code)) if code else answer)
+
         writing = self._take(hosted, outcome)
-        code = 0 if writing is None else await asyncio.shield(writing)
-        if code:
-            return failed(group_error(code))
-        if not isinstance(outcome.answer, kind):
-            raise TypeError(f"{kind.__name__} was wanted, not {type(outcome.answer).__name__}")
-        return outcome.answer
+        if writing is None:
+            done(answer)
+        elif writing.done():
+            written(writing)
+        else:
+            writing.add_done_callback(written)
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """The groups this broker hosts, of both protocols; performs what the classic ones' machine asks for: timers, answers,
 records in the log. What consumer groups (KIP-848) ask for is performed by `hosted_consumer_groups`.
 
-An event goes into a group's machine by `tell` or `ask`; the instructions that come out are performed in order, before
-anything else happens to that group. A group that is empty, never completed a rebalance and holds no offsets left
-nothing in the log, and is forgotten at once; one that did is deleted there, too, when its last offset has expired.
+An event goes into a group's machine by `tell`, `ask` or `wait`; the instructions that come out are performed in order,
+before anything else happens to that group. A group that is empty, never completed a rebalance and holds no offsets
+left nothing in the log, and is forgotten at once; one that did is deleted there, too, when its last offset has expired.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from storage_svc.coordinator.group_events import (
     JOIN_TIMER,
     SYNC_TIMER,
     Answer,
+    AnswerValue,
     CancelTimer,
     Commit,
+    ErrorAnswer,
     Event,
+    Heartbeat,
     Instruction,
     Retire,
     SetTimer,
@@ -131,13 +134,17 @@ class HostedGroups:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    async def ask(self, hosted: HostedGroup, call: Call, kind: type[AnswerT]) -> AnswerT:
+    async def wait(self, hosted: HostedGroup, call: Call, kind: type[AnswerT]) -> AnswerT:
         """The group's answer to a call; only joins and syncs wait for it.
 
         Raises:
             CallsEndedError: `close` was called meanwhile.
         """
-        return await self._calls.ask(call, kind, partial(self.tell, hosted))
+        return await self._calls.wait(call, kind, partial(self.tell, hosted))
+
+    def ask(self, hosted: HostedGroup, call: Heartbeat | Commit, done: Callable[[ErrorCode], None]) -> None:
+        """As `wait`, for calls whose answer is an error code."""
+        self._calls.ask(call, partial(self.tell, hosted), lambda answer: done(_error_of(answer)))
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
         self._perform(hosted, handle(_classic(hosted), event, self._now_ms()))
@@ -214,21 +221,21 @@ class HostedGroups:
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    async def write_offsets(self, hosted: HostedGroup, offsets: dict[TopicPartition, OffsetCommitValue]) -> int:
-        """Appends them as one batch; 0 once they are durable, and visible, or Kafka's code of what went wrong."""
+    def write_offsets(
+        self, hosted: HostedGroup, offsets: dict[TopicPartition, OffsetCommitValue], done: Callable[[int], None]
+    ) -> None:
+        """Appends them in one batch; `done` gets 0 once they are durable, and visible, or Kafka's code of what went
+        wrong."""
         group_id = hosted.group.group_id
         records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
-        future: asyncio.Future[int] = self._loop.create_future()
         number = hosted.offsets.begin(offsets)
 
-        def done(code: int) -> None:
+        def written(code: int) -> None:
             hosted.offsets.end(number, is_durable=code == 0)
             self.forget_if_unused(hosted)
-            if not future.done():
-                future.set_result(code)
+            done(code)
 
-        self._offsets_log.write(hosted.partition, records, self._now_ms(), done)
-        return await future
+        self._offsets_log.gather(hosted.partition, records, self._now_ms(), written)
 
     def delete_offsets(
         self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
@@ -277,3 +284,8 @@ class HostedGroups:
 def _classic(hosted: HostedGroup) -> Group:
     assert isinstance(hosted.group, Group), "a consumer group has a machine of its own"
     return hosted.group
+
+
+def _error_of(answer: AnswerValue | None) -> ErrorCode:
+    assert isinstance(answer, ErrorAnswer), "heartbeats and commits are not parked"
+    return answer.error

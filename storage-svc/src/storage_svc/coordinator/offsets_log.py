@@ -1,6 +1,7 @@
 """`__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
 
-The topic is made when the first group needs it. Records of one `write` are one batch.
+The topic is made when the first group needs it. Records of one `write` are one batch; what is gathered in one turn of
+the event loop is one batch a partition. A partition's records are in the log in the order in which they were given.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from protocol_lib.errors import DecodeError, ErrorCode
@@ -41,6 +43,22 @@ LOAD_CHUNK_BYTES = 1 << 20
 TOMBSTONE_KEYS_BYTES = 1 << 18
 #: How many times max.message.bytes a batch may be before it is compressed.
 COMPRESSED_TIMES_MAX = 8
+#: A batch of gathered records takes no more of them once it holds so many bytes.
+GATHERED_BYTES = 1 << 16
+#: More than a batch's header: with twice the records' own bytes no batch is longer than that.
+RECORDS_OVERHEAD = 128
+
+Records = Sequence[tuple[bytes, bytes | None]]
+Done = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What many callers want to be in one batch."""
+
+    now_ms: int
+    calls: list[tuple[Records, Done]] = field(default_factory=list)
+    size: int = 0
 
 
 class OffsetsLog:
@@ -52,6 +70,10 @@ class OffsetsLog:
         self._new_partition_count = partition_count
         #: Told the partition whose log takes no records any more, and why; perhaps several times.
         self.on_offline: Callable[[int, str], None] = lambda *_: None
+        self._loop = asyncio.get_running_loop()
+        #: By partition, what is appended when this turn of the loop is over.
+        self._gathered: dict[int, _Gathered] = {}
+        self._is_scheduled = False
 
     @property
     def partition_count(self) -> int:
@@ -77,24 +99,61 @@ class OffsetsLog:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
-    def write(
-        self,
-        partition: int,
-        records: Sequence[tuple[bytes, bytes | None]],
-        now_ms: int,
-        done: Callable[[int], None],
-        *,
-        may_compress: bool = False,
-    ) -> None:
-        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable.
+    def gather(self, partition: int, records: Records, now_ms: int, done: Done) -> None:
+        """As `write`, when this turn of the event loop is over, in one batch with what else is gathered until then."""
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        found = self._gathered.get(partition)
+        if found is not None and found.size + size > GATHERED_BYTES:
+            self._append_gathered(partition)
+            found = None
+        if found is None:
+            found = self._gathered[partition] = _Gathered(now_ms)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._append_all_gathered)
+        found.calls.append((records, done))
+        found.size += size
+
+    def _append_all_gathered(self) -> None:
+        self._is_scheduled = False
+        for partition in list(self._gathered):
+            if partition in self._gathered:  # or something that was written meanwhile has brought it along
+                self._append_gathered(partition)
+
+    def _append_gathered(self, partition: int) -> None:
+        found = self._gathered.pop(partition)
+        calls = found.calls
+        if len(calls) > 1 and self._fits(partition, found.size):
+            records = [each for some, _ in calls for each in some]
+            self._append(partition, records, found.now_ms, partial(_tell_all, [done for _, done in calls]))
+            return
+        for some, done in calls:
+            self._append(partition, some, found.now_ms, partial(_tell_all, [done]))
+
+    def _fits(self, partition: int, size: int) -> bool:
+        """Whether a batch of several callers' records stays below the limit; else each is a batch of its own."""
+        target = self._logs.logs.get((OFFSETS_TOPIC, partition))
+        return target is None or 2 * size + RECORDS_OVERHEAD < target.config.max_message_bytes
+
+    def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
+        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. When they
+        cannot be appended it has it before this returns.
 
         Args:
             may_compress: if they are too large together (max.message.bytes), though none of them is alone.
         """
+        if partition in self._gathered:
+            self._append_gathered(partition)
+        self._append(partition, records, now_ms, done, may_compress=may_compress)
+
+    def _append(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
         if error := self.ensure_topic():
             done(error)
             return
-        target = self._logs.logs[OFFSETS_TOPIC, partition]
+        target = self._logs.logs.get((OFFSETS_TOPIC, partition))
+        if target is None:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
         bytes_max = target.config.max_message_bytes
         batch = build_batch(listed)
@@ -123,14 +182,12 @@ class OffsetsLog:
 
         target.on_durable(appended.last_offset + 1, written)
 
-    def _failed(self, target: PartitionLog, code: int, done: Callable[[int], None]) -> None:
+    def _failed(self, target: PartitionLog, code: int, done: Done) -> None:
         if target.offline is not None:
             self.on_offline(target.partition, target.offline)
         done(code)
 
-    def delete(
-        self, partition: int, keys: Sequence[bytes], now_ms: int, done: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int, done: Done = lambda _: None) -> None:
         """Appends tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
         durable. Where one fails its records are there again at the next start."""
         batches: list[list[tuple[bytes, None]]] = [[]]
@@ -156,6 +213,14 @@ def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> boo
     """It is the number of records that makes the batch too large, within reason, and not one of them."""
     largest = max(len(each.key or b"") + len(each.value or b"") for each in records)
     return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
+
+
+def _tell_all(waiting: Sequence[Done], code: int) -> None:
+    for done in waiting:
+        try:
+            done(code)
+        except Exception:  # of one; the others are not to suffer
+            log.exception("answering a commit failed")
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from broker_contract import groups_pb2 as pb
@@ -26,6 +27,9 @@ def _optional(message: object, name: str) -> str | None:
 
 
 class GroupsService:
+    """Calls with a `done` answer by calling it exactly once, later or before they return; they raise nothing once they
+    have."""
+
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
@@ -79,40 +83,54 @@ class GroupsService:
             assignment=answer.assignment,
         )
 
-    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+    def heartbeat(self, request: pb.HeartbeatRequest, done: Callable[[pb.HeartbeatResponse], None]) -> None:
         heartbeat = Heartbeat(
             request=0,
             member_id=request.member_id,
             generation_id=request.generation_id,
             instance_id=_optional(request, "group_instance_id"),
         )
-        return pb.HeartbeatResponse(error_code=await self._coordinator.heartbeat(request.group_id, heartbeat))
+        self._coordinator.heartbeat(
+            request.group_id, heartbeat, lambda error: done(pb.HeartbeatResponse(error_code=error))
+        )
 
     async def leave_group(self, request: pb.LeaveGroupRequest) -> pb.LeaveGroupResponse:
         leavers = [Leaver(each.member_id, _optional(each, "group_instance_id")) for each in request.members]
         answer = await self._coordinator.leave(request.group_id, Leave(request=0, members=leavers))
         return pb.LeaveGroupResponse(error_code=answer.error, member_error_codes=answer.members)
 
-    async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+    def commit_offsets(
+        self, request: pb.CommitOffsetsRequest, done: Callable[[pb.CommitOffsetsResponse], None]
+    ) -> None:
         commit = Commit(
             request=0,
             member_id=request.member_id,
             generation_id=request.generation_id,
             instance_id=_optional(request, "group_instance_id"),
         )
+        name_of = self._coordinator.topics.name_of
+        names = [name_of(each.topic_id) if each.topic_id else each.topic for each in request.offsets]
         offsets = [
-            NewOffset(each.topic, each.partition, each.offset, each.leader_epoch, _optional(each, "metadata"))
-            for each in request.offsets
+            NewOffset(name, each.partition, each.offset, each.leader_epoch, _optional(each, "metadata"))
+            for name, each in zip(names, request.offsets, strict=True)
+            if name is not None
         ]
+
+        def committed(errors: list[ErrorCode]) -> None:
+            if len(errors) != len(names):
+                known = iter(errors)
+                errors = [ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(known) for name in names]
+            done(pb.CommitOffsetsResponse(error_codes=errors))
+
         supported = request.group_not_found_supported
-        errors = await self._coordinator.commit(
+        self._coordinator.commit(
             request.group_id,
             commit,
             offsets,
+            committed,
             retention_time_ms=request.retention_time_ms,
             group_not_found=ErrorCode.GROUP_ID_NOT_FOUND if supported else ErrorCode.ILLEGAL_GENERATION,
         )
-        return pb.CommitOffsetsResponse(error_codes=errors)
 
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest) -> pb.FetchOffsetsResponse:
         return pb.FetchOffsetsResponse(groups=[self._fetch(group) for group in request.groups])
@@ -136,13 +154,17 @@ class GroupsService:
             )
         return answer
 
-    async def consumer_group_heartbeat(
-        self, request: pb.ConsumerGroupHeartbeatRequest
-    ) -> pb.ConsumerGroupHeartbeatResponse:
-        answer = await self._coordinator.consumer_heartbeat(
-            request.group_id, heartbeat_of(request), needs_member_id=request.needs_member_id
+    def consumer_group_heartbeat(
+        self,
+        request: pb.ConsumerGroupHeartbeatRequest,
+        done: Callable[[pb.ConsumerGroupHeartbeatResponse], None],
+    ) -> None:
+        self._coordinator.consumer_heartbeat(
+            request.group_id,
+            heartbeat_of(request),
+            lambda answer: done(heartbeat_response(answer)),
+            needs_member_id=request.needs_member_id,
         )
-        return heartbeat_response(answer)
 
     async def describe_consumer_groups(
         self, request: pb.DescribeConsumerGroupsRequest

@@ -1,7 +1,7 @@
 """The service objects over gRPC: each method of a proto service is the object's method of the same name in snake_case.
 
 An exception of a service object is a bug, a broken peer or a broken disk: it is logged with the request's correlation
-id and told to the caller as INTERNAL. The only module of storage_svc that imports grpc, with data_stream.py.
+id and told to the caller as INTERNAL. Only this module of storage_svc and the two streams beside it import grpc.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from service_chassis import rpc
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
+from storage_svc.rpc.group_stream import group_stream
 from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
@@ -65,11 +66,12 @@ class StorageServer:
         server = rpc.server()
         objects = {
             "Topics": services.topics,
-            "Groups": services.groups,
             "Producers": services.producers,
             "Cluster": services.cluster,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
+        groups = {"Exchange": group_stream(services.groups), **_methods("Groups", services.groups)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_full_name("Groups"), groups),))
         unary = _methods("Data", services.offsets)
         add_data_service(services.data, unary, services.leases, server)
         health = rpc.HealthService(server)
@@ -88,8 +90,11 @@ class StorageServer:
 
 
 def _handlers(service: str, implementation: object) -> grpc.GenericRpcHandler:
-    full_name = _FILES[service].services_by_name[service].full_name
-    return grpc.method_handlers_generic_handler(full_name, _methods(service, implementation))
+    return grpc.method_handlers_generic_handler(_full_name(service), _methods(service, implementation))
+
+
+def _full_name(service: str) -> str:
+    return _FILES[service].services_by_name[service].full_name
 
 
 def _methods(service: str, implementation: object) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:

@@ -24,6 +24,8 @@ from storage_svc.app import Storage
 from storage_svc.log.errors import DataFolderInUse
 from storage_svc.settings import StorageSettings
 
+from tests.group_calls import GroupExchange, answered
+
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     settings = StorageSettings(data_dir=tmp_path / "made", topics="orders:3,users", num_partitions=2)
@@ -32,7 +34,7 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert [(topic.name, topic.partition_count) for topic in described.topics] == [("orders", 3), ("users", 2)]
     offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=2, offset=7, leader_epoch=-1)
     commit = groups.CommitOffsetsRequest(group_id="g", generation_id=-1, retention_time_ms=-1, offsets=[offset])
-    assert list((await storage.groups.commit_offsets(commit)).error_codes) == [0]
+    assert list((await answered(storage.groups.commit_offsets, commit)).error_codes) == [0]
     gateway = cluster_pb2.RegisterGatewayRequest(name="gw", lease_ms=3000)
     registered = await storage.cluster.register_gateway(gateway)
     fresh = producers_pb2.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
@@ -214,18 +216,17 @@ def test_what_keeps_it_from_starting_is_said(
 
 
 def test_a_killed_process_loses_no_answered_commit(tmp_path: Path, processes: list[Process]) -> None:
-    from broker_contract import groups_pb2_grpc
     from service_chassis import rpc
 
     async def commit(address: str) -> None:
         channel = rpc.channel(address)
-        stub = groups_pb2_grpc.GroupsStub(channel)
+        exchange = GroupExchange(channel)
         for number in range(20):
             offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=0, offset=number, leader_epoch=-1)
             request = groups.CommitOffsetsRequest(
                 group_id="g", generation_id=-1, retention_time_ms=-1, offsets=[offset]
             )
-            assert list((await stub.CommitOffsets(request)).error_codes) == [0]
+            assert list((await exchange.ask(commit_offsets=request)).error_codes) == [0]
         await channel.close()
 
     async def fetch(folder: Path) -> int:

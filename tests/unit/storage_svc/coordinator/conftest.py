@@ -31,6 +31,8 @@ from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
 
+from tests.group_calls import answered
+
 E = ErrorCode
 SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
 
@@ -99,7 +101,7 @@ class Node:
     ) -> list[ErrorCode]:
         commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
         new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
-        return await self.coordinator.commit(group, commit, new, **rest)  # type: ignore[arg-type]
+        return await answered(self.coordinator.commit, group, commit, new, **rest)  # type: ignore[no-any-return]
 
     def fetched(self, group: str) -> dict[tuple[str, int], int]:
         error, found = self.coordinator.fetch(group, None)
@@ -114,8 +116,11 @@ class Node:
 
     def records(self, group: str) -> list[tuple[bytes, bytes | None]]:
         """What the group's partition holds."""
-        log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
-        batches = read_batches(log.read_batches(0, 1 << 20)) if log.log_end_offset else ()
+        return self.records_of(partition_of(group, self.offsets_partition_count))
+
+    def records_of(self, partition: int) -> list[tuple[bytes, bytes | None]]:
+        log = self.logs.logs["__consumer_offsets", partition]
+        batches = read_batches(log.read_batches(0, 1 << 24)) if log.log_end_offset else ()
         return [(bytes(each.key or b""), each.value) for _, batch in batches for each in read_records(batch)]
 
     async def join(self, group: str, member_id: str = "", **fields: object) -> JoinAnswer:
@@ -136,9 +141,8 @@ class Node:
         return await self.coordinator.sync(group, sync)
 
     async def heartbeat(self, group: str, member_id: str, generation_id: int) -> ErrorCode:
-        return await self.coordinator.heartbeat(
-            group, Heartbeat(request=0, member_id=member_id, generation_id=generation_id)
-        )
+        heartbeat = Heartbeat(request=0, member_id=member_id, generation_id=generation_id)
+        return await answered(self.coordinator.heartbeat, group, heartbeat)  # type: ignore[no-any-return]
 
     async def member(self, group: str) -> tuple[str, int]:
         """A group of one, stable."""

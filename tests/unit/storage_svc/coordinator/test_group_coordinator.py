@@ -21,6 +21,7 @@ from storage_svc.coordinator.group_events import (
 from storage_svc.coordinator.offsets import OWN_KEYS, encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
 
+from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
 
 # --- committed offsets ----------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ async def test_each_offset_is_checked_by_itself(node: Node) -> None:
         NewOffset("nothing", 0, 5, -1, None),
         NewOffset("orders", 2, 5, -1, None),
     ]
-    assert await node.coordinator.commit("g", commit, offsets) == [
+    assert await answered(node.coordinator.commit, "g", commit, offsets) == [
         E.NONE,
         E.OFFSET_METADATA_TOO_LARGE,
         E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -93,7 +94,7 @@ async def test_each_offset_is_checked_by_itself(node: Node) -> None:
 )
 async def test_metadata_is_measured_in_javas_characters(node: Node, metadata: str, expected: E) -> None:
     commit = Commit(request=0, member_id="", generation_id=-1)
-    assert await node.coordinator.commit("g", commit, [NewOffset("orders", 0, 1, -1, metadata)]) == [expected]
+    assert await answered(node.coordinator.commit, "g", commit, [NewOffset("orders", 0, 1, -1, metadata)]) == [expected]
 
 
 async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
@@ -109,7 +110,7 @@ async def test_a_commit_too_large_for_one_batch_is_refused(node: Node) -> None:
     node.registry.create("wide", 400, {})
     commit = Commit(request=0, member_id="", generation_id=-1)
     offsets = [NewOffset("wide", index, 1, -1, "x" * 4096) for index in range(400)]
-    errors = await node.coordinator.commit("g", commit, offsets)
+    errors = await answered(node.coordinator.commit, "g", commit, offsets)
     assert errors == [E.INVALID_COMMIT_OFFSET_SIZE] * 400
     assert node.coordinator.groups == {}
 

@@ -17,6 +17,7 @@ from storage_svc.coordinator.consumer_group import ConsumerGroup
 from storage_svc.coordinator.group_events import Leave, Leaver
 from storage_svc.log.errors import StorageFailure
 
+from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 
 E = ErrorCode
@@ -34,7 +35,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 async def beat(node: Node, member_id: str, epoch: int, group: str = "g", **fields: Any) -> HeartbeatAnswer:
     heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
-    return await node.coordinator.consumer_heartbeat(group, heartbeat, needs_member_id=True)
+    return await answered(node.coordinator.consumer_heartbeat, group, heartbeat, needs_member_id=True)
 
 
 async def enter(node: Node, member_id: str, group: str = "g", **fields: Any) -> HeartbeatAnswer:

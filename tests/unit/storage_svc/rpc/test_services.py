@@ -21,6 +21,8 @@ from storage_svc.app import Storage, serve
 from storage_svc.rpc.server import StorageServer
 from storage_svc.settings import StorageSettings
 
+from tests.group_calls import GroupExchange
+
 E = ErrorCode
 
 
@@ -342,10 +344,11 @@ async def test_a_groups_life_over_the_wire(peer: Peer) -> None:
     share = groups.SyncGroupRequest.MemberAssignment(member_id=given.member_id, assignment=b"all")
     synced = await peer.groups.SyncGroup(groups.SyncGroupRequest(assignments=[share], **who))
     assert synced == groups.SyncGroupResponse(protocol_type="consumer", protocol_name="range", assignment=b"all")
-    assert (await peer.groups.Heartbeat(groups.HeartbeatRequest(**who))).error_code == 0
+    exchange = GroupExchange(peer.channel)
+    assert (await exchange.ask(heartbeat=groups.HeartbeatRequest(**who))).error_code == 0
     offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=1, offset=42, leader_epoch=0, metadata="é")
-    committed = await peer.groups.CommitOffsets(
-        groups.CommitOffsetsRequest(offsets=[offset], retention_time_ms=-1, **who)
+    committed = await exchange.ask(
+        commit_offsets=groups.CommitOffsetsRequest(offsets=[offset], retention_time_ms=-1, **who)
     )
     assert list(committed.error_codes) == [0]
     wanted = [groups.TopicPartition(topic="orders", partition=0), groups.TopicPartition(topic="orders", partition=1)]
@@ -396,7 +399,8 @@ async def test_assignments_are_shown_while_a_group_rebalances(peer: Peer) -> Non
     await peer.groups.SyncGroup(groups.SyncGroupRequest(assignments=[share], **who))
     second = peer.groups.JoinGroup(join("g"))
     async with asyncio.timeout(10):
-        while (await peer.groups.Heartbeat(groups.HeartbeatRequest(**who))).error_code == 0:
+        exchange = GroupExchange(peer.channel)
+        while (await exchange.ask(heartbeat=groups.HeartbeatRequest(**who))).error_code == 0:
             pass
     (group,) = (await peer.groups.DescribeGroups(groups.DescribeGroupsRequest(group_ids=["g"]))).groups
     shown = [(each.metadata, each.assignment) for each in group.members]
@@ -410,7 +414,8 @@ async def test_parked_joins_are_answered_when_the_service_stops(peer: Peer) -> N
     who = {"group_id": "g", "member_id": first.member_id, "generation_id": 1}
     await peer.groups.SyncGroup(groups.SyncGroupRequest(**who))
     parked = asyncio.ensure_future(peer.groups.JoinGroup(join("g")))
-    while (await peer.groups.Heartbeat(groups.HeartbeatRequest(**who))).error_code != E.REBALANCE_IN_PROGRESS:
+    exchange = GroupExchange(peer.channel)
+    while (await exchange.ask(heartbeat=groups.HeartbeatRequest(**who))).error_code != E.REBALANCE_IN_PROGRESS:
         pass
     await peer.server.refuse()
     await peer.storage.answer_parked()
@@ -437,4 +442,8 @@ async def test_every_method_of_the_contract_is_served(peer: Peer) -> None:
     ):
         ((_, descriptor),) = module.DESCRIPTOR.services_by_name.items()
         served = {name.replace("_", "") for name in dir(service) if not name.startswith("_")}
-        assert {method.name.lower() for method in descriptor.methods} == served
+        methods = {method.name.lower() for method in descriptor.methods}
+        if "exchange" in methods:
+            methods.remove("exchange")
+            methods |= {name.replace("_", "") for name in groups.GroupCall.DESCRIPTOR.fields_by_name} - {"callid"}
+        assert methods == served

@@ -1,0 +1,96 @@
+"""A gRPC stream to storage that is opened again whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import grpc
+from broker_contract.errors import FrameError
+from service_chassis import logs
+
+from gateway_svc.metrics import GatewayMetrics
+
+#: First pause before the stream is opened again; doubled up to the second.
+RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
+
+#: How a stream ends that the other side, or its way here, ended.
+_ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError)
+
+log = logs.get(__name__)
+
+Work = Callable[[Any], Coroutine[Any, Any, None]]
+
+
+class LastingStream:
+    """Owned by whoever speaks over it, who reads and writes until either fails; `lost` is called then.
+
+    Args:
+        name: what log lines, task names and the count of lost streams call it.
+        begin: opens the stream.
+        read, write: what is done with an open stream, at the same time; either may be cancelled anywhere.
+        lost: the stream is gone, and what was written to it has been read or has not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        channel: grpc.aio.Channel,
+        begin: Callable[[], Any],
+        *,
+        read: Work,
+        write: Work,
+        lost: Callable[[], None],
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._name = name
+        self._channel = channel
+        self._begin = begin
+        self._read, self._write, self._lost = read, write, lost
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        #: Set while the stream is up.
+        self.connected = asyncio.Event()
+        self._task = self._loop.create_task(self._stay_connected(), name=name)
+
+    async def _stay_connected(self) -> None:
+        pause_s = RECONNECT_FIRST_S
+        while True:
+            await self._channel.channel_ready()
+            stream = self._begin()
+            self.connected.set()
+            log.info("storage connected", stream=self._name)
+            opened_at = self._loop.time()
+            reason = await self._run(stream)
+            self.connected.clear()
+            self._metrics.storage_errors[self._name] += 1
+            log.warning("storage lost", stream=self._name, reason=reason)
+            self._lost()
+            pause_s = RECONNECT_FIRST_S if self._loop.time() - opened_at > 1 else min(2 * pause_s, RECONNECT_MAX_S)
+            await asyncio.sleep(pause_s)
+
+    async def _run(self, stream: Any) -> str:
+        """Reads and writes until the stream ends; returns why it did."""
+        reader = self._loop.create_task(self._read(stream), name=f"{self._name}: reader")
+        writer = self._loop.create_task(self._write(stream), name=f"{self._name}: writer")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stream.cancel()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+        error = next(task.exception() for task in done)
+        if isinstance(error, grpc.aio.AioRpcError):
+            return f"{error.code().name}: {error.details()}"
+        if error is not None and not isinstance(error, _ENDINGS):
+            log.error("storage stream failed", stream=self._name, exc_info=error)
+        return repr(error)
+
+    async def close(self) -> None:
+        """It is not opened again; `lost` is called once more."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self.connected.clear()
+        self._lost()

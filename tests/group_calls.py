@@ -1,0 +1,51 @@
+"""Calls that are answered by `done`, and the stream that carries them between gateway and storage, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from broker_contract import groups_pb2, groups_pb2_grpc
+
+
+async def answered(call: Callable[..., None], *arguments: Any, **named: Any) -> Any:
+    """What the call gives its `done`, which comes behind the positional arguments."""
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    call(*arguments, answer.set_result, **named)
+    return await answer
+
+
+class GroupExchange:
+    """A gateway's end of the stream. Messages are sent as they are given; answers are gathered by call id."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stream = groups_pb2_grpc.GroupsStub(channel).Exchange()
+        self.messages = 0
+
+    async def send(self, *calls: groups_pb2.GroupCall) -> None:
+        await self._stream.write(groups_pb2.GroupCalls(calls=calls))
+
+    async def receive(self, count: int) -> dict[int, groups_pb2.GroupAnswer]:
+        answers: dict[int, groups_pb2.GroupAnswer] = {}
+        while len(answers) < count:
+            message = await asyncio.wait_for(self._stream.read(), 10)
+            assert isinstance(message, groups_pb2.GroupAnswers)
+            self.messages += 1
+            answers |= {answer.call_id: answer for answer in message.answers}
+        return answers
+
+    async def ask(self, **call: Any) -> Any:
+        """One call, `heartbeat=HeartbeatRequest(...)` for example; its answer."""
+        (kind,) = call
+        await self.send(groups_pb2.GroupCall(call_id=1, **call))
+        return getattr((await self.receive(1))[1], kind)
+
+    async def end(self) -> None:
+        await self._stream.done_writing()
+        assert await self._stream.read() is grpc.aio.EOF
+
+    def cut(self) -> None:
+        """As when the gateway dies."""
+        self._stream.cancel()

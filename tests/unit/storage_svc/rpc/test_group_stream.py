@@ -1,0 +1,155 @@
+"""Heartbeats and commits over a real stream to a real group coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from broker_contract import groups_pb2 as pb
+from broker_contract import groups_pb2_grpc
+from protocol_lib.errors import ErrorCode as E
+from service_chassis import rpc
+from storage_svc.app import Storage, serve
+from storage_svc.settings import StorageSettings
+
+from tests.group_calls import GroupExchange
+
+
+@dataclass
+class Peer:
+    storage: Storage
+    channel: grpc.aio.Channel
+
+    async def member(self, group_id: str) -> dict[str, object]:
+        """A group of one, stable: what its calls say of who they come from."""
+        stub = groups_pb2_grpc.GroupsStub(self.channel)
+        protocols = [pb.GroupProtocol(name="range", metadata=b"r")]
+        join = pb.JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        joined = await stub.JoinGroup(join)
+        who = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
+        synced = await stub.SyncGroup(pb.SyncGroupRequest(**who))
+        assert (joined.error_code, synced.error_code) == (0, 0)
+        return who
+
+    async def committed(self, group_id: str) -> dict[int, int]:
+        wanted = pb.FetchOffsetsRequest(groups=[pb.FetchOffsetsRequest.Group(group_id=group_id, all=True)])
+        (group,) = (await self.storage.groups.fetch_offsets(wanted)).groups
+        return {each.partition: each.offset for each in group.offsets}
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
+    settings = StorageSettings(
+        data_dir=tmp_path / "data",
+        topics="orders:3",
+        group_initial_rebalance_delay_ms=0,
+        offsets_topic_num_partitions=2,
+    )
+    storage = await Storage.start(settings)
+    server = await serve(storage, f"unix:{tmp_path}/storage.sock")
+    channel = rpc.channel(f"unix:{tmp_path}/storage.sock")
+    yield Peer(storage, channel)
+    await channel.close()
+    await server.stop(1)
+    await storage.stop()
+
+
+def commit(call_id: int, partition: int, offset: int, topic: str = "orders", **who: object) -> pb.GroupCall:
+    wanted = pb.CommitOffsetsRequest.Offset(topic=topic, partition=partition, offset=offset, leader_epoch=-1)
+    given = {"group_id": "g", "generation_id": -1, "retention_time_ms": -1, "offsets": [wanted]} | who
+    return pb.GroupCall(call_id=call_id, commit_offsets=pb.CommitOffsetsRequest(**given))  # type: ignore[arg-type]
+
+
+async def test_many_calls_of_one_message_are_answered_in_few(peer: Peer) -> None:
+    who = await peer.member("g")
+    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in range(1, 501)))
+    answers = await exchange.receive(500)
+    assert {answer.WhichOneof("answer") for answer in answers.values()} == {"heartbeat"}
+    assert {answer.heartbeat.error_code for answer in answers.values()} == {E.NONE}
+    assert exchange.messages <= 2
+    await exchange.end()
+
+
+async def test_commits_of_one_message_are_in_the_log_in_its_order_and_in_one_batch(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(*(commit(number, number % 2, number) for number in range(1, 101)))
+    answers = await exchange.receive(100)
+    assert {tuple(answer.commit_offsets.error_codes) for answer in answers.values()} == {(E.NONE,)}
+    assert await peer.committed("g") == {0: 100, 1: 99}
+    batches = [log.appended_batches for log in peer.storage.logs.logs.values() if log.topic == "__consumer_offsets"]
+    assert sorted(batches) == [0, 1]
+
+
+async def test_one_call_that_fails_does_not_fail_its_neighbours(peer: Peer) -> None:
+    who = await peer.member("m")
+    exchange = GroupExchange(peer.channel)
+    too_long = pb.CommitOffsetsRequest.Offset(topic="orders", partition=0, offset=1, metadata="x" * 5000)
+    unknown_id = pb.CommitOffsetsRequest.Offset(topic_id=b"?" * 16, partition=0, offset=2)
+    known = pb.CommitOffsetsRequest.Offset(topic="orders", partition=2, offset=9)
+    mixed = [unknown_id, known, too_long]
+    await exchange.send(
+        commit(1, 0, 5),
+        commit(2, 7, 5),
+        commit(3, 0, 5, topic="nothing"),
+        pb.GroupCall(call_id=4, heartbeat=pb.HeartbeatRequest(group_id="m", member_id="nobody")),
+        pb.GroupCall(call_id=5),
+        commit(6, 0, 0, group_id="g", offsets=mixed),
+        commit(7, 1, 6, group_id="h", generation_id=3, member_id="nobody"),
+        pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**who)),  # type: ignore[arg-type]
+        pb.GroupCall(call_id=9, consumer_group_heartbeat=pb.ConsumerGroupHeartbeatRequest(group_id="k")),
+        commit(10, 1, 6),
+    )
+    answers = await exchange.receive(10)
+    codes = {
+        call_id: list(answer.commit_offsets.error_codes)
+        for call_id, answer in answers.items()
+        if answer.HasField("commit_offsets")
+    }
+    assert codes == {
+        1: [E.NONE],
+        2: [E.UNKNOWN_TOPIC_OR_PARTITION],
+        3: [E.UNKNOWN_TOPIC_OR_PARTITION],
+        6: [E.UNKNOWN_TOPIC_ID, E.NONE, E.OFFSET_METADATA_TOO_LARGE],
+        7: [E.ILLEGAL_GENERATION],
+        10: [E.NONE],
+    }
+    assert answers[4].heartbeat.error_code == E.UNKNOWN_MEMBER_ID
+    assert answers[5].WhichOneof("answer") is None
+    assert answers[8].heartbeat.error_code == E.NONE
+    assert answers[9].consumer_group_heartbeat.error_code == E.INVALID_REQUEST
+    assert await peer.committed("g") == {0: 5, 1: 6, 2: 9}
+
+
+async def test_topics_are_named_by_id(peer: Peer) -> None:
+    registered = peer.storage.topic_registry.get("orders")
+    assert registered is not None
+    by_id = pb.CommitOffsetsRequest.Offset(topic_id=registered.id, partition=1, offset=4)
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(commit(1, 0, 0, offsets=[by_id]))
+    assert list((await exchange.receive(1))[1].commit_offsets.error_codes) == [E.NONE]
+    assert await peer.committed("g") == {1: 4}
+
+
+async def test_a_gateway_that_dies_takes_no_member_with_it(peer: Peer) -> None:
+    who = await peer.member("g")
+    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
+    first = GroupExchange(peer.channel)
+    assert (await first.ask(heartbeat=beat)).error_code == E.NONE
+    await first.send(*(commit(number, 0, number, group_id="simple") for number in range(1, 50)))
+    first.cut()
+    second = GroupExchange(peer.channel)
+    assert (await second.ask(heartbeat=beat)).error_code == E.NONE
+    assert (await second.ask(commit_offsets=commit(1, 0, 3, **who).commit_offsets)).error_codes == [E.NONE]
+    listed = await groups_pb2_grpc.GroupsStub(peer.channel).ListGroups(pb.ListGroupsRequest(states=["Stable"]))
+    assert [each.group_id for each in listed.groups] == ["g"]
