@@ -22,6 +22,7 @@ FIGURES = {
     "idle": "log_idle",
     "restart": "log_restart",
     "compaction": "log_compaction",
+    "scrub": "log_scrub",
 }
 
 

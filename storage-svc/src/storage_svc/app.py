@@ -229,6 +229,8 @@ def log_settings(settings: StorageSettings) -> LogSettings:
         cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
         cleaner_dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
         cleaner_io_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+        scrub_interval_ms=settings.log_scrub_interval_ms,
+        scrub_io_bytes_per_second=settings.log_scrub_io_max_bytes_per_second,
     )
 
 

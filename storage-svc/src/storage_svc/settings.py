@@ -61,6 +61,14 @@ class StorageSettings(ServiceSettings):
     log_cleaner_io_max_bytes_per_second: int = Field(
         0, ge=0, le=_LONG_MAX, description="Bytes compaction may read and write a second, together; 0: no limit."
     )
+    log_scrub_interval_ms: int = Field(
+        7 * _DAY_MS,
+        ge=1_000,
+        description="How often everything that is stored is read and checked; after a crash it is at once.",
+    )
+    log_scrub_io_max_bytes_per_second: int = Field(
+        0, ge=0, le=_LONG_MAX, description="Bytes the scrub may read a second; 0: no limit but its low priority."
+    )
     producer_id_expiration_ms: int = Field(
         _DAY_MS, ge=1, description="How long the state of an idle idempotent producer is kept."
     )

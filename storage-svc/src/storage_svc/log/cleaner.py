@@ -98,7 +98,9 @@ class Cleaner:
         now_ms = self._clock()
         found = []
         for log in list(self._directory.logs.values()):
-            if log.config.compacted and not log.deleted and log.offline is None and log.compaction.uncleanable is None:
+            state = log.compaction
+            kept_out = state.running or state.uncleanable is not None
+            if log.config.compacted and not log.deleted and log.offline is None and not kept_out:
                 try:
                     found.append(cleanable(log, now_ms))
                 except StorageFailure as error:
@@ -200,6 +202,7 @@ class Cleaner:
     def _give_up(self, log: PartitionLog, reason: str) -> None:
         if not log.deleted:
             log.compaction.uncleanable = reason
+            self._directory.scrubber.request(log)
             _log.error("log uncleanable", log=log.folder, reason=reason)
 
 

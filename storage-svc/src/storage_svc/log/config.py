@@ -136,3 +136,7 @@ class LogSettings:
     cleaner_backoff_ms: int = 15_000
     cleaner_dedupe_buffer_bytes: int = 128 << 20
     cleaner_io_bytes_per_second: int = 0
+    scrub_interval_ms: int = 7 * _DAY_MS
+    #: How long after a start the first scrub begins.
+    scrub_delay_ms: int = 10_000
+    scrub_io_bytes_per_second: int = 0

@@ -6,14 +6,15 @@
     recovery-point-offset-checkpoint       synced up to here
     log-start-offset-checkpoint
     cleaner-offset-checkpoint              compacted up to here
+    last-scrub                             when everything was last read and checked (scrub.py), in ms since 1970
     replication-offset-checkpoint          high watermarks
     <checkpoint>.crc32c                    what a checkpoint must be to be believed (checkpoint_seal.py)
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
 
 Checkpoints are written every minute, and at a clean stop; recovery points, which say how much a start after a crash has
-to check, five seconds after they moved, or once 128 MB were written. Retention, compaction and the expiry of producers
-run here too.
+to check, five seconds after they moved, or once 128 MB were written. Retention, compaction, the scrub and the expiry of
+producers run here too.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from storage_svc.log.open_segments import OpenSegments, open_segments_max
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.retention import apply_retention
+from storage_svc.log.scrub import LAST_SCRUB, Scrubber
 from storage_svc.log.segment import Segment
 
 _log = logs.get(__name__)
@@ -64,6 +66,7 @@ class LogDirectory:
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.cleaner = Cleaner(self)
+        self.scrubber = Scrubber(self)
         self.checkpoints = CheckpointStore(files, root, self.logs)
         self.cluster_id = ""
         self.recovery_seconds = 0.0
@@ -120,6 +123,7 @@ class LogDirectory:
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
         if not opened.clean:
             # A partition's folder may have been made by a process that died before it had synced this one.
+            self.files.unlink(self._path(LAST_SCRUB))  # what recovery did not read is to be read soon
             self.files.sync_path(self.root)
             self.sync_recovered()
         self.recovery_seconds = time.perf_counter() - started
@@ -252,6 +256,7 @@ class LogDirectory:
         for log in gathered:
             self.mark(log)
         self.cleaner.start(loop)
+        self.scrubber.start(loop)
         self._every("checkpoints", self.settings.checkpoint_interval_ms, self.checkpoints.write_all)
         self._every("recovery points", RECOVERY_POINT_CHECK_MS, self.checkpoints.freshen_recovery_points)
         self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
@@ -288,7 +293,7 @@ class LogDirectory:
             timer.cancel()
         self._timers.clear()
         self._deletion.stop()
-        await self.cleaner.stop()
+        await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
         await asyncio.gather(self.flusher.stop(), self.background.stop())
         if self._forgetting is not None:
             await self._forgetting

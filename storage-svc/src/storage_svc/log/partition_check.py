@@ -16,6 +16,7 @@ from storage_svc.log.partition_folder import FolderContents, contents
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotEntry, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.producer_state import ProducerState
+from storage_svc.log.quarantine import known_gaps
 from storage_svc.log.recovery import Known
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_names import file_stem
@@ -51,6 +52,7 @@ class PartitionCheck:
         self._state = ProducerState()
         self._producers = ProducerRecovery(files, folder, (), 0)
         self._snapshots: list[tuple[int, list[SnapshotEntry]]] = []
+        self._gaps: dict[int, int] = {}
         self._end_offset = 0
         self.segments = self.batches = self.bytes = 0
 
@@ -60,6 +62,7 @@ class PartitionCheck:
             StorageFailure: something cannot be read.
         """
         found = contents(self._files, self._folder)
+        self._gaps = known_gaps(self._files, self._folder)
         for name in found.left_over:
             yield self._finding(name, "left over: the next start finishes or removes it", fault=False)
         yield from self._check_identity()
@@ -151,7 +154,7 @@ class PartitionCheck:
         before = self._end_offset
         if self.segments and segment.base_offset < before:
             yield self._finding(name, f"begins below offset {before}, where the segment before it ends")
-        scan = SegmentScan(segment, self._epochs, later, lambda _window, _hole: False)
+        scan = SegmentScan(segment, self._epochs, later, lambda _window, _hole: False, gaps=self._gaps)
         offset_index, time_index = _IndexEntries(segment, 0), _IndexEntries(segment, 1)
         largest = -1
         aborted: list[AbortedTransaction] = []

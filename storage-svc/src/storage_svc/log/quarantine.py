@@ -13,17 +13,38 @@ topic.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
+from storage_svc.log.batches import Header, pack_prefix
+from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_names import CLEANED_SUFFIX, LOG_SUFFIX, file_stem
 from storage_svc.log.segment_scan import Hole
 
 FOLDER: Final = "quarantine"
+_NAME: Final = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}-\d+-(\d+)-(\d+)(?:\.\d+)?")
 
 _STEP: Final = 8 << 20
+
+
+def known_gaps(files: Files, folder: str) -> dict[int, int]:
+    """Where damage was taken out of a partition: the offset behind the batch before each gap -> that of the one behind
+    it. Of gaps that begin at one offset, the last one found is the widest.
+
+    Raises:
+        StorageFailure: the folder cannot be read.
+    """
+    path = f"{folder}/{FOLDER}"
+    names = [name for name, is_folder, _ in files.entries(path) if not is_folder] if files.exists(path) else []
+    gaps: dict[int, int] = {}
+    for name in names:
+        if (said := _NAME.fullmatch(name)) is not None:
+            first, following = int(said[1]), int(said[2])
+            gaps[first] = max(following, gaps.get(first, 0))
+    return gaps
 
 
 def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> None:
@@ -53,6 +74,37 @@ def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: in
     Raises:
         StorageFailure: the old segment is as it was.
     """
+    _copy(files, segment, holes, (), end)
+    segment.close()
+    files.rename(segment.path + CLEANED_SUFFIX, segment.path)
+    files.sync_path(segment.folder)
+    segment.open()
+
+
+def write_sound(
+    files: Files, segment: Segment, holes: Sequence[Hole], moved: Sequence[tuple[int, Header]], config: LogConfig
+) -> int:
+    """Write what is good of a segment, with these headers as they should be, beside it: a `.cleaned` segment with its
+    indexes, complete and synced, for segment_swap.py. Its size.
+
+    Raises:
+        StorageFailure: what there is of it is to be removed.
+    """
+    modified_ms = files.modified_ms(segment.path)
+    size = _copy(files, segment, holes, moved, segment.size)
+    aborted = files.read_file(segment.transaction_index.file.path)
+    sound = Segment(files, segment.folder, segment.base_offset, config, modified_ms, suffix=CLEANED_SUFFIX)
+    if aborted is not None:
+        files.write_file(sound.transaction_index.file.path, aborted, sync=True)
+    sound.open()
+    sound.rebuild()
+    sound.release()
+    files.set_modified_ms(sound.path, modified_ms)
+    return size
+
+
+def _copy(files: Files, segment: Segment, holes: Sequence[Hole], moved: Sequence[tuple[int, Header]], end: int) -> int:
+    """Write and sync the `.cleaned` file; its size."""
     path = segment.path + CLEANED_SUFFIX
     files.unlink(path)
     descriptor = files.open(path, create=True)
@@ -64,10 +116,11 @@ def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: in
                 files.append(descriptor, [piece], written, len(piece))
                 written += len(piece)
             start = hole_end
+        for position, header in moved:
+            before = sum(hole.end - hole.start for hole in holes if hole.start < position)
+            prefix = pack_prefix(header.base_offset, header.batch_length, header.leader_epoch)
+            files.append(descriptor, [prefix], position - before, len(prefix))
         files.sync(descriptor)
     finally:
         files.close(descriptor)
-    segment.close()
-    files.rename(path, segment.path)
-    files.sync_path(segment.folder)
-    segment.open()
+    return written

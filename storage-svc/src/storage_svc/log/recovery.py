@@ -6,8 +6,8 @@ In order (Kafka's LogLoader):
    the recovery point on: every batch is checked, the indexes are made anew, and what is torn or damaged is put right
    (segment_recovery.py). Of the batches of that segment below the recovery point, which are synced, the headers must
    follow one another; the CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole
-   segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: Kafka does
-   not look for it either, consumers notice it by the CRC, and `millrace storage verify` finds it
+   segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: the scrub
+   that follows an unclean start finds it while the broker works (scrub.py)
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
 5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or

@@ -33,7 +33,7 @@ from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.quarantine import set_aside_holes, write_without
+from storage_svc.log.quarantine import known_gaps, set_aside_holes, write_without
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_scan import Hole, SegmentScan, first_good_batch
 from storage_svc.log.segment_window import SegmentWindow
@@ -63,6 +63,7 @@ class SegmentRecovery:
         self._synced_to = synced_to
         self._durable_offset = durable_offset
         self._later: Sequence[Segment] = ()
+        self._gaps: dict[int, int] = {}
         self.end_offset = _NOWHERE
         #: Producers as of the end offset, once `run` was called.
         self.state = ProducerState()
@@ -80,6 +81,7 @@ class SegmentRecovery:
             StorageFailure: the folder cannot be read or written.
         """
         before, base_offset = segments[:start], segments[start].base_offset
+        self._gaps = known_gaps(self._files, segments[start].folder)
         self.state = self._producers.state_at(before, base_offset)
         self.end_offset = segments[start].base_offset
         for index in range(start, len(segments)):
@@ -117,7 +119,7 @@ class SegmentRecovery:
 
     def _read(self, segment: Segment, synced_to: int = 0) -> SegmentScan:
         """Check the batches that are not known to be synced, rebuild the indexes, follow the producers and epochs."""
-        scan = SegmentScan(segment, self._epochs, self._later, self._is_torn, synced_to)
+        scan = SegmentScan(segment, self._epochs, self._later, self._is_torn, synced_to, self._gaps)
         segment.restart_indexes()
         segment.transaction_index.begin_anew()
         state, epochs, note = self.state, self._epochs, segment.note

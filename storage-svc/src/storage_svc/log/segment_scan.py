@@ -7,7 +7,7 @@
 A base offset is right if it is the one behind the last batch. A higher one may be, as compaction leaves gaps, a lower
 one never. Its neighbour decides: if exactly this batch fits between the one before it and the one behind it (or the
 next segment's base), that is where it belongs. The last batch of all has no neighbour: in a segment without any gap it
-follows the one before it, unless it is a copy of it.
+follows the one before it, unless it is a copy of it, or stands behind a gap that damage is known to have left.
 
 Batches that are known to be synced are followed by their headers only, as long as each continues the one before it in
 offset and epoch. The first that does not, above or below the synced end, has the whole segment checked instead.
@@ -18,7 +18,8 @@ is confirmed by the next batch, any other one by either of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from protocol_lib.records.header import MAGIC
@@ -54,15 +55,18 @@ class SegmentScan:
         later: Sequence[Segment],
         is_torn: Callable[[SegmentWindow, Hole], bool],
         synced_to: int = 0,
+        gaps: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """`later` are the segments behind this one; what `is_torn` says yes to ends the scan. Below `synced_to` batches
-        are only followed, but for the last of the segment (`_CHECKED_BYTES`).
+        are only followed, but for the last of the segment (`_CHECKED_BYTES`). `gaps` are those that damage has left
+        (quarantine.py): the offset behind the last batch before each, and that of the batch behind it.
         """
         self._segment = segment
         self._epochs = epochs
         self._later = later
         self._is_torn = is_torn
         self._synced_to = synced_to
+        self._gaps = gaps
         self._gapless = True
         self._last: Header | None = None
         self.window = SegmentWindow(segment)
@@ -164,8 +168,8 @@ class SegmentScan:
 
     def _base_offset(self, position: int, header: Header, behind: Header | None) -> int | None:
         base_offset, expected = header.base_offset, self.end_offset
-        if base_offset == expected:
-            return expected
+        if base_offset in (expected, self._gaps.get(expected)):
+            return base_offset
         following = behind.base_offset if behind is not None else None
         if position + header.size == self._segment.size and self._later:
             following = self._later[0].base_offset

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from storage_svc.log.batches import headers, records_of
+from protocol_lib.errors import DecodeError
+
+from storage_svc.log.batches import headers, intact, records_of
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment import Segment
 
@@ -115,8 +117,10 @@ def first_record(found: FoundBatch) -> FoundRecord | None:
     """The record looked for in its batch; None if the header promised one that is not there.
 
     Raises:
-        DecodeError: the batch cannot be opened.
+        DecodeError: the batch is damaged.
     """
+    if not intact(memoryview(found.batch)):
+        raise DecodeError("the batch does not match its CRC")
     for record in records_of(found.batch):
         if record.timestamp >= found.timestamp and record.offset >= found.offset_min:
             return FoundRecord(record.timestamp, record.offset, found.leader_epoch)

@@ -18,6 +18,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.log.cleaner import Cleaner
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.scrub import ScrubTotals
 from storage_svc.rpc.data import DataService
 
 _NAMES: Final = {int(code): code.name for code in ErrorCode}
@@ -37,6 +38,7 @@ class DataMetrics(Collector):
         yield from self._service_totals()
         yield from self._folder()
         yield from _compaction(self._directory.cleaner, logs)
+        yield from _scrubs(self._directory.scrubber.totals)
 
     def _service_totals(self) -> Iterator[Metric]:
         service = self._service
@@ -105,6 +107,23 @@ def _compaction(cleaner: Cleaner, logs: list[PartitionLog]) -> Iterator[Metric]:
         "millrace_compaction_uncleanable_logs",
         "Logs that compaction has given up until the next start.",
         sum(log.compaction.uncleanable is not None for log in logs),
+    )
+
+
+def _scrubs(totals: ScrubTotals) -> Iterator[Metric]:
+    yield SummaryMetricFamily(
+        "millrace_scrub_duration_seconds",
+        "Times that logs were read and checked, and how long it took.",
+        count_value=totals.rounds,
+        sum_value=totals.seconds,
+    )
+    yield CounterMetricFamily("millrace_scrub_read_bytes", "Bytes read and checked.", totals.bytes_read)
+    yield CounterMetricFamily("millrace_scrub_damaged_segments", "Segments found damaged.", totals.segments_damaged)
+    yield CounterMetricFamily(
+        "millrace_scrub_quarantined_bytes", "Bytes of damaged batches copied aside.", totals.quarantined_bytes
+    )
+    yield CounterMetricFamily(
+        "millrace_scrub_failed", "Logs that could not be read to the end, or whose damage stayed.", totals.failures
     )
 
 

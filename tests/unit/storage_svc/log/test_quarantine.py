@@ -9,6 +9,7 @@ from protocol_lib.records.batch import read_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.files import Files
+from storage_svc.log.verification import Totals, verify
 
 
 @pytest.fixture
@@ -61,6 +62,25 @@ def test_a_flip_anywhere_in_a_batch_costs_that_batch_only(crashed, folders, read
             assert name == f"{0:020d}.log-{start}-{first}-{following}"
             assert content == flipped(whole, start + at)[start : start + size]
             (path / "t-0" / "quarantine" / name).unlink()
+
+
+@pytest.mark.parametrize("number", [3, 0])
+def test_the_last_batch_stays_where_it_is_behind_a_gap(tmp_path, folders, fill, read_all, number):
+    """Without a neighbour behind it, it would have to follow the batch before it."""
+    directory = folders.open(tmp_path)
+    counts = [2, 1, 3, 2, 1] if number else [2, 1]
+    stored = fill(directory.create("t", 0, bytes(range(16)), LogConfig()), counts, size=100)
+    folders.crash(directory)
+    data = log_file(tmp_path).read_bytes()
+    log_file(tmp_path).write_bytes(flipped(data, position_of(stored, number) + 80))
+    for _ in range(2):
+        directory = folders.open(tmp_path)
+        log = directory.logs["t", 0]
+        assert log.log_end_offset == sum(counts)
+        assert read_all(log) == b"".join(batch for other, (_, batch) in enumerate(stored) if other != number)
+        folders.crash(directory)
+    folders.stop(folders.open(tmp_path))
+    assert [finding for finding in verify(str(tmp_path), Totals()) if finding.fault] == []
 
 
 def test_readers_go_over_the_hole(crashed, folders):
