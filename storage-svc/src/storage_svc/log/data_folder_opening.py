@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from os.path import abspath, dirname
 from typing import TYPE_CHECKING, Final
 
+from crc32c import crc32c
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
@@ -32,6 +33,8 @@ DELETED_FOLDER: Final = "-delete"
 # Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
 _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
+_COPY_SUFFIX: Final = ".copy"
+_CHECKSUM: Final = "crc32c"
 
 _log = logs.get(__name__)
 
@@ -48,15 +51,25 @@ class Opened:
 def identify(files: Files, root: str, cluster_id: str | None) -> str:
     """The id of the cluster whose folder this is; a new folder becomes that of `cluster_id`, or of a new cluster.
 
+    meta.properties, which is Kafka's, has no checksum. A copy of it has (`meta.properties.copy`); if the two name
+    different clusters, the copy is right.
+
     Raises:
         DataFolderError: it belongs to another cluster.
         StorageFailure: it cannot be read or written.
     """
     path = f"{root}/{checkpoints.META_PROPERTIES}"
-    found = checkpoints.decode_properties(files.read_file(path) or b"").get("cluster.id")
+    properties = checkpoints.decode_properties(files.read_file(path) or b"")
+    copied = _copied(files.read_file(path + _COPY_SUFFIX) or b"")
+    found = copied.get("cluster.id", properties.get("cluster.id"))
     if found is not None:
         if cluster_id not in (None, found):
             raise DataFolderError(f"data folder {root} belongs to cluster {found}, not to {cluster_id}")
+        if properties.get("cluster.id") != found:
+            _log.error("damaged file replaced by its copy", path=path, was=properties)
+            files.replace_file(path, checkpoints.encode_properties(copied))
+        elif copied != properties:
+            files.replace_file(path + _COPY_SUFFIX, _with_checksum(properties))
         return found
     cluster_id = cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
     _sync_above(files, root)
@@ -67,7 +80,20 @@ def identify(files: Files, root: str, cluster_id: str | None) -> str:
         "directory.id": checkpoints.uuid_text(uuid.uuid4().bytes),
     }
     files.replace_file(path, checkpoints.encode_properties(properties))
+    files.replace_file(path + _COPY_SUFFIX, _with_checksum(properties))
     return cluster_id
+
+
+def _with_checksum(properties: dict[str, str]) -> bytes:
+    content = checkpoints.encode_properties(properties)
+    return content + b"%s=%08x\n" % (_CHECKSUM.encode(), crc32c(content))
+
+
+def _copied(content: bytes) -> dict[str, str]:
+    """The properties that a copy holds; none if it is damaged."""
+    properties = checkpoints.decode_properties(content)
+    properties.pop(_CHECKSUM, None)
+    return properties if content == _with_checksum(properties) else {}
 
 
 def _sync_above(files: Files, root: str) -> None:

@@ -1,7 +1,7 @@
 """The data folder: its lock, identity, checkpoints and clean-shutdown marker, and every partition's log in it.
 
     .lock                                  held by flock while the folder is open
-    meta.properties                        version, cluster.id, node.id, directory.id
+    meta.properties                        version, cluster.id, node.id, directory.id; .copy with a checksum
     .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
     recovery-point-offset-checkpoint       synced up to here
     log-start-offset-checkpoint

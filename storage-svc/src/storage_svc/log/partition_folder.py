@@ -31,6 +31,7 @@ from storage_svc.log.segment_names import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SEAL_SUFFIX,
     file_stem,
 )
 
@@ -49,7 +50,7 @@ class FolderContents:
     logs: dict[int, int]
     #: The offsets that producer snapshots reach to, in order.
     snapshots: list[int]
-    #: The base offsets of the segments that have a transaction index.
+    #: The base offsets of the segments that have a transaction index, or had one.
     transaction_indexes: set[int]
     #: The base offsets of the segments that have an offset or time index.
     indexes: set[int]
@@ -95,7 +96,8 @@ def contents(files: Files, folder: str) -> FolderContents:
     return FolderContents(
         dict(sorted(found.items())),
         sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX)),
-        {_offset(name) for name in data if name.endswith(TRANSACTION_INDEX_SUFFIX)} & set(found),
+        {_offset(name) for name in data if name.endswith((TRANSACTION_INDEX_SUFFIX, TRANSACTION_SEAL_SUFFIX))}
+        & set(found),
         {_offset(name) for name in data if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))} & set(found),
         [
             name

@@ -58,14 +58,38 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
     for hole in holes:
         following = "" if hole.next_offset is None else hole.next_offset
         name = f"{file_stem(segment.base_offset)}{LOG_SUFFIX}-{hole.start}-{hole.first_offset}-{following}"
-        data = segment.read(hole.start, hole.end - hole.start)
         path, number = f"{folder}/{name}", 1
-        while (there := files.read_file(path)) is not None and not data.startswith(there):
+        while files.exists(path) and not _begins_with(files, path, segment, hole):
             number += 1  # another damage at the same place, after the segment was written anew
             path = f"{folder}/{name}.{number}"
-        files.replace_file(path, data)
+        temporary = f"{path}.tmp"
+        files.unlink(temporary)
+        descriptor = files.open(temporary, create=True)
+        try:
+            for position in range(hole.start, hole.end, _STEP):
+                piece = segment.read(position, min(_STEP, hole.end - position))
+                files.append(descriptor, [piece], position - hole.start, len(piece))
+            files.sync(descriptor)
+        finally:
+            files.close(descriptor)
+        files.rename(temporary, path)
     files.sync_path(folder)
     files.sync_path(segment.folder)
+
+
+def _begins_with(files: Files, path: str, segment: Segment, hole: Hole) -> bool:
+    """Whether what is in the hole begins with what is in a file."""
+    size = files.size(path)
+    if size > hole.end - hole.start:
+        return False
+    descriptor = files.open(path, create=False)
+    try:
+        return all(
+            files.read(descriptor, min(_STEP, size - at), at) == segment.read(hole.start + at, min(_STEP, size - at))
+            for at in range(0, size, _STEP)
+        )
+    finally:
+        files.close(descriptor)
 
 
 def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: int) -> None:
@@ -92,10 +116,10 @@ def write_sound(
     """
     modified_ms = files.modified_ms(segment.path)
     size = _copy(files, segment, holes, moved, segment.size)
-    aborted = files.read_file(segment.transaction_index.file.path)
+    aborted = list(segment.transaction_index)
     sound = Segment(files, segment.folder, segment.base_offset, config, modified_ms, suffix=CLEANED_SUFFIX)
-    if aborted is not None:
-        files.write_file(sound.transaction_index.file.path, aborted, sync=True)
+    if aborted:
+        sound.transaction_index.replace(aborted)
     sound.open()
     sound.rebuild()
     sound.release()

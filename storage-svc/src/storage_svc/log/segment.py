@@ -29,6 +29,7 @@ from storage_svc.log.segment_names import (
     SUFFIXES,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SEAL_SUFFIX,
     file_stem,
 )
 from storage_svc.log.time_index import TimeIndex
@@ -139,6 +140,7 @@ class Segment:
         self.offset_index.file.path = f"{self._stem}{INDEX_SUFFIX}{suffix}"
         self.time_index.file.path = f"{self._stem}{TIME_INDEX_SUFFIX}{suffix}"
         self.transaction_index.file.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
+        self.transaction_index.seal_path = f"{self._stem}{TRANSACTION_SEAL_SUFFIX}{suffix}"
 
     def open(self, *, create: bool = False) -> None:
         """Open the `.log` file, if it is not open."""
@@ -349,6 +351,7 @@ class Segment:
         Raises:
             StorageFailure: the index files are not; they will be rebuilt when they are needed.
         """
+        self.transaction_index.seal()
         if not self._loaded:
             if not self._growing:
                 return

@@ -4,7 +4,9 @@ At a bad batch one of three things has happened:
 
     torn      the last writes before a power cut did not reach the disk, or not whole. Nothing good comes behind it, or
               sectors in it were never written. The segment is cut there, later ones are dropped: what is lost was not
-              durable, and producers send it again.
+              durable, and producers send it again. Good batches behind sectors that were never written cannot stay:
+              their producers send those before them again, and would find themselves out of order. Somebody may have
+              been told of them all the same (acks=1), so they are copied aside first.
     damaged   a good batch that continues the offsets comes behind it, or it lies below an offset that is known to be
               durable (the checkpoints of recovery point, high watermark and cleaner). Its bytes are copied aside and
               taken out of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the
@@ -64,6 +66,8 @@ class SegmentRecovery:
         self._durable_offset = durable_offset
         self._later: Sequence[Segment] = ()
         self._gaps: dict[int, int] = {}
+        # Whether good batches stand behind what is torn.
+        self._cuts_good = False
         self.end_offset = _NOWHERE
         #: Producers as of the end offset, once `run` was called.
         self.state = ProducerState()
@@ -109,7 +113,7 @@ class SegmentRecovery:
     def drop(self, segment: Segment) -> None:
         """The segment holds nothing that can be kept."""
         segment.open()
-        if segment.size and segment.base_offset < self._durable_offset:
+        if segment.size and (segment.base_offset < self._durable_offset or self._cuts_good):
             self._set_aside(segment, [Hole(0, segment.size, segment.base_offset, None)])
         else:
             self.truncated_bytes += segment.size
@@ -140,7 +144,8 @@ class SegmentRecovery:
             following = first_good_batch(self._later)
             if following is None or following.base_offset < hole.first_offset:
                 return True
-        return window.never_written(hole.start, hole.end)
+        self._cuts_good = window.never_written(hole.start, hole.end)
+        return self._cuts_good
 
     def _put_right(self, segment: Segment, scan: SegmentScan) -> bool:
         """Make the file what was read; whether later segments follow it."""
@@ -159,13 +164,16 @@ class SegmentRecovery:
             - scan.end_position
             - sum(hole.end - hole.start for hole in scan.holes if hole.start >= scan.end_position)
         )
-        if scan.holes:
+        copied = list(scan.holes)
+        if torn and self._cuts_good:
+            copied.append(Hole(segment.size - torn, segment.size, self.end_offset, None))
+        if copied:
             try:
-                self._set_aside(segment, scan.holes)
-                if scan.holes[0].start < scan.end_position:
+                self._set_aside(segment, copied)
+                if copied[0].start < scan.end_position:
                     write_without(self._files, segment, scan.holes, scan.end_position)
             except StorageFailure as error:
-                start, _, self.end_offset, _ = scan.holes[0]
+                start, _, self.end_offset, _ = copied[0]
                 reason = f"is damaged at position {start}, offset {self.end_offset}; it cannot be copied aside: {error}"
                 self._leave_alone(segment, start, reason)
                 return False

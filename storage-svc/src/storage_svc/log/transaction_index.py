@@ -5,8 +5,10 @@
 
 The last offset is that of the ABORT marker; the last stable offset is where it came to be once the transaction was
 over, so a search may stop at the first entry whose last stable offset is not below what it looks for. The file is made
-when the first transaction is aborted, never before. It is not checksummed: `load` checks what it holds, and recovery
-makes it anew from the batches.
+when the first transaction is aborted, never before. Kafka's format has no checksum: what the file must be is said by
+another one, `.txnindex.crc32c`, written once nothing is added any more (`seal`), eight hexadecimal digits. A file that
+is not what its seal says, or is gone while the seal is there, is made anew from the batches; without a seal (a folder
+that Kafka made, an active segment after a crash) entries are compared with the batches (transaction_index_check.py).
 
 E.g. producer 7 wrote at 0 and 10 and aborted at 20 while producer 8 has been open since 5: (0, 7, 0, 20, 5).
 """
@@ -17,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.index_file import IndexFile
@@ -25,6 +29,10 @@ _VERSION: Final = 0
 _ENTRY: Final = Struct(">hqqqq")
 ENTRY_SIZE: Final = _ENTRY.size
 _LAST_OFFSET: Final = 3  # of an entry's fields
+
+
+def _checksum(data: bytes) -> bytes:
+    return b"%08x\n" % crc32c(data)
 
 
 class AbortedTransaction(NamedTuple):
@@ -38,11 +46,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """Owned by its segment. The file has every entry; it is mapped once somebody asks for them, until `release`."""
 
-    __slots__ = ("_files", "file", "known")
+    __slots__ = ("_files", "file", "known", "seal_path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.file = IndexFile(files, path, _ENTRY)
+        self.seal_path = ""
         #: Whether the entries are at hand.
         self.known = False
 
@@ -58,6 +67,24 @@ class TransactionIndex:
     def __iter__(self) -> Iterator[AbortedTransaction]:
         for _, *fields in self._entries():
             yield AbortedTransaction._make(fields)
+
+    def seal(self) -> None:
+        """Nothing is added any more: write down what the file must be, if there are entries.
+
+        Raises:
+            StorageFailure: there is no seal, or one that does not fit.
+        """
+        if len(self):
+            self._files.write_file(self.seal_path, _checksum(self._files.read_file(self.file.path) or b""))
+
+    def sealed(self) -> bool | None:
+        """Whether the file is what its seal says; None without a seal.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        seal = self._files.read_file(self.seal_path)
+        return None if seal is None else _checksum(self._files.read_file(self.file.path) or b"") == seal
 
     def load(self, base_offset: int, end_offset: int) -> bool:
         """Map the file; whether its entries are in order and their markers inside a segment of these offsets."""
@@ -105,8 +132,11 @@ class TransactionIndex:
             StorageFailure: the file is as it was.
         """
         self.file.release()
+        self._files.unlink(self.seal_path)
         if entries:
-            self._files.replace_file(self.file.path, b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries))
+            data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+            self._files.replace_file(self.file.path, data)
+            self._files.replace_file(self.seal_path, _checksum(data))
         else:
             self._files.unlink(self.file.path)
         self.known = not entries
@@ -115,6 +145,7 @@ class TransactionIndex:
         """Forget every entry, to rebuild them from the log."""
         if not self.known or self.file.count:
             self.file.reset()
+        self._files.unlink(self.seal_path)
         self.known = True
 
     def assume_empty(self) -> None:

@@ -1,10 +1,11 @@
 """Is the transaction index of a segment true? Its format has no checksum, and a wrong entry shows aborted records to
 committed readers.
 
-Of every segment that has one and that recovery does not read anyway, a start checks the order of the entries, and of
-the first 2,000 of them that a marker of that producer stands at the last offset, that a batch of the producer begins at
-the first offset, and that the last stable offset is that of a transaction or behind the marker. Batches that were
-deleted or compacted away are taken on trust. What does not agree is made anew from the log.
+Of every segment that has one and that recovery does not read anyway, a start checks that it is what its seal says.
+Without a seal it checks the order of the entries, and of the first 2,000 of them that a marker of that producer stands
+at the last offset, that a batch of the producer begins at the first offset, and that the last stable offset is that of
+a transaction or behind the marker. Batches that were deleted or compacted away are taken on trust. What does not agree
+is made anew from the log.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ class TransactionIndexCheck:
                 break
             if segment.base_offset not in with_index:
                 index.assume_empty()
-            elif not index.load(segment.base_offset, bounds[number + 1]) or not self._is_true(segment):
+            elif not index.load(segment.base_offset, bounds[number + 1]) or not self._is_true(segment, index.sealed()):
                 _log.warning("transaction index rebuilt", segment=segment.relative_path)
                 self._rebuild(number)
         for segment in self._segments[:-1]:
             segment.release()
 
-    def _is_true(self, segment: Segment) -> bool:
-        return all(self._agrees(entry) for entry in islice(segment.transaction_index, _CHECKED_MAX))
+    def _is_true(self, segment: Segment, sealed: bool | None) -> bool:
+        return (
+            sealed
+            if sealed is not None
+            else all(self._agrees(entry) for entry in islice(segment.transaction_index, _CHECKED_MAX))
+        )
 
     def _agrees(self, entry: AbortedTransaction) -> bool:
         marker = self._batch_with(entry.last_offset)

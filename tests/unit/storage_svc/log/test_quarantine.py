@@ -136,7 +136,8 @@ def test_a_batch_inside_a_record_is_not_the_next_one(tmp_path, folders, make_bat
 
 
 def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all, fill):
-    """What was not synced is lost from its first missing sector on: producers send it again, in order."""
+    """What was not synced is lost from its first missing sector on: producers send it again, in order. Who was told of
+    the batches behind it, though they were not synced (acks=1), finds them in a copy."""
     path, stored = crashed
     directory = folders.open(path)
     stored += fill(directory.logs["t", 0], [5, 5, 5], size=400)
@@ -149,7 +150,8 @@ def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all
     directory = folders.open(path)
     assert directory.logs["t", 0].log_end_offset == 14
     assert read_all(directory.logs["t", 0]) == b"".join(batch for _, batch in stored[:6])
-    assert quarantined(path) == {}
+    assert quarantined(path) == {f"{0:020d}.log-{start}-14-": data[start:]}
+    assert (directory.truncated_bytes, directory.quarantined_bytes) == (len(data) - start, len(data) - start)
     folders.crash(directory)
     log_file(path).write_bytes(data)
     (path / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 24\n")  # it was synced: the disk lost it
