@@ -3,7 +3,8 @@
 Choosing and swapping happen on the event loop, where the logs live; the rewriting in a process of its own. Meanwhile a
 log may be deleted or go offline: what was swapped by then stays, the rest is done another time. How far each log is
 clean is kept in `cleaner-offset-checkpoint`. A log that cannot be cleaned (damage, a bug) is marked, reported and left
-alone until the next start; a full disk is tried again.
+alone until the next start, or until the scrub, which looks at it at once, has taken damage out; a full disk is tried
+again.
 """
 
 from __future__ import annotations
