@@ -242,6 +242,7 @@ def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
         group_size_max=settings.group_max_size,
         groups_max=settings.groups_max,
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        offsets_commit_timeout_ms=settings.offsets_commit_timeout_ms,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
         consumer=ConsumerGroupSettings(

@@ -81,6 +81,11 @@ class StorageSettings(ServiceSettings):
     offsets_retention_check_interval_ms: int = Field(
         600_000, ge=1, description="How often committed offsets are checked against their retention."
     )
+    offsets_commit_timeout_ms: int = Field(
+        5000,
+        ge=1,
+        description="How long an offset commit waits to be durable before its committer is told to try again.",
+    )
     offset_metadata_max_bytes: int = Field(
         4096, ge=0, le=32_767, description="Longest metadata a client may commit with an offset."
     )

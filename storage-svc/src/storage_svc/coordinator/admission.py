@@ -29,6 +29,8 @@ class CoordinatorSettings:
     group_size_max: int = 10_000
     groups_max: int = 100_000
     offset_metadata_bytes_max: int = 4096
+    #: How long a commit waits for the disk.
+    offsets_commit_timeout_ms: int = 5000
     offsets_retention_ms: int = 7 * 86_400_000
     retention_check_interval_ms: int = 600_000
     consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)

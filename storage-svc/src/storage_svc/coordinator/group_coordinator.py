@@ -77,7 +77,7 @@ class GroupCoordinator:
         limits = GroupLimits(
             initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
         )
-        self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms)
+        self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms, settings.offsets_commit_timeout_ms)
         self.topics = topics
         self._consumer = HostedConsumerGroups(
             self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms

@@ -18,6 +18,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
+from storage_svc.coordinator.commit_deadlines import CommitDeadlines
 from storage_svc.coordinator.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.consumer_group import ConsumerGroup
 from storage_svc.coordinator.consumer_records import encode
@@ -80,11 +81,18 @@ class HostedGroup:
 class HostedGroups:
     """Owner: the coordinator, on the event loop."""
 
-    def __init__(self, offsets_log: OffsetsLog, limits: GroupLimits, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        offsets_log: OffsetsLog,
+        limits: GroupLimits,
+        wall_clock_ms: Callable[[], int],
+        offsets_commit_timeout_ms: int,
+    ) -> None:
         self._offsets_log = offsets_log
         self._limits = limits
         self._now_ms = wall_clock_ms
         self._loop = asyncio.get_running_loop()
+        self._deadlines = CommitDeadlines(self._loop, offsets_commit_timeout_ms)
         self._calls = WaitingCalls(self._loop)
         self._timers: Timers[tuple[str, Timer]] = Timers(self._loop, self._on_timer)
         self._closed = False
@@ -225,15 +233,15 @@ class HostedGroups:
         self, hosted: HostedGroup, offsets: dict[TopicPartition, OffsetCommitValue], done: Callable[[int], None]
     ) -> None:
         """Appends them in one batch; `done` gets 0 once they are durable, and visible, or Kafka's code of what went
-        wrong."""
+        wrong. A disk that does not answer in time is 7 REQUEST_TIMED_OUT; they become visible when it does answer."""
         group_id = hosted.group.group_id
         records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
-        number = hosted.offsets.begin(offsets)
+        number, answer = hosted.offsets.begin(offsets), self._deadlines.watch(done)
 
         def written(code: int) -> None:
             hosted.offsets.end(number, is_durable=code == 0)
             self.forget_if_unused(hosted)
-            done(code)
+            answer(code)
 
         self._offsets_log.gather(hosted.partition, records, self._now_ms(), written)
 

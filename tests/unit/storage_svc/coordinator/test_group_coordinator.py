@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from storage_svc.coordinator.group_events import (
 )
 from storage_svc.coordinator.offsets import OWN_KEYS, encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
+from storage_svc.log.files import Files
 
 from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
@@ -299,6 +301,32 @@ async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets
     node.files.fault = None
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
+
+
+class DiskThatHangs(Files):
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        assert self.answers.wait(30)
+        super().sync(descriptor)
+
+
+async def test_a_commit_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    node = Node(tmp_path, CoordinatorSettings(offsets_commit_timeout_ms=50))
+    disk = node.files = DiskThatHangs()
+    disk.answers.set()
+    await node.open()
+    assert await node.commit("g", ("orders", 0, 1)) == [E.NONE]
+    disk.answers.clear()
+    late = [node.commit("g", ("orders", 0, 2)), node.commit("g", ("orders", 1, 3))]
+    assert await asyncio.wait_for(asyncio.gather(*late), 10) == [[E.COORDINATOR_NOT_AVAILABLE]] * 2
+    assert node.fetched("g") == {("orders", 0): 1}
+    disk.answers.set()
+    await node.settled("g")
+    assert node.fetched("g") == {("orders", 0): 2, ("orders", 1): 3}
+    assert await node.commit("g", ("orders", 0, 4)) == [E.NONE]
+    await node.close()
 
 
 async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node: Node) -> None:
