@@ -19,7 +19,7 @@ from service_chassis import logs
 from storage_svc.log import checkpoints
 from storage_svc.log.checkpoint_store import CheckpointStore
 from storage_svc.log.config import LogConfig
-from storage_svc.log.errors import DataFolderError, StorageFailure
+from storage_svc.log.errors import DataFolderError, DiskFull, StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.partition_folder import partition_of
 from storage_svc.log.recovery import Known, Recovery
@@ -60,7 +60,7 @@ def identify(files: Files, root: str, cluster_id: str | None) -> str:
     """
     path = f"{root}/{checkpoints.META_PROPERTIES}"
     properties = checkpoints.decode_properties(files.read_file(path) or b"")
-    copied = _copied(files.read_file(path + _COPY_SUFFIX) or b"")
+    copied = copied_properties(files, root) or {}
     found = copied.get("cluster.id", properties.get("cluster.id"))
     if found is not None:
         if cluster_id not in (None, found):
@@ -89,8 +89,15 @@ def _with_checksum(properties: dict[str, str]) -> bytes:
     return content + b"%s=%08x\n" % (_CHECKSUM.encode(), crc32c(content))
 
 
-def _copied(content: bytes) -> dict[str, str]:
-    """The properties that a copy holds; none if it is damaged."""
+def copied_properties(files: Files, root: str) -> dict[str, str] | None:
+    """What the copy of meta.properties holds, nothing if it is damaged; None if there is no copy.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    content = files.read_file(f"{root}/{checkpoints.META_PROPERTIES}{_COPY_SUFFIX}")
+    if content is None:
+        return None
     properties = checkpoints.decode_properties(content)
     properties.pop(_CHECKSUM, None)
     return properties if content == _with_checksum(properties) else {}
@@ -117,8 +124,11 @@ def open_logs(
 ) -> Opened:
     """Open every partition's log, into `opened`, with its topic's settings: they say what indexes are made anew like.
 
+    A log that cannot be read or written is offline (`withheld`); a full disk may have space again soon.
+
     Raises:
-        StorageFailure: one cannot be read or written; those that could be opened are in `opened`.
+        StorageFailure: the data folder cannot be read or written.
+        DiskFull: there is no space to recover a log; those that could be opened are in `opened`.
     """
     files = environment.files
     marker = f"{root}/{checkpoints.CLEAN_SHUTDOWN}"
@@ -162,10 +172,19 @@ def open_logs(
 def _recover(recoveries: dict[tuple[str, int], Recovery], opened: dict[tuple[str, int], PartitionLog]) -> None:
     if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
         for key, recovery in recoveries.items():
-            opened[key] = recovery.run()
+            opened[key] = _run(recovery)
         return
     with ThreadPoolExecutor(_RECOVERY_THREADS, "millrace-recovery") as pool:
-        running = {key: pool.submit(recovery.run) for key, recovery in recoveries.items()}
+        running = {key: pool.submit(_run, recovery) for key, recovery in recoveries.items()}
     opened |= {key: future.result() for key, future in running.items() if future.exception() is None}
     for future in running.values():
         future.result()
+
+
+def _run(recovery: Recovery) -> PartitionLog:
+    try:
+        return recovery.run()
+    except DiskFull:
+        raise
+    except StorageFailure as error:
+        return recovery.unusable(str(error))

@@ -211,6 +211,8 @@ class PartitionCheck:
         name = index.file.path.rsplit("/", 1)[1]
         if not index.load(segment.base_offset, 2**63 - 1):
             yield self._finding(name, "entries are not in order", fault=not excused)
+        elif index.sealed() is False:
+            yield self._finding(name, "does not match its checksum", fault=not excused)
         # Of a transaction that began before the log does, nobody knows where it began.
         start = self._known.log_start_offset
         there = [entry for entry in index if entry.first_offset >= start]

@@ -19,6 +19,7 @@ from typing import Final
 
 from storage_svc.log.batches import Header, pack_prefix
 from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_names import CLEANED_SUFFIX, LOG_SUFFIX, file_stem
@@ -70,6 +71,9 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
                 piece = segment.read(position, min(_STEP, hole.end - position))
                 files.append(descriptor, [piece], position - hole.start, len(piece))
             files.sync(descriptor)
+        except StorageFailure:
+            files.unlink(temporary)
+            raise
         finally:
             files.close(descriptor)
         files.rename(temporary, path)

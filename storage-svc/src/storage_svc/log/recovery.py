@@ -126,6 +126,28 @@ class Recovery:
             )
         return log
 
+    def unusable(self, reason: str) -> PartitionLog:
+        """What the log is known as when `run` has failed: offline, for readers too, until a start can read it."""
+        known = self._known
+        start = known.log_start_offset
+        segment = Segment(self._files, self._folder, start, self._config, self._environment.clock())
+        log = PartitionLog(
+            self._environment,
+            self._folder,
+            self._topic,
+            self._partition,
+            bytes(16),
+            [segment],
+            log_start_offset=start,
+            log_end_offset=max(start, known.recovery_point, known.high_watermark),
+            producers=ProducerState(),
+            epochs=self._epochs,
+            config=self._config,
+        )
+        log.withhold(reason)
+        log.quarantine(reason, known.recovery_point, known.high_watermark)
+        return log
+
     def _usable(self, segments: list[Segment]) -> list[Segment]:
         """What the log goes on with of the segments found, never none; the end offset is known then."""
         if not self._known.clean:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from storage_svc.log import checkpoints
 from storage_svc.log.checkpoint_seal import read_sealed
+from storage_svc.log.data_folder_opening import copied_properties
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.partition_check import Finding, PartitionCheck
 from storage_svc.log.partition_folder import partition_of
@@ -56,6 +57,10 @@ def _findings(files: ReadOnlyFiles, root: str, totals: Totals) -> Iterator[Findi
     properties = checkpoints.decode_properties(files.read_file(f"{root}/{checkpoints.META_PROPERTIES}") or b"")
     if "cluster.id" not in properties:
         yield Finding(checkpoints.META_PROPERTIES, "names no cluster")
+    copied = copied_properties(files, root)
+    if copied is not None and copied.get("cluster.id") != properties.get("cluster.id"):
+        text = f"names cluster {copied['cluster.id']}" if copied else "does not match its checksum"
+        yield Finding(checkpoints.META_PROPERTIES, f"its copy {text}")
     offsets: dict[str, dict[tuple[str, int], int]] = {}
     for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK):
         try:

@@ -201,7 +201,9 @@ class WaitingReads:
         aborted: list[tuple[int, int]] | None = [] if committed else None
         result = ReadResult(0, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if offset >= high_watermark:
-            if offset > log.log_end_offset:
+            if log.withheld:  # nobody knows how far it reaches
+                result.error_code = _STORAGE_ERROR
+            elif offset > log.log_end_offset:
                 result.error_code = _OUT_OF_RANGE
             elif log.offline is not None:
                 result.error_code = _STORAGE_ERROR

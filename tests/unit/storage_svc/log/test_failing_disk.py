@@ -39,6 +39,40 @@ class FailingFiles(Files):
         super().sync(descriptor)
 
 
+class UnreadablePartition(Files):
+    """No file of `t-1` can be opened."""
+
+    def open(self, path, *, create):
+        if "/t-1/" in path:
+            raise StorageFailure(os.strerror(errno.EIO))
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("partitions", [2, 10])
+def test_a_partition_that_cannot_be_read_is_offline_and_all_others_are_served(
+    tmp_path, folders, fill, make_batch, read_all, partitions
+):
+    directory = folders.open(tmp_path)
+    logs = directory.create_many("t", range(partitions), bytes(range(16)), LogConfig())
+    stored = [b"".join(batch for _, batch in fill(log, [2, 3])) for log in logs]
+    directory.checkpoints.store_all()
+    folders.crash(directory)
+    for _ in range(2):  # what the checkpoints say of it is not forgotten
+        directory = folders.open(tmp_path, files=UnreadablePartition())
+        log = directory.logs["t", 1]
+        assert (log.offline, log.withheld, log.checkpoint) == ("Input/output error", True, (0, 5))
+        assert log.append(make_batch(1)).error_code == STORAGE_ERROR
+        assert log.spans(0, 1 << 20, min_one=True) == []
+        others = [directory.logs["t", number] for number in range(partitions) if number != 1]
+        assert [read_all(each) for each in others] == [stored[0], *stored[2:]]
+        assert others[0].append(make_batch(1)).error_code == 0
+        stored[0] = read_all(others[0])
+        directory.checkpoints.store_all()
+        folders.crash(directory)
+    log = folders.open(tmp_path).logs["t", 1]
+    assert (log.offline, read_all(log), log.high_watermark) == (None, stored[1], 5)
+
+
 def test_full_disk_leaves_no_trace_and_writing_goes_on_later(tmp_path, folders, fill, make_batch, read_all):
     files = FailingFiles()
     directory = folders.open(tmp_path, files=files)

@@ -192,10 +192,17 @@ def test_damage_at_the_end_of_a_segment_leaves_the_next_ones(tmp_path, folders, 
 class FullDisk(Files):
     full = True
 
-    def replace_file(self, path, data, *, sync=True):
-        if self.full and "quarantine" in path:
+    copy = -1
+
+    def open(self, path, *, create):
+        descriptor = super().open(path, create=create)
+        self.copy = descriptor if "/quarantine/" in path else self.copy
+        return descriptor
+
+    def append(self, descriptor, parts, position, size):
+        if self.full and descriptor == self.copy:
             raise DiskFull("no space left")
-        super().replace_file(path, data, sync=sync)
+        super().append(descriptor, parts, position, size)
 
 
 def test_without_room_to_copy_it_aside_the_log_waits_offline(crashed, folders, make_batch, read_all):
@@ -206,6 +213,7 @@ def test_without_room_to_copy_it_aside_the_log_waits_offline(crashed, folders, m
     directory = folders.open(path, files=files)
     log = directory.logs["t", 0]
     assert "no space left" in log.offline
+    assert quarantined(path) == {}
     assert (log.append(make_batch(1)).error_code, log.log_end_offset) == (56, 3)
     assert log_file(path).read_bytes() == data
     assert read_all(log) == data[: position_of(stored, 2)]

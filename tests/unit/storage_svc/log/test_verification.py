@@ -93,6 +93,7 @@ DAMAGE = {
     "short time index": ("timeindex", 1, lambda data: data[:-12], "the largest of the segment is"),
     "transaction index": ("txnindex", 0, flip(9), "aborted transactions, the log"),
     "short transaction index": ("txnindex", 0, lambda data: data[:-34], "aborted transactions, the log"),
+    "transaction index's seal": ("txnindex.crc32c", 0, flip(3), "does not match its checksum"),
     "snapshot": ("snapshot", 1, flip(20), "unreadable"),
     "another's snapshot": ("snapshot", -1, None, "the batches say"),
 }
@@ -118,6 +119,8 @@ def test_damage_is_found(stopped, name):
         ("partition.metadata", b"version: 0\ntopic_id: ?", "not a uuid"),
         ("../recovery-point-offset-checkpoint", b"0\n1\n", "unreadable"),
         ("../meta.properties", b"", "names no cluster"),
+        ("../meta.properties", b"version=1\ncluster.id=AnotherClusterAnother0", "its copy names cluster"),
+        ("../meta.properties.copy", b"version=1\n", "its copy does not match its checksum"),
     ],
 )
 def test_small_files_are_read_too(stopped, file, content, text):
