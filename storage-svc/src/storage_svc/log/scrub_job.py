@@ -4,9 +4,10 @@
     found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage}
             for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
 
-Length, CRC and the place of each batch are checked (segment_scan.py). The job runs in a helper process
-(helper_process.py), whose word is only a hint: what is done about damage is decided by looking again, in the broker
-(scrub.py).
+Length, CRC and the place of each batch are checked. A segment in which each batch continues the one before it is gone
+through quickly; any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted.
+The job runs in a helper process (helper_process.py), whose word is only a hint: what is done about damage is decided by
+looking again, in the broker (scrub.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from struct import Struct
+from typing import Any, Final
+
+from crc32c import crc32c
+from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 from storage_svc.log import checkpoints, helper_process
-from storage_svc.log.batches import Header
+from storage_svc.log.batches import CRC_START, Header
 from storage_svc.log.cleaner_job import Pace, Stopped
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import StorageFailure
@@ -28,7 +33,9 @@ from storage_svc.log.read_only import ReadOnlyFiles
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_scan import Hole, SegmentScan
 
-_PACED_BYTES = 1 << 20
+_STEP: Final = 1 << 20
+#: Base offset, length, leader epoch, format, CRC, last offset delta of a batch.
+_HEAD: Final = Struct(">qiibI2xi").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +76,49 @@ def look(
             if segment.size < size:
                 continue
             segment.size = size
+            if _is_gapless(segment, epochs, pace):
+                yield Look(segment, segment.file_id, size, [], [])
+                continue
             later = [each for each in all_segments[number + 1 :] if files.exists(each.path)]
             scan = SegmentScan(segment, epochs, later, lambda _window, _hole: False, gaps=gaps)
             read = 0
             for position, header in scan:
-                if position + header.size - read >= _PACED_BYTES:
+                if position + header.size - read >= _STEP:
                     pace(position + header.size - read)
                     read = position + header.size
             yield Look(segment, segment.file_id, size, scan.holes, scan.corrected)
         finally:
             segment.close()
+
+
+def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], None]) -> bool:
+    """Whether each batch of the segment is good, continues the one before it, and has the epoch that the list says."""
+    position, expected, epoch, epoch_end, step = 0, segment.base_offset, -1, -1, _STEP
+    while position < segment.size:
+        piece = memoryview(segment.read(position, min(step, segment.size - position)))
+        at, step = 0, 0
+        while at + HEADER_SIZE <= len(piece):
+            base_offset, length, leader_epoch, magic, crc, last_delta = _HEAD(piece, at)
+            if magic != MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or base_offset != expected or last_delta < 0:
+                return False
+            if expected >= epoch_end:
+                epoch, epoch_end = epochs.at(expected), epochs.next_start(expected)
+            end = at + LOG_OVERHEAD + length
+            if leader_epoch != epoch or position + end > segment.size:
+                return False
+            if end > len(piece):
+                step = end - at
+                break
+            if crc32c(piece[at + CRC_START : end]) != crc:
+                return False
+            expected += last_delta + 1
+            at = end
+        if at == step == 0:  # less than a header is left
+            return False
+        step = max(step, _STEP)
+        position += at
+        pace(at)
+    return True
 
 
 def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
