@@ -13,7 +13,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,8 +56,8 @@ class Outcome:
     #: for each round the sample of each layout
     rounds: list[dict[Layout, Sample]] = field(default_factory=list)
     warmed: dict[Layout, Warmed] = field(default_factory=dict)
-    #: share of a core that the others used, all together, while one side was measured
-    idle_cpu: float = 0.0
+    #: share of a core that each side used while another one was measured
+    idle_cpu: dict[Layout, float] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -89,10 +89,6 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
             if durability not in (None, *durabilities):
                 self._running.pop((layout, durability)).stop()
 
-    def pids(self, but: Side) -> list[int]:
-        """The processes of all sides but that one."""
-        return [pid for side in self._running.values() if side is not but for pid in side.processes().values()]
-
     def stop(self) -> None:
         """All of them."""
         while self._running:
@@ -114,6 +110,30 @@ def compare(workload: Workload, plan: Plan, running: Sides, say: Callable[[str],
         running.stop()
         Driver.close_all()
     return comparison.outcome
+
+
+class _Idle:
+    """What sides use of the processor while it is not their turn."""
+
+    def __init__(self, sides: Mapping[Layout, Side]) -> None:
+        self._sides = sides
+        self._seconds = dict.fromkeys(sides, 0.0)
+        self._cpu_seconds = dict.fromkeys(sides, 0.0)
+
+    @contextlib.contextmanager
+    def but(self, measured: Layout) -> Iterator[None]:
+        """Watches all others to the end of the block."""
+        pids = {layout: list(side.processes().values()) for layout, side in self._sides.items() if layout != measured}
+        before = {layout: cpu_seconds(each) for layout, each in pids.items()}
+        began = time.perf_counter()
+        yield
+        for layout, each in pids.items():
+            self._seconds[layout] += time.perf_counter() - began
+            self._cpu_seconds[layout] += cpu_seconds(each) - before[layout]
+
+    def shares(self) -> dict[Layout, float]:
+        """Of a core."""
+        return {layout: self._cpu_seconds[layout] / spent for layout, spent in self._seconds.items() if spent}
 
 
 class _Comparison:
@@ -166,18 +186,15 @@ class _Comparison:
 
     def _rounds(self) -> None:
         workload, outcome = self._workload, self.outcome
-        idle_seconds = idle_cpu = 0.0
+        idle = _Idle(self._sides)
         for number in range(min(self._plan.rounds, workload.rounds_max or self._plan.rounds)):
             samples: dict[Layout, Sample] = {}
             for layout, side in self._sides.items():
                 os.sync()  # what the last turn left is not written during this one
-                others = self._running.pids(but=side)
-                began, before = time.perf_counter(), cpu_seconds(others)
-                samples[layout] = workload.run(side, outcome.amount)
-                idle_seconds += time.perf_counter() - began
-                idle_cpu += cpu_seconds(others) - before
+                with idle.but(layout):
+                    samples[layout] = workload.run(side, outcome.amount)
             outcome.rounds.append(samples)
-            outcome.idle_cpu = idle_cpu / idle_seconds
+            outcome.idle_cpu = idle.shares()
             for measure in workload.measures:
                 values = (f"{layout} {sample.values[measure.name]:,.4g}" for layout, sample in samples.items())
                 self._say(f"  round {number + 1}  {measure.name}, {measure.unit}:  {'  '.join(values)}")

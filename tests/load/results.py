@@ -92,7 +92,7 @@ def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
         "amount": outcome.amount,
         "rounds": [_by_name(each) for each in outcome.rounds],
         "warmed": _by_name(outcome.warmed),
-        "idle_cpu": outcome.idle_cpu,
+        "idle_cpu": {layout.name.lower(): share for layout, share in outcome.idle_cpu.items()},
         "error": outcome.error,
         "commit": commit(),
         "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

@@ -39,7 +39,7 @@ from workloads import WORKLOADS
 
 PUBLISHED = results.TOP / "docs" / "benchmarks"
 WORK = results.TOP / "build" / "benchmarks"
-QUICK_PLAN = Plan(rounds=3, round_seconds=0.4, warm_seconds=1.5, fresh_seconds=6.0)
+QUICK_PLAN = Plan(rounds=3, round_seconds=0.8, warm_seconds=3.0, fresh_seconds=6.0)
 
 
 def chosen(arguments: argparse.Namespace) -> list[Workload]:

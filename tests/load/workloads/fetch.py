@@ -38,8 +38,8 @@ class Fetch(Workload):
     layouts = (Layout.KAFKA, Layout.ONE, Layout.APART, Layout.BY_VALUE)
     amount = 200_000_000
 
-    def __init__(self, name: str, title: str, max_bytes: int, must: float) -> None:
-        self.name, self.title, self.max_bytes = name, title, max_bytes
+    def __init__(self, name: str, title: str, max_bytes: int, must: float, *, quick: bool = True) -> None:
+        self.name, self.title, self.max_bytes, self.quick = name, title, max_bytes, quick
         self.measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(must), Layout.APART: Must(must)}),)
         self._filled: dict[Side, tuple[int, bytes]] = {}
 
@@ -62,5 +62,5 @@ class Fetch(Workload):
 
 WORKLOADS: list[Workload] = [
     Fetch("fetch_8m", "fetch, 8 MB a request", 8 << 20, 1.5),
-    Fetch("fetch_1m", "fetch, 1 MB a request", 1 << 20, 1.5),
+    Fetch("fetch_1m", "fetch, 1 MB a request", 1 << 20, 1.5, quick=False),
 ]

@@ -78,8 +78,8 @@ def consume_records(address: str, topic: str, records: int) -> tuple[float, int]
 class Producer(Workload):
     measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(0.9), Layout.APART: Must(0.9)}),)
 
-    def __init__(self, name: str, title: str, record_bytes: int) -> None:
-        self.name, self.title, self.record_bytes = name, title, record_bytes
+    def __init__(self, name: str, title: str, record_bytes: int, *, quick: bool = True) -> None:
+        self.name, self.title, self.record_bytes, self.quick = name, title, record_bytes, quick
         self.amount = 40_000
         self.amount_max = 1_000_000_000 // record_bytes
 
@@ -125,6 +125,6 @@ class Consumer(Workload):
 
 WORKLOADS: list[Workload] = [
     Producer("librdkafka_1k", "librdkafka producer, 1 KB records", 1_000),
-    Producer("librdkafka_100", "librdkafka producer, 100 B records", 100),
+    Producer("librdkafka_100", "librdkafka producer, 100 B records", 100, quick=False),
     Consumer(),
 ]

@@ -122,10 +122,20 @@ _PLAIN = [
 ]
 
 WORKLOADS: list[Workload] = [
-    *(Produce(name, f"produce, {title}", flood, musts, unit=unit) for name, title, flood, musts, unit in _PLAIN),
+    *(
+        Produce(name, f"produce, {title}", flood, musts, unit=unit, quick=name != "produce_records_x4")
+        for name, title, flood, musts, unit in _PLAIN
+    ),
     Lone("lone", "lone one-record request", 1, {ONE: 1.2, APART: 4.0}, Durability.PAGE_CACHE),
     *(_idempotent(name, title, flood, musts, unit) for name, title, flood, musts, unit in _PLAIN),
-    Produce("synced_1m", "produce, 1 MB batches, 1 connection", Flood("s", 1_000_000, acks=-1), {ONE: 1.2}, SYNCED),
+    Produce(
+        "synced_1m",
+        "produce, 1 MB batches, 1 connection",
+        Flood("s", 1_000_000, acks=-1),
+        {ONE: 1.2},
+        SYNCED,
+        quick=False,
+    ),
     Produce(
         "synced_16k_x4",
         "produce, 16 KB batches, 4 connections",
