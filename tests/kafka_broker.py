@@ -124,6 +124,13 @@ class KafkaNode:
         """Returns when it serves every listener."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            self._wait_until_served()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_served(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         for address in self.addresses.values():
             host, _, port = address.rpartition(":")
@@ -131,9 +138,8 @@ class KafkaNode:
                 with contextlib.suppress(OSError):
                     socket.create_connection((host, int(port)), 1).close()
                     break
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    raise RuntimeError(f"Apache Kafka is not up (status {self._process.returncode}):\n{self.said()}")
+                if not self.running or time.monotonic() > deadline:
+                    raise RuntimeError(f"Apache Kafka is not up:\n{self.said()}")
                 time.sleep(0.02)
 
     def stop(self) -> None:

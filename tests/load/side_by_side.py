@@ -151,6 +151,9 @@ def main() -> int:
     workloads = chosen(arguments)
     try:
         kept = run(workloads, planned(arguments), folder, command, resume=arguments.resume)
+    except KeyboardInterrupt:
+        print("\nBroken off; what was finished is kept, and --resume goes on from there.")
+        return 130
     finally:
         Driver.close_all()
     names = {each.name for each in workloads}
