@@ -31,9 +31,12 @@ class Plan:
     """How long everything may take."""
 
     rounds: int = 5
-    round_seconds: float = 2.0
-    #: at most, for each workload and side; more for a broker that has just started: its JIT compiler has work to do
-    warm_seconds: float = 8.0
+    round_seconds: float = 1.5
+    #: of warming up, at most, for each workload and side
+    warm_seconds: float = 6.0
+    #: Apache Kafka's JIT compiler has work to do with each new workload: at least so long,
+    jit_seconds: float = 6.0
+    #: and so much longer when the broker has just started.
     fresh_seconds: float = 12.0
     layouts: tuple[Layout, ...] = tuple(Layout)
 
@@ -167,10 +170,11 @@ class _Comparison:
     def _warm(self, layout: Layout, side: Side) -> float:
         """Until its rate is steady; its last rate, in units of work a second."""
         workload, plan = self._workload, self._plan
-        least, most = (
-            (plan.fresh_seconds, plan.warm_seconds + plan.fresh_seconds) if side.fresh else (0, plan.warm_seconds)
-        )
-        side.fresh = False
+        least = 0.0
+        if layout is Layout.KAFKA:
+            least = plan.jit_seconds + (plan.fresh_seconds if side.fresh else 0.0)
+            side.fresh = False
+        most = least + plan.warm_seconds
         amount, rates, spread, seconds = workload.amount, list[float](), math.inf, 0.0
         began = time.perf_counter()
         while seconds < least or (spread > STEADY and seconds < most):

@@ -39,7 +39,7 @@ from workloads import WORKLOADS
 
 PUBLISHED = results.TOP / "docs" / "benchmarks"
 WORK = results.TOP / "build" / "benchmarks"
-QUICK_PLAN = Plan(rounds=3, round_seconds=0.8, warm_seconds=3.0, fresh_seconds=6.0)
+QUICK_PLAN = Plan(rounds=3, round_seconds=0.6, warm_seconds=1.5, jit_seconds=3.0, fresh_seconds=8.0)
 
 
 def chosen(arguments: argparse.Namespace) -> list[Workload]:
@@ -59,6 +59,7 @@ def planned(arguments: argparse.Namespace) -> Plan:
         arguments.rounds or usual.rounds,
         arguments.seconds or usual.round_seconds,
         usual.warm_seconds,
+        usual.jit_seconds,
         usual.fresh_seconds,
         layouts,
     )

@@ -26,6 +26,7 @@ def spread(address: str, topic: str, partitions: int, requests: int, batch_bytes
 
 class ManyPartitions(Workload):
     name = "partitions_100"
+    quick = False
     title = "16 KB batches to 100 partitions in turn, against 1 partition, acks=1"
     measures = (
         Measure("share", "of the rate with 1", musts={layout: Must(0.7, "value") for layout in _OURS}),
@@ -80,6 +81,7 @@ class SyncCost(Workload):
     """Beside the side, which leaves syncing to the kernel, one more that commits in groups runs meanwhile."""
 
     name = "sync_cost"
+    quick = False
     title = "1 MB batches with group commit, acks=all, against flush.policy=os"
     layouts = _OURS
     measures = (Measure("share", "of the rate unsynced", musts={layout: Must(0.6, "value") for layout in _OURS}),)

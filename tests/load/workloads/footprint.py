@@ -135,6 +135,7 @@ class Loaded(Workload):
 
 class IdleTopics(Workload):
     name = "idle"
+    quick = False
     title = "idle with 100 topics"
     measures = (
         Measure("processor", "% of a core", "less", {layout: Must(2, "value") for layout in _OURS}),

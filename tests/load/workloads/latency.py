@@ -72,6 +72,7 @@ class HalfLoad(Workload):
     """The rate is measured first, in every round, on every side its own."""
 
     name = "half_load"
+    quick = False
     title = "p99 of 1 MB batches at half the rate the side takes them, acks=1"
     measures = (
         Measure("p50", "ms", "less"),

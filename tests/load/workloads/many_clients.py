@@ -29,6 +29,7 @@ def _front(side: Side) -> int:
 
 class IdleConnections(Workload):
     name = "connections_10k"
+    quick = False
     title = "10,000 idle connections"
     measures = (
         Measure("growth", "MB of RSS", "less", {layout: Must(50, "value") for layout in _OURS}),
@@ -51,6 +52,7 @@ class IdleConnections(Workload):
 
 class ParkedFetches(Workload):
     name = "parked_fetches"
+    quick = False
     title = "100 fetches that wait for a record, more than the same connections without"
     measures = (
         Measure("wake-ups", "a second", "less", {layout: Must(1, "value") for layout in _OURS}),
@@ -67,6 +69,7 @@ class ParkedFetches(Workload):
 
 class Fairness(Workload):
     name = "fairness"
+    quick = False
     title = "lone requests, 200 a second, beside a client that produces 1 MB batches flat out, acks=1"
     measures = (
         Measure("p99", "ms", "less", {layout: Must(10, "value") for layout in _OURS}),
@@ -91,6 +94,7 @@ class Fairness(Workload):
 
 class Unread(Workload):
     name = "unread"
+    quick = False
     title = "10 clients that ask for 8 MB twenty times each and read nothing"
     measures = (Measure("growth", "MB of RSS", "less", {layout: Must(64, "value") for layout in _OURS}),)
     rounds_max = 1
