@@ -1,10 +1,10 @@
 """Runs workloads on all sides in turns, round after round, and keeps every sample.
 
 A workload's sides are warmed up one after the other until three runs in a row differ by at most a tenth (or the plan's
-time for it is over), then the amount of work is chosen so that the slowest side needs the plan's seconds for it: all
-sides do the same work in every round, Apache Kafka first, ours after it (A/B/A/B). The figure is the median over the
-rounds, and the ratio to Apache Kafka the median of the rounds' own ratios: what disturbs the machine for a while
-disturbs both parts of a ratio.
+time for it is over), then each side's amount of work is chosen so that it needs the plan's seconds for it: it is the
+same in every round. Apache Kafka is first, ours after it (A/B/A/B). The figure is the median over the rounds, and the
+ratio to Apache Kafka the median of the rounds' own ratios: what disturbs the machine for a while disturbs both parts of
+a ratio.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Outcome:
     """Of one workload."""
 
     workload: Workload
-    amount: int = 0
+    #: of work in each round
+    amounts: dict[Layout, int] = field(default_factory=dict)
     #: for each round the sample of each layout
     rounds: list[dict[Layout, Sample]] = field(default_factory=list)
     warmed: dict[Layout, Warmed] = field(default_factory=dict)
@@ -156,10 +157,8 @@ class _Comparison:
                     self._sides[layout] = side
                     at_end.callback(self._finish, side)
                     workload.prepare(side)
-            if workload.amount:
-                rates = [self._warm(layout, side) for layout, side in self._sides.items()]
-                wanted = int(min(rates) * self._plan.round_seconds)
-                self.outcome.amount = min(workload.amount_max, max(workload.amount, wanted))
+            for layout, side in self._sides.items():
+                self.outcome.amounts[layout] = self._warm(layout, side) if workload.amount else 0
             self._rounds()
 
     def _finish(self, side: Side) -> None:
@@ -167,8 +166,8 @@ class _Comparison:
             with contextlib.suppress(Exception):  # of a broker that failed: what happened first is what is reported
                 end()
 
-    def _warm(self, layout: Layout, side: Side) -> float:
-        """Until its rate is steady; its last rate, in units of work a second."""
+    def _warm(self, layout: Layout, side: Side) -> int:
+        """Until its rate is steady; the amount of work of its rounds."""
         workload, plan = self._workload, self._plan
         least = 0.0
         if layout is Layout.KAFKA:
@@ -186,7 +185,7 @@ class _Comparison:
         self.outcome.warmed[layout] = Warmed(seconds, len(rates), spread if spread < math.inf else None)
         steady = f"the last {STEADY_RUNS} within {spread - 1:.0%}" if spread < math.inf else "not steady"
         self._say(f"  warm-up  {layout}: {len(rates)} runs in {seconds:.1f} s, {steady}")
-        return rates[-1]
+        return min(workload.amount_max, max(workload.amount, int(rates[-1] * plan.round_seconds)))
 
     def _rounds(self) -> None:
         workload, outcome = self._workload, self.outcome
@@ -196,7 +195,7 @@ class _Comparison:
             for layout, side in self._sides.items():
                 os.sync()  # what the last turn left is not written during this one
                 with idle.but(layout):
-                    samples[layout] = workload.run(side, outcome.amount)
+                    samples[layout] = workload.run(side, outcome.amounts[layout])
             outcome.rounds.append(samples)
             outcome.idle_cpu = idle.shares()
             for measure in workload.measures:

@@ -1,7 +1,7 @@
 """The results of the comparison as data: JSON with every raw sample, and what the table says of each figure.
 
 {"machine": {…}, "versions": {…}, "apache_kafka": "its server.properties", "workloads": {name: {
-    "title", "durability", "kafka_durability", "measures": [{"name", "unit", "better", "musts"}], "amount",
+    "title", "durability", "kafka_durability", "measures": [{"name", "unit", "better", "musts"}], "amounts",
     "rounds": [{layout: {"values", "seconds", "bytes", "usage"}}], "warmed": {layout: …}, "idle_cpu", "error",
     "commit", "time", "command"}}}
 """
@@ -89,7 +89,7 @@ def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
             }
             for measure in workload.measures
         ],
-        "amount": outcome.amount,
+        "amounts": {layout.name.lower(): amount for layout, amount in outcome.amounts.items()},
         "rounds": [_by_name(each) for each in outcome.rounds],
         "warmed": _by_name(outcome.warmed),
         "idle_cpu": {layout.name.lower(): share for layout, share in outcome.idle_cpu.items()},

@@ -50,7 +50,7 @@ class Sample:
 
     #: measure name -> value in its unit
     values: dict[str, float]
-    #: What the timed part took: the amount of work of all rounds is chosen by it.
+    #: What the timed part took: the amount of work of the rounds is chosen by it.
     seconds: float
     #: Record bytes the broker took or gave in the timed part; 0: cost per GB is not shown.
     bytes: int = 0
@@ -66,8 +66,8 @@ class Workload(ABC):
     kafka_durability: Durability | None = None
     layouts: tuple[Layout, ...] = (Layout.KAFKA, Layout.ONE, Layout.APART)
     #: Work of the first, shortest run, in units of the workload's own (requests, bytes). From there the bench warms up
-    #: until the rate is steady and chooses the amount that the slowest side needs its seconds for. 0: nothing to warm
-    #: up or choose, `run` gets 0.
+    #: until the rate is steady and chooses the amount that takes a round's seconds. 0: nothing to warm up or choose,
+    #: `run` gets 0.
     amount: int = 0
     amount_max: int = 1 << 62
     #: Whether it belongs to the short run (QUICK=1).

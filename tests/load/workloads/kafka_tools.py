@@ -67,7 +67,7 @@ class ConsumerPerformance(Workload):
         self._filled: dict[Side, tuple[int, bytes]] = {}
 
     def prepare(self, side: Side) -> None:
-        self._filled[side] = fill(side, self.name, Flood(self.name, 16_000), RECORDS * RECORD_BYTES)
+        self._filled[side] = fill(side, self.name, Flood(self.name, 100_000), RECORDS * RECORD_BYTES)
 
     def run(self, side: Side, amount: int) -> Sample:
         end, data = self._filled[side]

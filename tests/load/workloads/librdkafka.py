@@ -95,7 +95,7 @@ class Producer(Workload):
 
 
 class Consumer(Workload):
-    """Reads a log of 1 KB records in 16 KB batches from its begin."""
+    """Reads a log of 1 KB records in 100 KB batches from its begin."""
 
     name, title = "librdkafka_consumer", "librdkafka consumer, 1 KB records"
     measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(1.0), Layout.APART: Must(1.0)}),)
@@ -106,7 +106,7 @@ class Consumer(Workload):
         self._filled: dict[Side, tuple[int, bytes]] = {}
 
     def prepare(self, side: Side) -> None:
-        self._filled[side] = fill(side, self.name, Flood(self.name, 16_000), CONSUMED_BYTES)
+        self._filled[side] = fill(side, self.name, Flood(self.name, 100_000), CONSUMED_BYTES)
 
     def run(self, side: Side, amount: int) -> Sample:
         end, data = self._filled[side]
