@@ -74,7 +74,7 @@ def _of_producer(data: bytes, producer_id: int, epoch: int) -> bytes:
 
 
 class _SequencedBatch:
-    """The CRC of a batch by its base sequence."""
+    """The CRC of a batch by its base sequence; made of the batch whose sequence is 0."""
 
     def __init__(self, data: bytes) -> None:
         self._plain = crc32c.crc32c(data[_ATTRIBUTES:])

@@ -31,7 +31,7 @@ class Produce(Workload):
         self.name, self.title, self.flood, self.durability, self.quick = name, title, flood, durability, quick
         self.measures = (Measure("rate", unit, musts={layout: Must(bound) for layout, bound in musts.items()}),)
         batch_bytes = flood.records * flood.record_bytes
-        self.amount = max(flood.connections * flood.depth, min(2_000, 20_000_000 // batch_bytes))
+        self.amount = max(flood.connections * flood.depth, min(2_000, 6_000_000 // batch_bytes))
         self.amount_max = ROUND_BYTES_MAX // batch_bytes
 
     def run(self, side: Side, amount: int) -> Sample:
