@@ -129,10 +129,13 @@ class DataService:
         calls = self._calls
         calls.append((request, done))
         if len(calls) == 1:
-            self._loop.call_soon(self._append_collected)
+            self._loop.call_soon(self.append_collected)
 
-    def _append_collected(self) -> None:
+    def append_collected(self) -> None:
+        """Do now what calls wait for until the turn is over."""
         calls, self._calls = self._calls, []
+        if not calls:
+            return
         now_ms = self._directory.clock()
         touched: dict[PartitionLog, None] = {}
         staged = [(call, self._stage(call[0], touched, now_ms)) for call in calls]
@@ -267,7 +270,7 @@ class DataService:
 
     async def close(self) -> None:
         """Answer parked reads with what is there; refuse what comes later."""
-        self._append_collected()
+        self.append_collected()
         self._closed = True
         await self._slow.finish()
         self._reads.close()

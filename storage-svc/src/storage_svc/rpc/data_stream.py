@@ -1,8 +1,10 @@
 """The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
 
-Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. All
-answers that are ready when the writer wakes go out in one frame; another is begun when `_FRAME_BYTES` are in it. A
-gateway that does not read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
+Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. A
+frame's appends are written before the next one is read, and what can be answered then leaves in one frame, written by
+the reader itself: every change of tasks and every frame costs more than what is in it. Later answers (syncs, parked
+reads) gather until the writer wakes. Another frame is begun when `_FRAME_BYTES` are in one. A gateway that does not
+read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
 """
 
 from __future__ import annotations
@@ -55,14 +57,20 @@ class _Exchange:
         self._room.set()
         self._reads: dict[int, Callable[[], None]] = {}
         self._open_calls = 0
+        self._taking = self._writing = False
         self._ended = False
 
     async def run(self) -> None:
         writer = asyncio.create_task(self._write())
         try:
             while (frame := await self._context.read()) is not grpc.aio.EOF:
+                self._taking = True
                 self._take(frame)
-                await self._room.wait()
+                self._service.append_collected()
+                self._taking = False
+                await self._write_waiting()
+                if not self._room.is_set():
+                    await self._room.wait()
                 if writer.done():
                     return
             self._ended = True
@@ -122,20 +130,32 @@ class _Exchange:
         self._waiting_size += size
         if self._waiting_size > _ANSWERS_BYTES_MAX:
             self._room.clear()
-        self._wake.set()
+        if not self._taking:
+            self._wake.set()
 
     async def _write(self) -> None:
+        """Writes the answers that are not there when their calls have been taken."""
         while True:
             await self._wake.wait()
             self._wake.clear()
+            await self._write_waiting()
+            if self._ended and self._open_calls == 0:
+                return
+
+    async def _write_waiting(self) -> None:
+        """Writes all answers that wait; if somebody does already, that one goes on until none is left."""
+        if self._writing:
+            return
+        self._writing = True
+        try:
             while self._frames:
                 frame = self._frames.popleft()
                 self._waiting_size -= sum(map(len, frame))
                 await self._context.write(frame)
-            if self._open_calls <= _CALLS_MAX:
-                self._room.set()
-            if self._ended and self._open_calls == 0:
-                return
+        finally:
+            self._writing = False
+        if self._open_calls <= _CALLS_MAX:
+            self._room.set()
 
 
 def _gateway_name(context: _Context) -> str | None:
