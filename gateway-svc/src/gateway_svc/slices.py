@@ -92,7 +92,7 @@ class RecordParts:
 class SliceFiles:
     """Open files below one data folder, least recently used first."""
 
-    __slots__ = ("_data_dir", "_directory", "_files", "_pause_until")
+    __slots__ = ("_data_dir", "_directory", "_files", "_latest", "_pause_until")
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -100,6 +100,8 @@ class SliceFiles:
         self._directory = -1
         self._pause_until = float("-inf")
         self._files: OrderedDict[tuple[str, int], OpenFile] = OrderedDict()
+        #: The slice that was read last and its bytes: many follow one partition and are told the same.
+        self._latest: tuple[Slice | None, bytes] = None, b""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -122,9 +124,12 @@ class SliceFiles:
                 if piece.length >= SENDFILE_MIN_BYTES:
                     parts.append(FileRange(file, piece.position, piece.length))
                     continue
-                data = os.pread(file.descriptor, piece.length, piece.position)
-                if len(data) != piece.length:
-                    raise SliceGone(f"{piece.path} ends before {piece.position + piece.length}")
+                latest, data = self._latest
+                if piece is not latest and piece != latest:
+                    data = os.pread(file.descriptor, piece.length, piece.position)
+                    if len(data) != piece.length:
+                        raise SliceGone(f"{piece.path} ends before {piece.position + piece.length}")
+                    self._latest = piece, data
                 parts.append(data)
         except (OSError, SliceGone) as error:
             for part in parts:
@@ -155,6 +160,7 @@ class SliceFiles:
 
     def sweep(self, now: float) -> None:
         """Closes files that are not used any more."""
+        self._latest = None, b""
         for key, file in list(self._files.items()):
             if now - file.last_used > UNUSED_CLOSE_S or os.fstat(file.descriptor).st_nlink == 0:
                 del self._files[key]

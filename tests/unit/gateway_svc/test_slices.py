@@ -95,3 +95,14 @@ def test_open_files_are_bounded(files: SliceFiles, tmp_path: Path) -> None:
     assert len(files) == OPEN_FILES_MAX
     files.close()
     assert len(files) == 0
+
+
+def test_what_many_ask_for_is_read_once(files: SliceFiles, tmp_path: Path) -> None:
+    piece, other = segment_slice(tmp_path, 10, 20), segment_slice(tmp_path, 10, 21)
+    (first,) = files.parts([piece], 0)
+    (second,) = files.parts([segment_slice(tmp_path, 10, 20)], 0)
+    assert second is first
+    assert len(files.parts([other], 0)[0]) == 21
+    files.sweep(0)
+    (third,) = files.parts([other], 0)
+    assert len(third) == 21

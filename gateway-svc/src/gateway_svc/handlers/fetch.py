@@ -113,9 +113,15 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
         _release(told)
         _read_by_value(call, services, fetch, read, list(results), gone)
         return
-    error = next((data.error_code for _, data in told if data.error_code), 0)
-    told = [pair for pair in told if _must_tell(fetch, *pair)]
-    session_id = fetch.session.session_id if fetch.session is not None else 0
+    error = 0
+    for _, data in told:
+        if data.error_code:
+            error = data.error_code
+            break
+    session_id = 0
+    if fetch.session is not None:
+        session_id = fetch.session.session_id
+        told = [pair for pair in told if _must_tell(fetch, *pair)]
     response = FetchResponse(session_id=session_id, responses=_by_topic(told))
     try:
         call.answer(response, error)
@@ -185,6 +191,9 @@ def _must_tell(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -
 
 
 def _by_topic(told: list[tuple[FetchedPartition, PartitionData]]) -> tuple[FetchableTopicResponse, ...]:
+    if len(told) == 1:
+        ((partition, data),) = told
+        return (FetchableTopicResponse(topic=partition.topic, topic_id=partition.topic_id, partitions=(data,)),)
     return tuple(
         FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=tuple([data for _, data in pairs]))
         for (topic, topic_id), pairs in groupby(told, key=lambda pair: (pair[0].topic, pair[0].topic_id))

@@ -41,6 +41,7 @@ class HighWatermark:
         self.position = position
 
     def advance(self, offset: int, segment: Segment, position: int, log: PartitionLog) -> None:
+        log.places.note(self.offset, self.segment, self.position)
         self.offset = offset
         self.segment = segment
         self.position = position

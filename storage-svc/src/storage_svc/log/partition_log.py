@@ -32,7 +32,7 @@ from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.reading import Span, find_batches, find_spans
+from storage_svc.log.reading import Places, Span, find_batches, find_spans
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_names import file_stem
 from storage_svc.log.segments import Segments, set_aside
@@ -78,6 +78,7 @@ class PartitionLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.readable = HighWatermark(log_end_offset, segments[-1], segments[-1].size)
+        self.places = Places()
         self.recovery_point = log_end_offset
         self.producers = producers
         self.transactions = Transactions(self)

@@ -7,13 +7,39 @@ records; coordinators load their own topics up to the log end offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.segment import Segment
 
 if TYPE_CHECKING:
     from storage_svc.log.partition_log import PartitionLog
+
+
+#: Tailing readers are few batches behind each other.
+_PLACES_MAX: Final = 32
+
+
+class Places:
+    """Where batches begin that somebody will ask for next: behind what became readable last, and behind what was read
+    last. So those who follow a log are answered without a look at its index. Owned by its PartitionLog."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Segment, int]] = {}
+
+    def note(self, offset: int, segment: Segment, position: int) -> None:
+        """The batch with this offset, once there is one, begins there."""
+        known = self._known
+        known[offset] = segment, position
+        if len(known) > _PLACES_MAX:
+            del known[next(iter(known))]
+
+    def find(self, offset: int, segment: Segment) -> int | None:
+        """Its position, if it is known and in this segment, which may have been rolled or replaced meanwhile."""
+        place = self._known.get(offset)
+        return place[1] if place is not None and place[0] is segment and place[1] < segment.size else None
 
 
 class Span(NamedTuple):
@@ -61,23 +87,29 @@ def _spans(
         segment = segments[index]
         if segment.base_offset > last.base_offset:
             break
-        if found:
-            position, first_end = 0, 0
-        else:
-            located = segment.locate(offset)
-            if located is None:  # offsets at the end of this segment were compacted away
-                continue
-            position, header = located
-            first_end = position + header.size
         limit = last_position if segment is last else segment.size
-        end = position + max_bytes
-        if end >= limit:
-            end = limit
-        elif first_end > end:
-            end = first_end if min_one else position
+        position = 0 if found else log.places.find(offset, segment)
+        if position is None or position + max_bytes < limit:
+            first_end = 0
+            if not found:
+                located = segment.locate(offset)
+                if located is None:  # offsets at the end of this segment were compacted away
+                    continue
+                position, header = located
+                first_end = position + header.size
+            assert position is not None
+            end = position + max_bytes
+            if end >= limit:
+                end = limit
+            elif first_end > end:
+                end = first_end if min_one else position
+            else:
+                end, next_offset = segment.boundary(first_end, end)
+                if next_offset is not None:
+                    log.places.note(next_offset, segment, end)
         else:
-            segment.load()
-            end = segment.boundary(first_end, end)
+            segment.used = True
+            end = limit
         if end <= position:
             break
         found.append(Span(segment, position, end - position))

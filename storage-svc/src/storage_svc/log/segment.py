@@ -212,22 +212,25 @@ class Segment:
         self._rebuild_damaged()
         return self.locate(offset)
 
-    def boundary(self, start: int, limit: int) -> int:
-        """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins)."""
+    def boundary(self, start: int, limit: int) -> tuple[int, int | None]:
+        """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins), and an offset
+        that the batch behind it is found by, if one is known."""
         self.load()
         entry = self.offset_index.lookup_position(limit)
         unchecked = entry is not None and entry[1] > start
         end = entry[1] if entry and unchecked else start
+        next_offset = None
         for position, header in self._walk(end):
             if unchecked and entry and header.last_offset != entry[0]:
                 break
             unchecked = False
             behind = position + header.size
             if behind > limit:
+                next_offset = header.base_offset if next_offset is None else next_offset
                 break
-            end = behind
+            end, next_offset = behind, header.last_offset + 1
         if not unchecked:
-            return end
+            return end, next_offset
         self._rebuild_damaged()
         return self.boundary(start, limit)
 

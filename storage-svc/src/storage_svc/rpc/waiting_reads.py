@@ -1,8 +1,9 @@
 """Reads, answered at once or parked until enough records are there.
 
 A parked read keeps what it found when it came. When the high watermark of one of its logs moves, only that partition is
-looked at again, at the end of the turn; a read over a thousand partitions is never scanned anew. It is answered when
-`min_bytes` have come together, a partition has an error, or `max_wait_ms` is over.
+looked at again, at the end of the turn; a read over a thousand partitions is never scanned anew, and what several who
+follow one partition ask for alike is looked for once. It is answered when `min_bytes` have come together, a partition
+has an error, or `max_wait_ms` is over.
 
 Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked; beyond that a read is answered with what is
 there.
@@ -121,9 +122,31 @@ class WaitingReads:
 
     def _look_again(self) -> None:
         touched, self._touched = self._touched, {}
+        alike: dict[tuple[object, ...], tuple[ReadResult, int]] = {}
         for parked, moved in touched.items():
-            if not parked.left and self._is_due(parked, moved):
+            if parked.left:
+                continue
+            if len(parked.request.partitions) == 1:
+                self._look_at_one(parked, alike)
+            elif self._is_due(parked, moved):
                 self._answer(parked)
+
+    def _look_at_one(self, parked: _ParkedRead, alike: dict[tuple[object, ...], tuple[ReadResult, int]]) -> None:
+        """Answers a read of one partition, if it is due, with what another found that asked the same in this turn."""
+        request = parked.request
+        (wanted,) = request.partitions
+        key = (
+            *(wanted.topic, wanted.topic_id, wanted.partition, wanted.fetch_offset, wanted.max_bytes),
+            *(wanted.leader_epoch, request.version, request.max_bytes, request.isolation_level, request.by_reference),
+        )
+        found = alike.get(key)
+        if found is None:
+            left = min(max(0, request.max_bytes), self._bytes_max)
+            found = alike[key] = self._read_partition(request, wanted, left, True)
+        result, size = found
+        parked.results, parked.sizes = [result], [size]
+        if result.error_code or size >= request.min_bytes:
+            self._answer(parked)
 
     def _is_due(self, parked: _ParkedRead, moved: dict[PartitionLog, None]) -> bool:
         request = parked.request

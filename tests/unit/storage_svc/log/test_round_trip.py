@@ -13,7 +13,7 @@ from storage_svc.log.partition_log import PartitionLog
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.integers(1, 12), st.integers(0, 300)),  # append: records, bytes of each
-        st.sampled_from(["stop", "crash"]),
+        st.sampled_from(["stop", "crash", "follow"]),
     ),
     min_size=1,
     max_size=30,
@@ -35,6 +35,8 @@ def test_any_history_reads_back(folders, make_batch, read_all, events, data):
                 assert (appended.error_code, appended.base_offset) == (0, stored[-1][1] + 1 if stored else 0)
                 head = appended.base_offset.to_bytes(8, "big") + batch[8:12] + bytes(4)
                 stored.append((appended.base_offset, appended.last_offset, head + batch[16:]))
+            elif event == "follow":
+                follow(log, stored, data.draw(st.sampled_from([1, 300, 1000, 5000])))
             else:
                 (folders.stop if event == "stop" else folders.crash)(directory)
                 directory = folders.open(Path(path))
@@ -48,6 +50,18 @@ def test_any_history_reads_back(folders, make_batch, read_all, events, data):
             limit = data.draw(st.integers(0, 5000))
             check_spans(log, stored, offset, limit)
         folders.crash(directory)
+
+
+def follow(log: PartitionLog, stored: list[tuple[int, int, bytes]], limit: int) -> None:
+    """A consumer reads everything, each time from behind what it was given."""
+    for base, _, _ in stored:
+        check_spans(log, stored, base, limit)
+    offset = 0
+    while offset < log.high_watermark:
+        check_spans(log, stored, offset, limit)
+        length = sum(length for _, _, length in log.spans(offset, limit, min_one=True))
+        behind = b"".join(batch for _, last, batch in stored if last >= offset)[length:]
+        offset = int.from_bytes(behind[:8], "big") if behind else log.high_watermark
 
 
 def check_spans(log: PartitionLog, stored: list[tuple[int, int, bytes]], offset: int, limit: int) -> None:

@@ -45,8 +45,8 @@ def finds_offsets(segment: Segment, stored: list[tuple[int, bytes]]) -> None:
 def finds_boundaries(segment: Segment, stored: list[tuple[int, bytes]]) -> None:
     positions = positions_of(stored)
     for before, limit in pairwise(positions):
-        assert segment.boundary(0, limit - 1) == before
-        assert segment.boundary(0, limit) == limit
+        assert segment.boundary(0, limit - 1)[0] == before
+        assert segment.boundary(0, limit)[0] == limit
 
 
 def finds_timestamps(segment: Segment, stored: list[tuple[int, bytes]]) -> None:

@@ -295,3 +295,18 @@ async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_ref
     assert bench.answer().partitions[0].aborted == [(7, 2)]  # the marker is in reach
     bench.read(at(6), isolation=1)
     assert bench.answer().partitions[0].aborted == []
+
+
+async def test_those_who_follow_one_partition_are_woken_together(bench):
+    for _ in range(3):
+        bench.read(at(0), wait=5000)
+        bench.read(at(0), wait=5000, by_reference=True)
+    bench.read(at(0, max_bytes=1), wait=5000)
+    bench.read(at(0), wait=5000, min_bytes=SIZE + 1)
+    bench.logs[0].append(BATCH)
+    await asyncio.sleep(0.02)
+    assert [records(each) for each in bench.answers if not each.partitions[0].slices] == [[(0, stored(0))]] * 4
+    assert [len(each.partitions[0].slices) for each in bench.answers].count(1) == 3
+    bench.answers.clear()
+    bench.logs[0].append(BATCH)
+    assert records(await bench.answered()) == [(0, stored(0) + stored(2))]
