@@ -12,15 +12,26 @@ it may raise an OSError (EIO, ENOSPC), or take its time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from faults.disk_model import Disk, File, Folder, Leaves
-from storage_svc.log.errors import DataFolderInUse
+from storage_svc.log.errors import DataFolderInUse, StorageFailure
 from storage_svc.log.files import Buffer, Files, _border
+from storage_svc.log.sync_queue import SyncQueue
 
 
 class PowerCut(BaseException):
     """Nothing that runs sees this machine again. No handler of errors may take it for one of them."""
+
+
+class SimulatedQueue(SyncQueue):
+    """None of the kernel's: the disk does the work."""
+
+    def __init__(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class SimulatedDisk(Files):
@@ -134,6 +145,19 @@ class SimulatedDisk(Files):
         with _border(f"sync {path}"):
             self._change("sync", path)
             file.sync()
+
+    def sync_queue(self) -> SyncQueue:
+        return SimulatedQueue()
+
+    def sync_queued(self, queue: SyncQueue, descriptors: Sequence[int]) -> list[StorageFailure | None]:
+        def outcome(descriptor: int) -> StorageFailure | None:
+            try:
+                self.sync(descriptor)
+            except StorageFailure as error:
+                return error
+            return None
+
+        return [outcome(descriptor) for descriptor in descriptors]
 
     def sync_path(self, path: str) -> None:
         with _border(f"sync {path}"):

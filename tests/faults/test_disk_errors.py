@@ -122,3 +122,35 @@ def test_full_at_any_size(figures):
         broker.log = broker.start()
         broker.check()
     figures(f"{len(sizes)} sizes, {refused} batches refused, 0 acknowledged ones lost")
+
+
+def test_of_logs_that_are_synced_together_only_the_one_whose_sync_failed_goes_offline():
+    disk = SimulatedDisk()
+    settings = LogSettings(flush_policy=FlushPolicy.GROUP)
+    directory = LogDirectory.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
+    logs = directory.create_many("t", range(5), bytes(16), LogConfig())
+    codes: dict[int, list[int]] = {number: [] for number in range(5)}
+    batch = build_batch([Record(0, 1_700_000_000_000, None, b"value")])
+
+    def append_to_each() -> None:
+        for number, log in enumerate(logs):
+            appended = log.append(batch)
+            if appended.error_code:
+                codes[number].append(appended.error_code)
+            else:
+                log.on_durable(appended.last_offset + 1, codes[number].append)
+        directory.flusher.sync_now()
+
+    def fault(call: str, path: str) -> None:
+        if call == "sync" and path == logs[2].segments.active.path:
+            disk.disk.find(path).unsynced.clear()
+            raise OSError(errno.EIO, "Input/output error")
+
+    append_to_each()
+    disk.fault = fault
+    append_to_each()
+    append_to_each()
+    assert codes == {0: [0, 0, 0], 1: [0, 0, 0], 2: [0, STORAGE_ERROR, STORAGE_ERROR], 3: [0, 0, 0], 4: [0, 0, 0]}
+    disk.restart(Nothing())
+    directory = LogDirectory.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
+    assert [directory.logs["t", number].log_end_offset for number in range(5)] == [3, 3, 1, 3, 3]

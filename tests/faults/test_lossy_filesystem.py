@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes.util
+import errno
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.running import RunningUp
+from storage_svc.log.sync_queue import SyncQueue
 
 PARTITIONS = 3
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
@@ -90,6 +92,23 @@ def _kill(up: RunningUp) -> None:
     while any(os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_the_queue_of_syncs_says_which_file_failed(lossy_disk, tmp_path):
+    descriptors = [
+        os.open(folder / "file", os.O_CREAT | os.O_WRONLY) for folder in (tmp_path, lossy_disk.folder, tmp_path)
+    ]
+    queue = SyncQueue()
+    for descriptor in descriptors:
+        os.write(descriptor, b"x")
+    assert queue.sync(descriptors) == [None] * 3
+    lossy_disk.cut()
+    outcomes = queue.sync(descriptors)
+    assert [outcome and outcome.errno for outcome in outcomes] == [None, errno.EIO, None]
+    queue.close()
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 @pytest.mark.slow

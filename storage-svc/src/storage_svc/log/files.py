@@ -13,11 +13,12 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from storage_svc.log.errors import DataFolderInUse, DiskFull, StorageFailure
+from storage_svc.log.sync_queue import SyncQueue
 
 Buffer = bytes | memoryview
 
@@ -108,6 +109,19 @@ class Files:
         """The file's bytes and size are on the disk."""
         with _border("sync a file"):
             os.fdatasync(descriptor)
+
+    def sync_queue(self) -> SyncQueue | None:
+        """What `sync_queued` needs, closed by the caller; None where the system has none."""
+        try:
+            return SyncQueue()
+        except OSError:
+            return None
+
+    def sync_queued(self, queue: SyncQueue, descriptors: Sequence[int]) -> list[StorageFailure | None]:
+        """As `sync`, of all of them together; for each what went wrong, if anything did."""
+        with _border("sync files"):
+            outcomes = queue.sync(descriptors)
+        return [None if error is None else _translated(error, "sync a file") for error in outcomes]
 
     def sync_path(self, path: str) -> None:
         """As `sync`, for a folder (its entries) or a file that is not open."""

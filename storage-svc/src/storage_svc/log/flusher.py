@@ -2,7 +2,8 @@
 
 `mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
 So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
-thread sees pinned segments and paths only; everything else happens on the event loop.
+thread sees pinned segments and paths only; everything else happens on the event loop. Several logs are synced by one
+call (sync_queue.py).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Final
 
 from service_chassis import logs
 
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.sync_queue import SyncQueue
 from storage_svc.log.syncing import SyncTarget
 
-# More logs than this are synced from several threads at once, which the file system commits together: of 200 logs with
-# 16 KB each, one thread makes 65 ms on ext4, 4 threads 24, 16 threads 12, 32 threads 10, of which few run at a time.
-# (syncfs makes 5, but also waits for whatever else was written to the file system.)
+# Where the system has no queue of syncs, and for folders and closed files, which it does not take: more logs than this
+# are synced from several threads at once, which the file system commits together. docs/figures.md says what they make.
 _SHARE: Final = 4
 _THREADS_MAX: Final = 32
 
@@ -42,6 +44,8 @@ class Flusher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: SimpleQueue[list[SyncTarget] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._queue: SyncQueue | None = None
+        self._has_queue = True
         self._pool = ThreadPoolExecutor(_THREADS_MAX, "millrace-sync")  # makes its threads when there is work for them
         self._idle: asyncio.Event | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
@@ -125,9 +129,17 @@ class Flusher:
             try:
                 loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
             except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
-                return
+                break
+        self._close_queue()
+
+    def _close_queue(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
 
     def _sync(self, targets: list[SyncTarget]) -> None:
+        if len(targets) > 1 and self._has_queue:
+            targets = self._sync_queued(targets)
         count = min(_THREADS_MAX, len(targets) // _SHARE)
         if count < 2:
             for target in targets:
@@ -135,6 +147,30 @@ class Flusher:
             return
         for _ in self._pool.map(self._sync_some, (targets[n::count] for n in range(count))):
             pass
+
+    def _sync_queued(self, targets: list[SyncTarget]) -> list[SyncTarget]:
+        """Sync with one call what can be; the others are left."""
+        if self._queue is None and (queue := self._files.sync_queue()) is not None:
+            self._queue = queue
+        if self._queue is None:
+            self._has_queue = False
+            return targets
+        queued: list[tuple[SyncTarget, int]] = []
+        left = []
+        for target in targets:
+            descriptors = target.descriptors()
+            if descriptors is None:
+                left.append(target)
+            else:
+                queued += [(target, descriptor) for descriptor in descriptors]
+        try:
+            outcomes = self._files.sync_queued(self._queue, [descriptor for _, descriptor in queued])
+        except Exception as error:  # nothing is known of any; the thread must live on
+            self._has_queue = False
+            outcomes = [StorageFailure(f"{type(error).__name__}: {error}")] * len(queued)
+        for (target, _), failure in zip(queued, outcomes, strict=True):
+            target.failure = target.failure or failure
+        return left
 
     def _sync_some(self, targets: list[SyncTarget]) -> None:
         for target in targets:
@@ -167,3 +203,7 @@ class Flusher:
     def close(self) -> None:
         """End the threads; nothing is synced any more."""
         self._pool.shutdown(wait=False)
+        if self._thread is None:
+            self._close_queue()
+        else:
+            self._jobs.put(None)

@@ -33,6 +33,13 @@ class SyncTarget:
         self.failure: StorageFailure | None = None
         self._paths = paths
 
+    def descriptors(self) -> list[int] | None:
+        """Of the files to sync, if open files are all there is to it."""
+        if self._paths:
+            return None
+        found = [segment.descriptor for segment in self.segments]
+        return None if -1 in found else found
+
     def run(self, files: Files) -> None:
         try:
             for path in self._paths:
