@@ -35,6 +35,7 @@ from protocol_lib.records.record import read_records
 
 from storage_svc.log.batches import CRC_START, Header, unpack_header
 from storage_svc.log.cleaner_key_map import KeyMap
+from storage_svc.log.cleaner_mapped_batches import MappedBatches
 from storage_svc.log.cleaner_records import ScannedRecords, scan_records, shifted
 from storage_svc.log.cleaner_transactions import WalkedTransactions
 
@@ -80,6 +81,7 @@ class BatchFilter:
     def __init__(
         self,
         key_map: KeyMap,
+        mapped: MappedBatches,
         mapped_end: int,
         transactions: WalkedTransactions,
         last_batches: Mapping[int, LastBatch],
@@ -90,6 +92,7 @@ class BatchFilter:
     ) -> None:
         """`mapped_end`: the keys of all records below this offset are in the map, as far as they are dirty."""
         self._key_map = key_map
+        self._mapped = mapped
         self._mapped_end = mapped_end
         self._transactions = transactions
         self._last_batches = last_batches
@@ -132,9 +135,19 @@ class BatchFilter:
         return batch
 
     def _filter_records(self, header: Header, batch: bytes) -> bytes:
+        found = self._mapped.find(header)
+        if found is not None:
+            superseded, has_tombstones = found
+            if len(superseded) == header.records_count:
+                return self._emptied(header)
+            if not superseded and not has_tombstones:
+                self.counts.records_kept += header.records_count
+                return batch
         body = body_of(header, batch)
         scanned = scan_records(body, header.records_count, header.last_offset_delta)
-        dropped = set(self._key_map.superseded(scanned.keys, header.base_offset, scanned.offset_deltas))
+        if found is None:
+            superseded = self._key_map.superseded(scanned.keys, header.base_offset, scanned.offset_deltas)
+        dropped = set(superseded)
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         if scanned.tombstones and has_horizon and header.base_timestamp <= self._now_ms:
             dropped.update(scanned.tombstones)

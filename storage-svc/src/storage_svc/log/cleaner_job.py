@@ -8,13 +8,14 @@ at most `segment.bytes` and 2^31 offsets, and the modification time of the last.
     segments 0 (900 B), 300 (500 B), 700 (800 B), segment.bytes 1500  ->  groups [0, 300] and [700]
 
 A job and what comes of it are plain data, so that the work can be done in another process (cleaner_process.py). It
-needs memory for the key map, the largest batch of the log, and a few megabytes.
+needs memory for the key map and a quarter more, the largest batch of the log, and a few megabytes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from protocol_lib.records.legacy import message_records, read_message
 from storage_svc.log.batches import Header, headers, intact, unpack_header
 from storage_svc.log.cleaner_filter import BatchFilter, LastBatch, body_of, control_type
 from storage_svc.log.cleaner_key_map import KeyMap
+from storage_svc.log.cleaner_mapped_batches import MappedBatches
 from storage_svc.log.cleaner_records import scan_records
 from storage_svc.log.cleaner_transactions import WalkedTransactions
 from storage_svc.log.config import LogConfig
@@ -44,6 +46,8 @@ _POSITION_MAX: Final = 2**31 - 1
 _MAGIC_AT: Final = 16
 #: How many records a message of format 0 or 1 may be taken for: it does not say how many it wraps.
 _LEGACY_RECORDS: Final = 100
+#: What MappedBatches may take beside the key map, as a share of what that may.
+_MAPPED_SHARE: Final = 4
 
 
 class Uncleanable(LogError):  # noqa: N818 (reads as what happened)
@@ -146,6 +150,7 @@ class Cleaning:
         self._descriptors: dict[int, int] = {}
         self._modified_ms: dict[int, int] = {}
         self._aborted = [AbortedTransaction(*entry) for entry in job.aborted]
+        self._syncs = ThreadPoolExecutor(1, "millrace-cleaner-sync")
         self.statistics = CleaningStatistics()
 
     def run(self) -> Iterator[CleanedGroup]:
@@ -165,13 +170,14 @@ class Cleaning:
                 self._descriptors[base_offset] = self._files.open(path, create=False)
                 self._modified_ms[base_offset] = self._files.modified_ms(path)
             try:
-                key_map, mapped_end = self._map_keys()
-                yield from self._copy(key_map, mapped_end)
+                key_map, mapped, mapped_end = self._map_keys()
+                yield from self._copy(key_map, mapped, mapped_end)
             except ProtocolError as error:
                 raise Uncleanable(f"malformed records: {error}") from error
             self.statistics.cleaned_to = mapped_end
             self.statistics.seconds = time.perf_counter() - started
         finally:
+            self._syncs.shutdown()
             for descriptor in self._descriptors.values():
                 self._files.close(descriptor)
             self._descriptors.clear()
@@ -206,27 +212,28 @@ class Cleaning:
 
     # -- mapping ------------------------------------------------------------------------------------------------------
 
-    def _map_keys(self) -> tuple[KeyMap, int]:
-        """The map of the dirty part's keys, and the offset up to which it is complete."""
+    def _map_keys(self) -> tuple[KeyMap, MappedBatches, int]:
+        """The map of the dirty part's keys, the batches in it, and the offset up to which it is complete."""
         job = self._job
         ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
         dirty = [(base, size) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.dirty_from]
         key_map = KeyMap(job.key_map_bytes, sum(self._count(base, size) for base, size in dirty))
         self.statistics.key_map_bytes = key_map.size_bytes
+        mapped = MappedBatches(key_map, job.key_map_bytes // _MAPPED_SHARE)
         transactions = WalkedTransactions(self._aborted)
         mapped_end = job.dirty_from
         for base_offset, size in dirty:
             for batch in self._batches(base_offset, size):
                 header = Header._make(unpack_header(batch)) if batch[_MAGIC_AT] == MAGIC else None
-                if not self._map_batch(key_map, transactions, header, batch):
+                if not self._map_batch(key_map, mapped, transactions, header, batch):
                     self.statistics.keys = key_map.entries
                     if mapped_end == job.dirty_from:
                         raise Uncleanable(f"a key map of {key_map.size_bytes} bytes is too small for one batch")
-                    return key_map, mapped_end
+                    return key_map, mapped, mapped_end
                 last_offset = header.last_offset if header else int.from_bytes(batch[:8], "big")
                 mapped_end = max(mapped_end, last_offset + 1)
         self.statistics.keys = key_map.entries
-        return key_map, job.end_offset
+        return key_map, mapped, job.end_offset
 
     def _count(self, base_offset: int, size: int) -> int:
         """About how many records a segment holds."""
@@ -236,32 +243,39 @@ class Cleaning:
         )
 
     def _map_batch(
-        self, key_map: KeyMap, transactions: WalkedTransactions, header: Header | None, batch: bytes
+        self,
+        key_map: KeyMap,
+        mapped: MappedBatches,
+        transactions: WalkedTransactions,
+        header: Header | None,
+        batch: bytes,
     ) -> bool:
         """Whether all its keys found room."""
         dirty_from = self._job.dirty_from
         if header is None:
             records = [record for record in message_records(read_message(batch)[0]) if record.offset >= dirty_from]
-            return key_map.put_all([record.key for record in records], 0, [record.offset for record in records])
+            keys, offsets = [record.key for record in records], [record.offset for record in records]
+            return key_map.put_all(keys, 0, offsets, key_map.no_places())
         if header.attributes & CONTROL:
             transactions.marker_is_needless(header, control_type(batch))
             return True
         if transactions.batch_is_aborted(header) or header.last_offset < dirty_from:
             return True
         scanned = scan_records(body_of(header, batch), header.records_count, header.last_offset_delta)
-        keys, deltas = scanned.keys, scanned.offset_deltas
-        if header.base_offset < dirty_from:
-            first = sum(header.base_offset + delta < dirty_from for delta in deltas)
-            keys, deltas = keys[first:], deltas[first:]
-        return key_map.put_all(keys, header.base_offset, deltas)
+        if header.base_offset >= dirty_from:
+            return mapped.put(header, scanned)
+        deltas = scanned.offset_deltas
+        first = sum(header.base_offset + delta < dirty_from for delta in deltas)
+        return key_map.put_all(scanned.keys[first:], header.base_offset, deltas[first:], key_map.no_places())
 
     # -- copying ------------------------------------------------------------------------------------------------------
 
-    def _copy(self, key_map: KeyMap, mapped_end: int) -> Iterator[CleanedGroup]:
+    def _copy(self, key_map: KeyMap, mapped: MappedBatches, mapped_end: int) -> Iterator[CleanedGroup]:
         job = self._job
         transactions = WalkedTransactions(self._aborted)
         batch_filter = BatchFilter(
             key_map,
+            mapped,
             mapped_end,
             transactions,
             {producer_id: LastBatch(*last) for producer_id, last in job.last_batches.items()},
@@ -273,7 +287,7 @@ class Cleaning:
         clean = [base for base, _ in job.segments if base < job.dirty_from]
         legacy_horizon_ms = modified[clean[-1]] - job.delete_retention_ms if clean else 0
         for group in grouped(job, mapped_end, self._index_bytes):
-            output = _Output(self._files, self._pace, self._config, job, group[0][0])
+            output = _Output(self._files, self._pace, self._config, job, group[0][0], self._syncs)
             try:
                 for base_offset, size in group:
                     keep_tombstones = modified[base_offset] > legacy_horizon_ms
@@ -337,13 +351,23 @@ def grouped(
 
 
 class _Output:
-    """The new segment of a group."""
+    """The new segment of a group. While a piece of it is synced in a thread, the next one is gathered, not written."""
 
-    def __init__(self, files: Files, pace: Pace, config: LogConfig, job: CleaningJob, base_offset: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        pace: Pace,
+        config: LogConfig,
+        job: CleaningJob,
+        base_offset: int,
+        syncs: ThreadPoolExecutor,
+    ) -> None:
         self._files = files
         self._pace = pace
         self._parts: list[Buffer] = []
         self._size = 0
+        self._syncs = syncs
+        self._sync: Future[None] | None = None
         self.segment = Segment.create(files, job.folder, base_offset, config, job.now_ms, suffix=CLEANED_SUFFIX)
 
     def add(self, batch: bytes) -> None:
@@ -358,23 +382,35 @@ class _Output:
         if segment.size + size > _POSITION_MAX:
             raise Uncleanable(f"segment {segment.base_offset} would be larger than {_POSITION_MAX} bytes")
         self._pace.spend(size)
+        self._end_sync()
         segment.write(parts, size)
         for batch in parts:
             header = Header._make(unpack_header(batch))
             segment.note(segment.size, header.size, header.last_offset, header.max_timestamp)
             segment.size += header.size
-        self._files.sync(segment.descriptor)
+        self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        self._sync = self._syncs.submit(self._files.sync, self.segment.descriptor)
+
+    def _end_sync(self) -> None:
+        """What was written is on the disk."""
+        sync, self._sync = self._sync, None
+        if sync is not None:
+            sync.result()
 
     def finish(self, modified_ms: int, aborted: list[AbortedTransaction]) -> None:
         """Complete and on the disk, with this modification time; `aborted`: those whose markers it holds."""
         if self._size:
             self._write()
+        self._end_sync()
         segment = self.segment
         for entry in aborted:
             segment.transaction_index.append(entry)
         segment.finish()
         self._files.set_modified_ms(segment.path, modified_ms)
-        self._files.sync(segment.descriptor)
+        self._begin_sync()
+        self._end_sync()
         segment.release()
         for path in segment.paths():
             if path != segment.path and self._files.exists(path):
@@ -383,6 +419,8 @@ class _Output:
 
     def discard(self) -> None:
         """Leave nothing behind."""
+        if self._sync is not None:
+            wait((self._sync,))
         self.segment.release()
         for path in self.segment.paths():
             self._files.unlink(path)

@@ -35,11 +35,19 @@ class KeyMap:
     def size_bytes(self) -> int:
         return self._slots * SLOT_BYTES
 
-    def put_all(self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int]) -> bool:
+    def no_places(self) -> array[int]:
+        """An array for `put_all` to put places into."""
+        return array("I" if self._slots * _FIELDS < 1 << 32 else "Q")
+
+    def put_all(
+        self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int], places: array[int]
+    ) -> bool:
         """Take in the keys of a batch, whose offsets rise; None is no key. False once the map is full.
 
-        Keys of the batch before the one that did not fit are in the map.
+        Where the offset of each key is kept is appended to `places`. Keys of the batch before the one that did not fit
+        are in the map.
         """
+        add_place = places.append
         table, slots, end = self._table, self._slots, self._slots * _FIELDS
         room = self._entries_max - self.entries
         behind = base_offset + 1
@@ -61,9 +69,17 @@ class KeyMap:
                 room -= 1
                 table[at] = hashed
                 table[at + 1] = crc32c(key)
-            table[at + 2] = behind + delta
+            at += 2
+            table[at] = behind + delta
+            add_place(at)
         self.entries = self._entries_max - room
         return True
+
+    def superseded_at(self, places: array[int], base_offset: int) -> list[int]:
+        """As `superseded`, of a batch without gaps whose keys are kept at these places."""
+        table = self._table
+        first = base_offset + 1
+        return [behind - first for behind, place in enumerate(places, first) if table[place] != behind]
 
     def superseded(self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int]) -> list[int]:
         """The indexes of the keys that were written again behind this place. A record without a key is among them."""

@@ -13,6 +13,7 @@ from protocol_lib.records.record import Record, read_records
 from storage_svc.log.batches import Header, unpack_header
 from storage_svc.log.cleaner_filter import BatchFilter, LastBatch
 from storage_svc.log.cleaner_key_map import KeyMap
+from storage_svc.log.cleaner_mapped_batches import MappedBatches
 from storage_svc.log.cleaner_transactions import WalkedTransactions
 from storage_svc.log.transaction_index import AbortedTransaction
 
@@ -31,9 +32,10 @@ def batch_filter(
 ) -> BatchFilter:
     key_map = KeyMap(1 << 16, 100)
     for key, offset in latest.items():
-        key_map.put_all([key], offset, [0])
+        key_map.put_all([key], offset, [0], key_map.no_places())
     return BatchFilter(
         key_map,
+        MappedBatches(key_map, 0),
         mapped_end,
         WalkedTransactions(aborted),
         last_batches or {},
