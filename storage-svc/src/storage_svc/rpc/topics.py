@@ -82,7 +82,7 @@ class TopicsService:
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, id=ref.id)
         if name_fault(ref.name) is not None:
             return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
-        if not auto_create or not self._defaults.auto_create:
+        if not auto_create or not self._defaults.auto_create or self._registry.is_coming(ref.name):
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=ref.name)
         error = self._create_offsets_topic() if ref.name == OFFSETS_TOPIC else self._auto_create(ref.name)
         topic = self._registry.get(ref.name)
@@ -117,16 +117,16 @@ class TopicsService:
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsResponse:
         named = Counter(new.name for new in request.topics)
         return pb.CreateTopicsResponse(
-            topics=[self._create_one(new, named[new.name] > 1, request.validate_only) for new in request.topics]
+            topics=[await self._create_one(new, named[new.name] > 1, request.validate_only) for new in request.topics]
         )
 
-    def _create_one(self, new: pb.NewTopic, is_duplicate: bool, validate_only: bool) -> pb.CreatedTopic:
+    async def _create_one(self, new: pb.NewTopic, is_duplicate: bool, validate_only: bool) -> pb.CreatedTopic:
         if is_duplicate:
             return _refused(new.name, _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         plan = self._plan(new)
         if isinstance(plan, _Fault):
             return _refused(new.name, plan)
-        if not validate_only and (fault := self._create(new.name, plan)) is not None:
+        if not validate_only and (fault := await self._create_in_steps(new.name, plan)) is not None:
             return _refused(new.name, fault)
         topic = self._registry.get(new.name)
         if topic is not None:
@@ -165,11 +165,11 @@ class TopicsService:
     def _name_fault(self, name: str) -> _Fault | None:
         if (reason := name_fault(name)) is not None:
             return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Illegal topic name: {reason}.")
-        if name in self._registry:
+        if name in self._registry or self._registry.is_coming(name):
             return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if name in INTERNAL_TOPICS:
             return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is made by the broker itself.")
-        if (other := collision(name, self._registry.names())) is not None:
+        if (other := collision(name, self._registry.taken_names())) is not None:
             return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}.")
         return None
 
@@ -208,13 +208,26 @@ class TopicsService:
         return len(new.assignments)
 
     def _create(self, name: str, plan: _Plan) -> _Fault | None:
-        if self._registry.partition_count() + plan.partition_count > self._defaults.partitions_max:
-            return _Fault(ErrorCode.POLICY_VIOLATION, f"More than {self._defaults.partitions_max} partitions.")
+        if (fault := self._too_many(plan)) is not None:
+            return fault
         try:
             self._registry.create(name, plan.partition_count, plan.configs)
         except (CatalogError, LogError) as error:
-            log.error("cannot create a topic", topic=name, reason=str(error))
-            return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic could not be stored: {error}")
+            return _not_stored(name, error)
+        return None
+
+    async def _create_in_steps(self, name: str, plan: _Plan) -> _Fault | None:
+        if (fault := self._too_many(plan)) is not None:
+            return fault
+        try:
+            await self._registry.create_in_steps(name, plan.partition_count, plan.configs)
+        except (CatalogError, LogError) as error:
+            return _not_stored(name, error)
+        return None
+
+    def _too_many(self, plan: _Plan) -> _Fault | None:
+        if self._registry.partition_count() + plan.partition_count > self._defaults.partitions_max:
+            return _Fault(ErrorCode.POLICY_VIOLATION, f"More than {self._defaults.partitions_max} partitions.")
         return None
 
     # --- delete ---------------------------------------------------------------------------------------------------
@@ -261,6 +274,11 @@ class TopicsService:
 
     async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsResponse:
         return pb.AlterConfigsResponse(resources=self._alterations.alter(request))
+
+
+def _not_stored(name: str, error: Exception) -> _Fault:
+    log.error("cannot create a topic", topic=name, reason=str(error))
+    return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic could not be stored: {error}")
 
 
 def _refused(name: str, fault: _Fault) -> pb.CreatedTopic:

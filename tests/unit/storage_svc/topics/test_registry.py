@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,37 @@ async def test_a_topic_survives_with_its_id_and_configs(folder: Folder) -> None:
     assert registry.name_of(made.id) == "orders"
     assert {folder.logs.logs["orders", index].config.retention_ms for index in range(3)} == {-1}
     assert {folder.logs.logs["orders", index].topic_id for index in range(3)} == {made.id}
+
+
+async def test_a_large_topic_is_made_in_steps_and_found_when_it_is_whole(folder: Folder) -> None:
+    registry = folder.registry
+    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {"segment.ms": "5"}))
+    turns = 0
+    while not creation.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if not creation.done():
+            assert (registry.get("orders"), registry.is_coming("orders")) == (None, True)
+            assert (registry.names(), registry.taken_names(), registry.partition_count()) == ([], ["orders"], 60)
+    assert turns >= 3
+    made = creation.result()
+    assert (registry.get("orders"), registry.is_coming("orders")) == (made, False)
+    assert (registry.taken_names(), registry.partition_count()) == (["orders"], 60)
+    assert {folder.logs.logs["orders", index].topic_id for index in range(60)} == {made.id}
+    assert (await folder.restart()).get("orders") == made
+
+
+async def test_of_a_large_topic_that_cannot_be_made_nothing_is_left(folder: Folder) -> None:
+    registry = folder.registry
+    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {}))
+    await asyncio.sleep(0)
+    assert len(folder.logs.logs) == 25
+    creation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creation
+    assert (folder.logs.logs, registry.is_coming("orders"), registry.partition_count()) == ({}, False, 0)
+    assert folder.catalog.topics() == []
+    assert registry.create("orders", 1, {}).partition_count == 1
 
 
 async def test_a_crash_between_row_and_directories_is_repaired(folder: Folder) -> None:
