@@ -177,21 +177,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_run(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Starts the request at `begin`, and with it those behind it that are one run of Produce; where they end."""
+        taken = None
         if not logs.debug_enabled():  # every request has lines of its own
             taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
-            if taken is not None:
-                known, correlation_ids, spans, behind = taken
-                # The shared buffer is read into again: what is kept of it is copied, once.
-                kept = memoryview(store if type(store) is bytes else memoryview(store)[begin:behind].tobytes())
-                shift = 0 if type(store) is bytes else begin
-                batches = [kept[start - shift : stop - shift] for start, stop in spans]
-                run = ProduceRun(self, self._services, known, correlation_ids, batches, behind - begin)
-                self._services.requests.take(run.size)
-                self._pipeline.open(run)
-                run.start()
+        behind = frame_end if taken is None else taken.end
+        view, shift = memoryview(store), 0
+        if store is self._connections.shared_buffer:  # which is read into again: what is kept of it is copied, once
+            kept = view[begin:behind].tobytes()
+            if taken is None:
+                self._start(kept)
                 return behind
-        self._start(store[begin:frame_end] if type(store) is bytes else bytes(memoryview(store)[begin:frame_end]))
-        return frame_end
+            view, shift = memoryview(kept), begin
+        elif taken is None:
+            frame = view[begin:frame_end]
+            self._start(frame if len(frame) > SMALL_REQUEST_BYTES else frame.tobytes())
+            return behind
+        batches = [view[start - shift : stop - shift] for start, stop in taken.spans]
+        run = ProduceRun(self, self._services, taken.known, taken.correlation_ids, batches, behind - begin)
+        self._services.requests.take(run.size)
+        self._pipeline.open(run)
+        run.start()
+        return behind
 
     def _hold(self, store: bytes | bytearray, position: int, end: int) -> None:
         """Requests have arrived that may not start yet."""
@@ -250,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_started_at = None
         self._starting = True
         try:
-            self._start(memoryview(buffer))
+            self._start_run(buffer, 0, len(buffer), len(buffer))
         finally:
             self._end_start()
 

@@ -231,6 +231,8 @@ class KnownHeads:
         if frame[body_at : body_at + len(before)] != before or (after and frame[-len(_NO_TAGS) :] != _NO_TAGS):
             return
         (start,) = _length(frame)
+        if (start, head) in self._by_head:
+            return
         self._by_head[start, head] = KnownHead(call, request, start, head)
         self._sizes = tuple({len(each) for _, each in self._by_head})
 
