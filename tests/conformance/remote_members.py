@@ -19,10 +19,11 @@ import json
 import queue
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from tests.wire.group_members import POLL_S, TIMEOUT_S, Member
+from tests.wire.group_members import ALWAYS_COOPERATIVE, POLL_S, TIMEOUT_S, Member
 
 
 class RemoteMember(Member):
@@ -116,6 +117,7 @@ class RemoteMember(Member):
 
 
 class JavaMember(RemoteMember):
+    title = "Java kafka-clients, classic"
     folder = "java"
     command = (
         "java",
@@ -129,29 +131,35 @@ class JavaMember(RemoteMember):
 
 
 class JavaConsumerProtocolMember(JavaMember):
-    """The broker assigns, and members keep what they go on owning: that is no choice of the client's."""
-
+    title = "Java kafka-clients, consumer"
     protocol = "consumer"
-    is_cooperative = False
+    lacks: ClassVar[Mapping[str, str]] = {"cooperative": ALWAYS_COOPERATIVE}
 
 
 class FranzGoMember(RemoteMember):
+    title = "franz-go, classic"
     folder = "franz-go"
     command = ("./group-member",)
 
 
 class SaramaMember(RemoteMember):
+    title = "sarama, classic"
     folder = "sarama"
     command = ("./group-member",)
-    is_cooperative = False
-    can_seek = False
+    lacks: ClassVar[Mapping[str, str]] = {
+        "cooperative": "sarama's assignors (range, round-robin, sticky) are all eager",
+        "seek": "sarama's groups cannot move a claim, only reset what is committed for the next one",
+    }
 
 
 class KafkaJSMember(RemoteMember):
+    title = "KafkaJS, classic"
     folder = "kafkajs"
     command = ("node", "member.js")
-    is_static = False
-    is_cooperative = False
+    lacks: ClassVar[Mapping[str, str]] = {
+        "static": "KafkaJS has no static members",
+        "cooperative": "KafkaJS has a round-robin assignor only",
+    }
 
 
 #: Each with the tools that it needs and the commands that build it.

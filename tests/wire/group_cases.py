@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -118,15 +119,38 @@ def a_member_seeks_where_it_likes(bootstrap: str, topic: str, join: StartMember)
     assert member.received[RECORDS:] == [(2, 8, 26), (2, 9, 29)]
 
 
-#: Each case, and what a client must have for it: an attribute of its class.
-CASES: Mapping[Case, str] = {
-    a_second_member_comes_and_goes: "",
-    a_static_member_restarts_without_a_rebalance: "is_static",
-    a_cooperative_member_keeps_what_it_goes_on_owning: "is_cooperative",
-    a_paused_partition_is_silent_until_it_is_resumed: "",
-    a_successor_resumes_where_the_commit_was: "",
-    a_member_seeks_where_it_likes: "can_seek",
+class Needed(NamedTuple):
+    """What a case is called in docs/clients.md, and what a client must have for it: see `Member.lacks`."""
+
+    title: str
+    feature: str = ""
+
+
+CASES: Mapping[Case, Needed] = {
+    a_second_member_comes_and_goes: Needed("join, rebalance"),
+    a_static_member_restarts_without_a_rebalance: Needed("static restart", "static"),
+    a_cooperative_member_keeps_what_it_goes_on_owning: Needed("cooperative", "cooperative"),
+    a_paused_partition_is_silent_until_it_is_resumed: Needed("pause, resume"),
+    a_successor_resumes_where_the_commit_was: Needed("commit, go on, lag"),
+    a_member_seeks_where_it_likes: Needed("seek", "seek"),
 }
+
+
+def table_of(clients: Mapping[type[Member], str]) -> str:
+    """Which cell is tested where, as Markdown; notes say why the others are not.
+
+    Args:
+        clients: each with the test that puts it through the cases.
+    """
+    notes: dict[str, int] = {}
+    rows = [["client, protocol", *(each.title for each in CASES.values()), "test"]]
+    rows.append(["---"] * len(rows[0]))
+    for client, test in clients.items():
+        missing = {feature: notes.setdefault(why, len(notes) + 1) for feature, why in client.lacks.items()}
+        cells = [f"no [{missing[each.feature]}]" if each.feature in missing else "yes" for each in CASES.values()]
+        rows.append([client.title, *cells, f"`{test}`"])
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*lines, "", *(f"[{number}] {why}.  " for why, number in notes.items())])
 
 
 def cases_of(clients: Iterable[type[Member]]) -> list[object]:
@@ -135,7 +159,7 @@ def cases_of(clients: Iterable[type[Member]]) -> list[object]:
         pytest.param(client, case, id=f"{client.__name__}-{case.__name__}")
         for client in clients
         for case, needed in CASES.items()
-        if not needed or getattr(client, needed)
+        if needed.feature not in client.lacks
     ]
 
 

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar, TypeVar
 
@@ -28,6 +28,9 @@ HEARTBEAT_MS = 100
 FETCH_MS = 100
 SESSION_MS = 6000
 
+#: Why a member of the consumer protocol is not asked for cooperative rebalances.
+ALWAYS_COOPERATIVE = "No choice of the client's: the broker assigns, and members keep what they go on owning"
+
 _Value = TypeVar("_Value")
 
 
@@ -42,10 +45,10 @@ def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
 class Member(ABC):
     """One consumer of one topic in a group; `auto.offset.reset` is earliest, nothing is committed by itself."""
 
-    #: What the client has: static members, keeping partitions through a rebalance, going to an offset.
-    is_static: ClassVar[bool] = True
-    is_cooperative: ClassVar[bool] = True
-    can_seek: ClassVar[bool] = True
+    #: The client's name and protocol, as docs/clients.md has them.
+    title: ClassVar[str]
+    #: What the client cannot do, and why: `static`, `cooperative` or `seek`.
+    lacks: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self, bootstrap: str, topic: str, group: str, *, instance: str | None = None, cooperative: bool = False
@@ -168,6 +171,15 @@ class Member(ABC):
 
 
 class ConfluentMember(Member):
+    title = "confluent-kafka (librdkafka), classic"
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": "cooperative-sticky" if self.cooperative else "range",
+        }
+
     def _start(self) -> None:
         self._consumer = confluent_kafka.Consumer(
             {
@@ -176,9 +188,7 @@ class ConfluentMember(Member):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": FETCH_MS,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-                "partition.assignment.strategy": "cooperative-sticky" if self.cooperative else "range",
+                **self._settings(),
                 **({} if self.instance is None else {"group.instance.id": self.instance}),
             }
         )
@@ -219,11 +229,20 @@ class ConfluentMember(Member):
         return int(self._consumer.get_watermark_offsets(self._place(partition), TIMEOUT_S)[1])
 
 
+class ConfluentConsumerProtocolMember(ConfluentMember):
+    title = "confluent-kafka (librdkafka), consumer"
+    lacks: ClassVar[Mapping[str, str]] = {"cooperative": ALWAYS_COOPERATIVE}
+
+    def _settings(self) -> dict[str, object]:
+        return {"group.protocol": "consumer"}
+
+
 class KafkaPythonMember(Member):
     """Its polls are long until it is asked for something: kafka-python 3.0.12 forgets its assignment when the time of a
     poll is over between the answers to JoinGroup and to SyncGroup.
     """
 
+    title = "kafka-python, classic"
     _FIRST_POLL_S = 1.0
 
     def _start(self) -> None:
@@ -281,7 +300,8 @@ class KafkaPythonMember(Member):
 
 
 class AiokafkaMember(Member):
-    is_cooperative = False
+    title = "aiokafka, classic"
+    lacks: ClassVar[Mapping[str, str]] = {"cooperative": "aiokafka has no cooperative assignor"}
 
     def _start(self) -> None:
         member = self
@@ -352,4 +372,9 @@ class AiokafkaMember(Member):
         return int(self._await(self._consumer.end_offsets([place]))[place])
 
 
-MEMBERS: tuple[type[Member], ...] = (ConfluentMember, KafkaPythonMember, AiokafkaMember)
+MEMBERS: tuple[type[Member], ...] = (
+    ConfluentMember,
+    ConfluentConsumerProtocolMember,
+    KafkaPythonMember,
+    AiokafkaMember,
+)

@@ -8,12 +8,14 @@ import pytest
 from millrace.broker import Broker
 
 from tests.wire.group_cases import Case, cases_of, group
-from tests.wire.group_members import MEMBERS, Member
+from tests.wire.group_members import HEARTBEAT_MS, MEMBERS, Member
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with Broker() as broker:
+    with Broker(
+        group_consumer_min_heartbeat_interval_ms=HEARTBEAT_MS, group_consumer_heartbeat_interval_ms=HEARTBEAT_MS
+    ) as broker:
         yield broker.bootstrap_servers
 
 

@@ -17,7 +17,7 @@ _MESSAGES = {
 
 
 async def handle(call: Call, request: DeleteGroupsRequest, services: Services) -> tuple[DeleteGroupsResponse, int]:
-    names = request.groups_names
+    names = tuple(dict.fromkeys(request.groups_names))
     answer = await services.storage.groups.delete_groups(
         groups_pb2.DeleteGroupsRequest(correlation_id=call.correlation_id, group_ids=names)
     )

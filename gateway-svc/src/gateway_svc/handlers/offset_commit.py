@@ -65,6 +65,7 @@ def _answer(call: Call, request: OffsetCommitRequest, answer: groups_pb2.CommitO
             ),
         )
         for topic in request.topics
+        if topic.partitions
     )
     call.answer(OffsetCommitResponse(topics=topics), next(filter(None, answer.error_codes), 0))
 

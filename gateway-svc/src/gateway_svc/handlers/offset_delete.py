@@ -39,6 +39,7 @@ async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -
             ),
         )
         for topic in request.topics
+        if topic.partitions
     )
     first = next((code for code in answer.partition_error_codes if code), 0)
     return OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=topics), first

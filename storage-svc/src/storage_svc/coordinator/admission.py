@@ -14,8 +14,8 @@ from storage_svc.coordinator.offsets import STRING_BYTES_MAX
 
 #: Metadata of one member's join: what fits one stored record (max.message.bytes) anyway.
 MEMBER_METADATA_BYTES_MAX: Final = 1 << 20
-#: Protocol names and other strings a join brings.
-JOIN_STRING_LENGTH_MAX: Final = 1024
+#: Protocol names and other strings a join brings: a record's string, with room for a member id made of it.
+JOIN_STRING_BYTES_MAX: Final = STRING_BYTES_MAX - 64
 PROTOCOLS_MAX: Final = 64
 
 
@@ -61,7 +61,7 @@ def join_fault(join: Join, settings: CoordinatorSettings) -> ErrorCode:
     strings += [name for name, _ in join.protocols]
     if (
         len(join.protocols) > PROTOCOLS_MAX
-        or any(len(each) > JOIN_STRING_LENGTH_MAX for each in strings)
+        or any(len(each.encode()) > JOIN_STRING_BYTES_MAX for each in strings)
         or sum(len(metadata) for _, metadata in join.protocols) > MEMBER_METADATA_BYTES_MAX
         or join.rebalance_timeout_ms < 0
     ):

@@ -185,10 +185,10 @@ class Group:
         if member is not None:
             self.refuse_parked(member, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def expel(self, *member_ids: str) -> None:
+    def expel(self, *member_ids: str, is_told: bool = False) -> None:
         """Removes them; the others rebalance. Somebody who was pending only was no part of the generation: at most a
-        rebalance that goes on ends sooner."""
-        had_members = any(member_id in self.members for member_id in member_ids)
+        rebalance that goes on ends sooner, unless it says itself that it leaves, which Kafka takes for a change."""
+        had_members = is_told or any(member_id in self.members for member_id in member_ids)
         for member_id in member_ids:
             self.remove(member_id)
         if had_members and self.state is not _EMPTY:

@@ -51,7 +51,7 @@ from storage_svc.coordinator.offset_expiration import (
     expired,
     subscribed_topics,
 )
-from storage_svc.coordinator.offsets import commit_error, group_error
+from storage_svc.coordinator.offsets import group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
 from storage_svc.coordinator.served_partitions import ServedPartitions
 from storage_svc.coordinator.waiting_calls import CallsEndedError
@@ -308,7 +308,7 @@ class GroupCoordinator:
             return
 
         def written(code: int) -> None:
-            outcome = commit_error(code)
+            outcome = group_error(code)
             done([fault or outcome for fault in errors])
 
         self._hosted.write_offsets(hosted, accepted, written)
@@ -349,7 +349,7 @@ class GroupCoordinator:
 
         KIP-496: while the group has members, only offsets of topics that none of them subscribes to can be deleted.
         """
-        error = self._group_fault(group_id, empty_allowed=True)
+        error = self._group_fault(group_id)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return error or ErrorCode.GROUP_ID_NOT_FOUND, []

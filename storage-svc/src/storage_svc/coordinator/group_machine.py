@@ -14,7 +14,8 @@ How each state answers (`=` as to its left; codes are Kafka's). States and what 
     Commit, generation < 0    0              25             25                         25                         15
     Leave of a member         25             complete the   rebalance                  rebalance                  15
                                              join if all in
-    Leave of a pending one    forget         =              forget                     forget                     15
+    Leave of a pending one    forget         complete the   rebalance                  rebalance                  15
+                                             join if all in
 
 Order of checks: dead 15, instance id of another member 82, unknown member 25, generation 22, protocol 23.
 
@@ -105,7 +106,7 @@ def _on_leave(group: Group, leave: Leave) -> None:
     errors = tuple(_leave_error(group, leaver, leaving) for leaver in leave.members)
     group.answer(leave.request, LeaveAnswer(ErrorCode.NONE, errors))
     if leaving:
-        group.expel(*leaving)
+        group.expel(*leaving, is_told=True)
 
 
 def _leave_error(group: Group, leaver: Leaver, leaving: dict[str, None]) -> ErrorCode:
@@ -117,7 +118,7 @@ def _leave_error(group: Group, leaver: Leaver, leaving: dict[str, None]) -> Erro
         member_id = "" if named is None else named.member_id
     if member_id in leaving:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_pending = member_id in group.members.pending and leaver.instance_id is None
+    is_pending = member_id in group.members.pending
     error = ErrorCode.NONE if is_pending else group.members.error(member_id, leaver.instance_id)
     if not error:
         leaving[member_id] = None

@@ -42,15 +42,9 @@ _GROUP_ERRORS: Final = {
 
 
 def group_error(code: int) -> ErrorCode:
-    """The code group members see when the append of their group's metadata ended with `code`."""
+    """The code group members see when the append of their group's metadata, or of offsets, ended with `code`."""
     error = ErrorCode(code)
     return _GROUP_ERRORS.get(error, error)
-
-
-def commit_error(code: int) -> ErrorCode:
-    """The code a committer sees when the append of its offsets ended with `code`."""
-    error = group_error(code)
-    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.UNKNOWN_SERVER_ERROR else error
 
 
 def partition_of(group_id: str, partition_count: int) -> int:

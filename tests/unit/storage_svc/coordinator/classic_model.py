@@ -146,11 +146,12 @@ class ClassicModel:
             self.said[person.sync] = told.SyncAnswer(error=error)
         person.join = person.sync = None
 
-    def _expel(self, *member_ids: str) -> None:
-        were_members = self.people.keys() & set(member_ids)
+    def _expel(self, *member_ids: str, changes: bool = False) -> None:
+        """Whoever is a member, or says that it leaves, changes the group by going."""
+        changes = changes or not self.people.keys().isdisjoint(member_ids)
         for member_id in member_ids:
             self._drop(member_id)
-        if were_members:
+        if changes:
             self._rebalance()
 
     # --- rebalance ------------------------------------------------------------------------------------------------
@@ -395,13 +396,12 @@ class ClassicModel:
         for member_id, name in leave.members:
             namesake = self._named(name)
             who = namesake.id if not member_id and namesake is not None else member_id
-            is_pending = name is None and who in self.pending
-            error = E.NONE if is_pending else self._caller(who, name)
+            error = E.NONE if who in self.pending else self._caller(who, name)
             errors.append(E.UNKNOWN_MEMBER_ID if who in going else error)
             if not errors[-1]:
                 going.append(who)
         self.said[leave.request] = told.LeaveAnswer(E.NONE, tuple(errors))
-        self._expel(*going)
+        self._expel(*going, changes=bool(going) and self.state != "Empty")
 
     # --- time and the log -----------------------------------------------------------------------------------------
 

@@ -575,18 +575,24 @@ def test_a_pending_member_holds_the_rebalance_up_until_its_session_ends() -> Non
 
 
 @pytest.mark.parametrize("state", [COMPLETING, STABLE])
-def test_a_pending_member_that_goes_away_does_not_disturb_the_members(state: GroupState) -> None:
+def test_a_pending_member_that_is_heard_of_no_more_does_not_disturb_the_members(state: GroupState) -> None:
     driver = STATES[state]()
     driver.join(new="c", require_known_member_id=True)
     assert driver.fire(session_timer("c")) == [CancelTimer(session_timer("c"))]
-    driver.join(new="d", require_known_member_id=True)
-    left = driver.leave(Leaver("d"))
-    assert answers(left) == {driver.request: LeaveAnswer(E.NONE, (E.NONE,))}
     driver.join(new="e", require_known_member_id=True)
     driver.group.limits = GroupLimits(size_max=2)
     refused = driver.join("e")
     assert answers(refused) == {driver.request: JoinAnswer(error=E.GROUP_MAX_SIZE_REACHED, member_id="e")}
     assert (driver.group.state, driver.group.generation_id, driver.group.members.pending) == (state, 1, set())
+
+
+@pytest.mark.parametrize(("state", "then"), [(EMPTY, EMPTY), (COMPLETING, PREPARING), (STABLE, PREPARING)])
+def test_a_pending_member_that_leaves_is_a_change_as_kafka_has_it(state: GroupState, then: GroupState) -> None:
+    driver = STATES[state]()
+    driver.join(new="d", require_known_member_id=True)
+    left = driver.leave(Leaver("d", "some-name"))
+    assert answers(left)[driver.request] == LeaveAnswer(E.NONE, (E.NONE,))
+    assert driver.group.state is then
 
 
 def test_silence_ends_a_membership() -> None:

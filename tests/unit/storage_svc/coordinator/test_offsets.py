@@ -9,7 +9,6 @@ from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitVal
 from protocol_lib.internal.record import read_key
 from storage_svc.coordinator.offsets import (
     OWN_KEYS,
-    commit_error,
     encode_group_key,
     encode_group_value,
     encode_offset_key,
@@ -65,21 +64,18 @@ def test_the_partition_of_a_group_is_kafkas(group_id: str, count: int, partition
 
 
 @pytest.mark.parametrize(
-    ("code", "for_members", "for_committers"),
+    ("code", "expected"),
     [
-        (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR, None),
-        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, None),
-        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_append_errors_as_clients_see_them(
-    code: ErrorCode, for_members: ErrorCode, for_committers: ErrorCode | None
-) -> None:
-    assert group_error(code) is for_members
-    assert commit_error(code) is (for_committers or for_members)
+def test_append_errors_as_clients_see_them(code: ErrorCode, expected: ErrorCode) -> None:
+    assert group_error(code) is expected
