@@ -19,7 +19,7 @@ from storage_svc.coordinator.consumer_events import (
 )
 from storage_svc.coordinator.consumer_group import ConsumerGroup
 from storage_svc.coordinator.consumer_machine import handle
-from storage_svc.coordinator.consumer_records import StoredConsumerGroup, is_consumer_key
+from storage_svc.coordinator.consumer_records import ConsumerRecord, StoredConsumerGroup, is_consumer_key
 from storage_svc.coordinator.group import GroupLimits
 from storage_svc.coordinator.topic_pattern import compile_pattern
 
@@ -74,9 +74,9 @@ class World:
     def environment(self) -> Environment:
         return Environment(self.topics, self.settings, GroupLimits(), self.now_ms)
 
-    def tell(self, event: ConsumerEvent) -> ConsumerAnswer | None:
-        """The answer; None also when the log has refused the records."""
-        outcome = handle(self.group, event, self.environment)
+    def tell(self, event: ConsumerEvent, written: list[ConsumerRecord] | None = None) -> ConsumerAnswer | None:
+        """The answer; None also when the log has refused the records. `written` is what a migration puts before."""
+        outcome = handle(self.group, event, self.environment, written=written)
         if outcome.records:
             if self.log_refuses:
                 self.group.hashed_version = self.group.resolved_version = -1

@@ -169,7 +169,13 @@ class GroupMachine(RuleBasedStateMachine):
     def join_again(self, pick: int) -> None:
         member = list(self.group.members)[pick % len(self.group.members)]
         times = member.session_timeout_ms, member.rebalance_timeout_ms
-        self.join_with(member.member_id, member.protocols, times, instance_id=member.instance_id)
+        self.join_with(
+            member.member_id,
+            member.protocols,
+            times,
+            instance_id=member.instance_id,
+            protocol_type=self.group.protocol_type,
+        )
 
     @rule()
     @precondition(lambda self: len(self.group.members) > 0 and not self.group.initial_delay.is_running)
