@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from service_chassis import logs, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
+from gateway_svc.accepting import Acceptor
 from gateway_svc.cluster import Membership
 from gateway_svc.connection import Connection
 from gateway_svc.connections import Connections
@@ -23,7 +25,7 @@ from gateway_svc.context import Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.listening import BACKLOG, advertised, bind
+from gateway_svc.listening import advertised, bind
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.message_sets import Conversions
 from gateway_svc.metrics import GatewayMetrics
@@ -72,7 +74,7 @@ class Gateway:
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,
         )
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._end_watch: Callable[[], None] | None = None
         self._register_gauges()
@@ -117,14 +119,8 @@ class Gateway:
             await self._membership.start(told)
             for name, own in sockets:
                 for each in own:
-                    server = await loop.create_server(
-                        lambda name=name: Connection(  # type: ignore[misc]
-                            name, self._services, self._dispatcher, self._connections
-                        ),
-                        sock=each,
-                        backlog=BACKLOG,
-                    )
-                    self._servers.append(server)
+                    connection = partial(Connection, name, self._services, self._dispatcher, self._connections)
+                    self._acceptors.append(Acceptor(each, connection))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
         self._sweeping = loop.create_task(self._connections.sweep(), name="connection sweep")
@@ -149,8 +145,8 @@ class Gateway:
     async def stop(self) -> None:
         """Never raises for what clients or storage do."""
         self.health.set_ready(False, "stopping")
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         await self._membership.stop()
         deadline_s = max(0.5, self.settings.stop_deadline_s - _CLOSING_S)
         cut = await self._connections.close(deadline_s)

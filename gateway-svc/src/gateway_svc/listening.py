@@ -14,8 +14,6 @@ from service_chassis.address import Address, Listener, parse_listeners
 
 from gateway_svc.settings import GatewaySettings
 
-#: Connections the kernel holds until they are accepted (Kafka's is 50, too few for a thousand clients that reconnect).
-BACKLOG = 1024
 #: How often another free port is tried when the first is taken on the other address.
 _PORT_TRIES = 20
 

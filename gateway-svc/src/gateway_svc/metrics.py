@@ -83,6 +83,8 @@ class GatewayMetrics(Collector):
         self.connections_opened: Counter[str] = Counter()
         self.connections_rejected: Counter[str] = Counter()
         self.storage_errors: Counter[str] = Counter()
+        #: Frames of records on the stream to storage, by direction.
+        self.storage_frames: Counter[str] = Counter(sent=0, received=0)
         self._names: dict[bytes, str] = {}
         self.connections = 0
         self.loop_lag_s = 0.0
@@ -118,6 +120,9 @@ class GatewayMetrics(Collector):
             "millrace_kafka_connections_rejected", "Connections closed at once.", "reason", self.connections_rejected
         )
         yield _counter("millrace_storage_rpc_errors", "Failed calls to storage.", "code", self.storage_errors)
+        yield _counter(
+            "millrace_storage_frames", "Frames of records to and from storage.", "direction", self.storage_frames
+        )
         yield GaugeMetricFamily("millrace_kafka_connections_open", "Client connections.", self.connections)
         yield GaugeMetricFamily(
             "kafka_server_socket_server_metrics_connection_count", "Client connections.", self.connections

@@ -79,6 +79,7 @@ class RecordStream:
     """Appends and reads of all connections over one stream, and the stream's life. Owned by its GrpcStorage."""
 
     def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
+        self._counts = metrics.storage_frames
         self._metadata = ((GATEWAY_METADATA, gateway_name.encode()),)
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
@@ -149,6 +150,7 @@ class RecordStream:
             self._wake.clear()
             while self._frames:
                 frame = self._frames.popleft()
+                self._counts["sent"] += 1
                 await stream.write(frame_to_wire(frame.parts))
 
     async def _read(self, stream: Any) -> None:
@@ -157,6 +159,7 @@ class RecordStream:
             wire = await stream.read()
             if wire is grpc.aio.EOF:
                 raise EOFError("storage ended the stream")
+            self._counts["received"] += 1
             for call_id, item in read_items(frame_from_wire(wire)):
                 call = waiting.pop(call_id, None)
                 if call is not None:

@@ -1,0 +1,91 @@
+"""Accepting: every connection of a burst is begun, a lack of descriptors is survived, closing leaves nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+from gateway_svc import accepting
+from gateway_svc.accepting import ACCEPT_TURN, Acceptor
+from service_chassis import logs
+
+
+class Greeting(asyncio.Protocol):
+    """Says one word to everybody."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+
+def listening() -> socket.socket:
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def heard(client: socket.socket) -> bytes:
+    client.settimeout(30)
+    with client:
+        return client.recv(100)
+
+
+async def test_every_connection_of_a_burst_is_begun() -> None:
+    bound = listening()
+    acceptor = Acceptor(bound, Greeting)
+    address = bound.getsockname()
+    count = ACCEPT_TURN + 100
+
+    clients = [socket.create_connection(address) for _ in range(count)]  # the loop does not turn meanwhile
+    words = await asyncio.to_thread(lambda: [heard(client) for client in clients])
+
+    assert words == [b"hello"] * count
+    acceptor.close()
+
+
+@contextlib.contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as probe:
+        lowest_free = probe.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_accepts_again_after_a_lack_of_descriptors(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.get("test").error("what writes a line is imported with the first one")
+    bound = listening()
+    acceptor = Acceptor(bound, Greeting)
+    client = socket.create_connection(bound.getsockname())
+    with no_more_descriptors():
+        await asyncio.sleep(0.05)
+
+    assert await asyncio.to_thread(heard, client) == b"hello"
+    assert "cannot accept connections" in capsys.readouterr().err
+    acceptor.close()
+
+
+async def test_closing_drops_what_was_not_begun() -> None:
+    bound = listening()
+    address = bound.getsockname()
+    acceptor = Acceptor(bound, Greeting)
+    clients = [socket.create_connection(address) for _ in range(accepting.BEGIN_TURN * 2)]
+    await asyncio.sleep(0)
+
+    acceptor.close()
+    acceptor.close()
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    for client in clients:
+        client.settimeout(30)
+        with client, contextlib.suppress(ConnectionResetError):
+            assert await asyncio.to_thread(client.recv, 100) in (b"hello", b"")
