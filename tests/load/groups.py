@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import broker
+import consumer_groups
+from bench import LAYOUTS, broker
+from consumer_groups import ConsumerMember
+from group_wire import Wire, framed
 from processes import descendants
-from protocol_lib.api import APIS
-from protocol_lib.codec import decode, encode
 from protocol_lib.errors import ErrorCode
-from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.offset_commit import (
@@ -38,36 +38,6 @@ MEMBERS = 50
 IDLE_GROUPS, IDLE_MEMBERS = 500, 4
 COMMITTERS = 50
 METADATA = bytes(64)
-
-
-class Wire:
-    """A connection on which one request waits at a time."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    @classmethod
-    async def connect(cls, address: str) -> Wire:
-        host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
-
-    async def exchange(self, frame: bytes) -> bytes:
-        self._writer.write(frame)
-        (length,) = struct.unpack(">i", await self._reader.readexactly(4))
-        return await self._reader.readexactly(length)
-
-    async def call(self, api_key: int, version: int, request: Any) -> Any:
-        answer = await self.exchange(framed(api_key, version, request))
-        _, position = decode_response_header(api_key, version, answer)
-        return decode(APIS[api_key].response, version, answer, position)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def framed(api_key: int, version: int, request: Any) -> bytes:
-    frame = encode_request_header(RequestHeader(api_key, version, 1, "bench")) + encode(request, version)
-    return struct.pack(">i", len(frame)) + frame
 
 
 class Member:
@@ -185,10 +155,30 @@ async def idle(address: str, scale: float) -> Row:
         for start in range(0, len(members), IDLE_MEMBERS):
             await stable(members[start : start + IDLE_MEMBERS], tasks)
         await asyncio.sleep(HEARTBEAT_S)
-        began, before = time.perf_counter(), processor_seconds()
-        await asyncio.sleep(5 * HEARTBEAT_S)
-        share = (processor_seconds() - before) / (time.perf_counter() - began)
+        share = await share_of_a_core(5 * HEARTBEAT_S)
     return Row(f"{groups} groups of {IDLE_MEMBERS} members, idle", "<= 5 % of a core", f"{share:.1%}")
+
+
+async def idle_consumers(address: str, scale: float) -> Row:
+    """As `idle`, with members of the consumer protocol."""
+    groups = max(1, int(IDLE_GROUPS * scale))
+    members = [
+        ConsumerMember(await Wire.connect(address), f"idle-consumer-{group}", "ping")
+        for group in range(groups)
+        for _ in range(IDLE_MEMBERS)
+    ]
+    async with consumer_groups.living(members, HEARTBEAT_S):
+        # Until the last assignment is computed, given and owned.
+        await asyncio.sleep(4 * HEARTBEAT_S)
+        share = await share_of_a_core(5 * HEARTBEAT_S)
+    return Row("the same, KIP-848", "<= 5 % of a core", f"{share:.1%}")
+
+
+async def share_of_a_core(seconds: float) -> float:
+    """What the broker's processes take of one meanwhile."""
+    began, before = time.perf_counter(), processor_seconds()
+    await asyncio.sleep(seconds)
+    return (processor_seconds() - before) / (time.perf_counter() - began)
 
 
 async def commits(address: str, seconds: float) -> Row:
@@ -228,7 +218,9 @@ async def commits(address: str, seconds: float) -> Row:
 async def measure(address: str, scale: float) -> list[Row]:
     return [
         *await rebalances(address),
+        *await consumer_groups.rebalances(address, HEARTBEAT_S),
         await idle(address, scale),
+        await idle_consumers(address, scale),
         await commits(address, 5 * scale),
     ]
 
@@ -236,11 +228,15 @@ async def measure(address: str, scale: float) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full amount of work (default 1)")
+    parser.add_argument("--layout", choices=LAYOUTS, help="one of the layouts (default both)")
     arguments = parser.parse_args()
     os.environ["MILLRACE_MAX_CONNECTIONS_PER_IP"] = "10000"
     os.environ["MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS"] = str(int(DELAY_S * 1000))
-    for layout, flags in (("one process", []), ("apart", ["--processes"])):
-        with broker(flags, "group") as (address, _, _):
+    heartbeat_ms = str(int(HEARTBEAT_S * 1000))
+    os.environ["MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS"] = heartbeat_ms
+    os.environ["MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS"] = heartbeat_ms
+    for layout in [arguments.layout] if arguments.layout else LAYOUTS:
+        with broker(LAYOUTS[layout], "group") as (address, _, _):
             print(f"\ngroups, {layout}, flush.policy=group")
             show(asyncio.run(measure(address, arguments.scale)))
 

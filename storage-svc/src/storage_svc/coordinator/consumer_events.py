@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple
 
 from protocol_lib.errors import ErrorCode
@@ -64,7 +64,7 @@ class Environment:
     now_ms: int
 
 
-class ConsumerTimerKind(Enum):
+class ConsumerTimerKind(StrEnum):
     #: Silence after which a member is out.
     SESSION = "session"
     #: A member that was told to give up partitions has this long to do so.

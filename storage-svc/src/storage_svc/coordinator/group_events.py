@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import ErrorCode
@@ -56,7 +56,7 @@ VALID_PREVIOUS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-class TimerKind(Enum):
+class TimerKind(StrEnum):
     SESSION = "session"
     JOIN = "join"
     SYNC = "sync"

@@ -27,7 +27,6 @@ from storage_svc.coordinator.group_events import (
     JOIN_TIMER,
     SYNC_TIMER,
     Answer,
-    AnswerValue,
     CancelTimer,
     Commit,
     ErrorAnswer,
@@ -148,16 +147,23 @@ class HostedGroups:
         Raises:
             CallsEndedError: `close` was called meanwhile.
         """
-        return await self._calls.wait(call, kind, partial(self.tell, hosted))
+        return await self._calls.ask(call, kind, partial(self.tell, hosted))
 
     def ask(self, hosted: HostedGroup, call: Heartbeat | Commit, done: Callable[[ErrorCode], None]) -> None:
-        """As `wait`, for calls whose answer is an error code."""
-        self._calls.ask(call, partial(self.tell, hosted), lambda answer: done(_error_of(answer)))
+        """The group's answer to a call that is never parked: the last of its instructions."""
+        instructions = handle(_classic(hosted), call, self._now_ms())
+        answer = instructions.pop()
+        assert isinstance(answer, Answer), "heartbeats and commits are answered at once"
+        assert isinstance(answer.value, ErrorAnswer)
+        if instructions:
+            self._perform(hosted, instructions)
+        if not isinstance(call, Commit):  # what is allowed by the answer follows
+            self.forget_if_unused(hosted)
+        done(answer.value.error)
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
         self._perform(hosted, handle(_classic(hosted), event, self._now_ms()))
-        if not isinstance(event, Commit):  # what is allowed by the answer follows
-            self.forget_if_unused(hosted)
+        self.forget_if_unused(hosted)
 
     def _perform(self, hosted: HostedGroup, instructions: Iterable[Instruction]) -> None:
         """In order. What an instruction leads to at once (a write that fails) is performed after all of these."""
@@ -292,8 +298,3 @@ class HostedGroups:
 def _classic(hosted: HostedGroup) -> Group:
     assert isinstance(hosted.group, Group), "a consumer group has a machine of its own"
     return hosted.group
-
-
-def _error_of(answer: AnswerValue | None) -> ErrorCode:
-    assert isinstance(answer, ErrorAnswer), "heartbeats and commits are not parked"
-    return answer.error

@@ -1,5 +1,4 @@
-"""Calls that wait for their group's answer: parked joins and syncs; every other call is answered before `ask` returns,
-or soon after when it came while its group was at work.
+"""Calls that wait for their group's answer: parked joins and syncs, and for a moment leaves.
 
 A call gets a number, which its event carries as `request`; the group's `Answer` names it. The answer to a call whose
 caller has gone away meanwhile is dropped: the group learns of that by the silence that follows.
@@ -9,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
-from storage_svc.coordinator.group_events import AnswerValue, Commit, Heartbeat, Join, Leave, Sync
+from storage_svc.coordinator.group_events import AnswerValue, Join, Leave, Sync
 
 AnswerT = TypeVar("AnswerT", bound=AnswerValue)
-Call = Join | Sync | Heartbeat | Leave | Commit
+Call = Join | Sync | Leave
 
 
 class CallsEndedError(Exception):
@@ -28,51 +26,35 @@ class WaitingCalls:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._next_request = 1
-        #: Called with the answer, or with None when the service stops.
-        self._waiting: dict[int, Callable[[AnswerValue | None], None]] = {}
+        self._waiting: dict[int, asyncio.Future[AnswerValue]] = {}
 
-    def ask(self, call: Call, handle: Callable[[Call], None], done: Callable[[AnswerValue | None], None]) -> None:
-        """Numbers the call and has it handled at once; `done` gets its answer, or None when the service stops."""
-        request = call.request = self._next_request
-        self._next_request += 1
-        self._waiting[request] = done
-        try:
-            handle(call)
-        except BaseException:
-            self._waiting.pop(request, None)
-            raise
-
-    async def wait(self, call: Call, kind: type[AnswerT], handle: Callable[[Call], None]) -> AnswerT:
-        """As `ask`, for coroutines.
+    async def ask(self, call: Call, kind: type[AnswerT], handle: Callable[[Call], None]) -> AnswerT:
+        """Numbers the call, has it handled at once, and waits for its answer.
 
         Raises:
             CallsEndedError: the service stops.
         """
-        future: asyncio.Future[AnswerValue | None] = self._loop.create_future()
+        request = call.request = self._next_request
+        self._next_request += 1
+        future: asyncio.Future[AnswerValue] = self._loop.create_future()
+        self._waiting[request] = future
         try:
-            self.ask(call, handle, partial(_resolve, future))
+            handle(call)
             answer = await future
         finally:
-            self._waiting.pop(call.request, None)
-        if answer is None:
-            raise CallsEndedError
+            del self._waiting[request]
         if not isinstance(answer, kind):
             raise TypeError(f"{type(call).__name__} was answered {type(answer).__name__}")
         return answer
 
     def answer(self, request: int, value: AnswerValue) -> None:
-        done = self._waiting.pop(request, None)
-        if done is not None:
-            done(value)
+        future = self._waiting.get(request)
+        if future is not None and not future.done():
+            future.set_result(value)
 
     def end(self) -> int:
         """Ends the wait of every call that is parked; how many these were."""
-        parked, self._waiting = self._waiting, {}
-        for done in parked.values():
-            done(None)
+        parked = [future for future in self._waiting.values() if not future.done()]
+        for future in parked:
+            future.set_exception(CallsEndedError())
         return len(parked)
-
-
-def _resolve(future: asyncio.Future[AnswerValue | None], answer: AnswerValue | None) -> None:
-    if not future.done():
-        future.set_result(answer)
