@@ -89,27 +89,17 @@ def _spans(
             break
         limit = last_position if segment is last else segment.size
         position = 0 if found else log.places.find(offset, segment)
-        if position is None or position + max_bytes < limit:
-            first_end = 0
-            if not found:
-                located = segment.locate(offset)
-                if located is None:  # offsets at the end of this segment were compacted away
-                    continue
-                position, header = located
-                first_end = position + header.size
-            assert position is not None
-            end = position + max_bytes
-            if end >= limit:
-                end = limit
-            elif first_end > end:
+        end = -1 if position is None else _end(log, segment, position, position + max_bytes, limit)
+        if position is None or (end == position and min_one and not found):
+            located = segment.locate(offset)
+            if located is None:  # offsets at the end of this segment were compacted away
+                continue
+            position, header = located
+            first_end = position + header.size
+            if position + max_bytes < min(limit, first_end):
                 end = first_end if min_one else position
             else:
-                end, next_offset = segment.boundary(first_end, end)
-                if next_offset is not None:
-                    log.places.note(next_offset, segment, end)
-        else:
-            segment.used = True
-            end = limit
+                end = _end(log, segment, first_end, position + max_bytes, limit)
         if end <= position:
             break
         found.append(Span(segment, position, end - position))
@@ -117,3 +107,15 @@ def _spans(
         if segment is last or end < segment.size or max_bytes <= 0:
             break
     return found
+
+
+def _end(log: PartitionLog, segment: Segment, start: int, end: int, limit: int) -> int:
+    """Where the last batch ends that ends at or before `end` and `limit`; one begins or ends at `start`."""
+    if end >= limit:
+        segment.used = True
+        return limit
+    segment.load()
+    end, next_offset = segment.boundary(start, end)
+    if next_offset is not None:
+        log.places.note(next_offset, segment, end)
+    return end
