@@ -25,7 +25,7 @@ from service_chassis import logs as service_logs
 from storage_svc.coordinator.consumer_records import StoredConsumerGroup, is_consumer_key, value_kind
 from storage_svc.coordinator.offset_expiration import TopicPartition
 from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
-from storage_svc.log.batches import records_of, whole_batches
+from storage_svc.log.batches import intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.log.log_directory import LogDirectory
@@ -271,8 +271,12 @@ async def load(partition: PartitionLog) -> LoadedPartition:
     while position < end:
         data = partition.read_batches(position, LOAD_CHUNK_BYTES)
         if not data:
+            loaded.broken_count += 1
+            log.error("partition is not read to its end", log=partition.folder, offset=position, end_offset=end)
             break
         position = await asyncio.to_thread(_apply_batches, loaded, data)
+    if loaded.broken_count:
+        partition.suspect()
     return loaded
 
 
@@ -288,6 +292,8 @@ def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
 
 def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:
     try:
+        if not intact(batch):
+            raise DecodeError("it does not match its CRC")
         for record in records_of(batch):
             _apply(loaded, record)
     except DecodeError as error:

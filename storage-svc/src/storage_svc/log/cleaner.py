@@ -203,7 +203,7 @@ class Cleaner:
     def _give_up(self, log: PartitionLog, reason: str) -> None:
         if not log.deleted:
             log.compaction.uncleanable = reason
-            self._directory.scrubber.request(log)
+            log.suspect()
             _log.error("log uncleanable", log=log.folder, reason=reason)
 
 

@@ -28,5 +28,8 @@ class LogEnvironment(Protocol):
     def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
         """Ask the log for a sync when the delay is over."""
 
+    def suspect(self, log: PartitionLog) -> None:
+        """Somebody has met a batch in the log that is not what was written: have it scrubbed."""
+
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""

@@ -150,6 +150,9 @@ class LogDirectory:
         log.flusher = self.flusher if log.policy is FlushPolicy.GROUP else self.background
         return log.flusher
 
+    def suspect(self, log: PartitionLog) -> None:
+        self.scrubber.request(log)
+
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         self._deletion.unlink(paths, delay_ms)
 

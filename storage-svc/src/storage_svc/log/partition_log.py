@@ -222,6 +222,10 @@ class PartitionLog:
         self.readable.place(self.segments[0], 0)
         self.quarantine(reason, recovery_point, high_watermark)
 
+    def suspect(self) -> None:
+        """Whoever calls has met a batch that is not what was written."""
+        self._environment.suspect(self)
+
     @property
     def checkpoint(self) -> tuple[int, int]:
         """(recovery point, high watermark) for the next start."""

@@ -7,7 +7,8 @@ In order (Kafka's LogLoader):
    (segment_recovery.py). Of the batches of that segment below the recovery point, which are synced, the headers must
    follow one another; the CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole
    segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: the scrub
-   that follows an unclean start finds it while the broker works (scrub.py)
+   that follows an unclean start finds it while the broker works (scrub.py). Internal topics, which coordinators load as
+   a whole before anybody is served, are checked as a whole
 3. what is left of the log start and recovery point checkpoints is applied
 4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
 5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or
@@ -23,7 +24,7 @@ from service_chassis import logs
 
 from storage_svc.log import checkpoints
 from storage_svc.log.batches import headers
-from storage_svc.log.config import LogConfig
+from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.environment import LogEnvironment
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Files
@@ -226,16 +227,16 @@ class Recovery:
         """Step 2; the segments that are left."""
         if not segments:
             return segments
-        start = 0
-        for index, segment in enumerate(segments):
-            if segment.base_offset <= self._known.recovery_point:
-                start = index
+        start, synced_to = 0, 0
+        if self._topic not in INTERNAL_TOPICS:
+            synced_to = self._known.recovery_point
+            start = max((at for at, each in enumerate(segments) if each.base_offset <= synced_to), default=0)
         self._read_from = segments[start].base_offset
         recovery = SegmentRecovery(
             self._files,
             self._epochs,
             self._producers,
-            synced_to=self._known.recovery_point,
+            synced_to=synced_to,
             durable_offset=self._known.durable_offset,
         )
         segments = recovery.run(segments, start)

@@ -256,7 +256,7 @@ class Scrubber:
         return True
 
     def _look_again(self, log: PartitionLog, wanted: list[tuple[int, int]]) -> scrub_job.Look | None:
-        return next(scrub_job.look(self._files, log.folder, wanted), None)
+        return next(scrub_job.look(self._files, log.folder, wanted, epochs=log.epochs), None)
 
     def _write_sound(self, log: PartitionLog, found: scrub_job.Look, size: int) -> int | None:
         """Copy the damage aside and write the segment anew without it, `size` bytes of it; how many that leaves. None

@@ -55,7 +55,11 @@ class Look:
 
 
 def look(
-    files: Files, folder: str, segments: Sequence[tuple[int, int]], pace: Callable[[int], None] = lambda _: None
+    files: Files,
+    folder: str,
+    segments: Sequence[tuple[int, int]],
+    pace: Callable[[int], None] = lambda _: None,
+    epochs: LeaderEpochs | None = None,
 ) -> Iterator[Look]:
     """Read the segments of a partition, of each so many bytes from the beginning; those that are gone, or shorter than
     that by now, are passed over. Each is open while it is handed out.
@@ -63,8 +67,9 @@ def look(
     Raises:
         StorageFailure: the disk did not answer.
     """
-    epochs = LeaderEpochs(files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
-    epochs.load()
+    if epochs is None:
+        epochs = LeaderEpochs(files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
+        epochs.load()
     gaps = known_gaps(files, folder)
     all_segments = [Segment(files, folder, base_offset, LogConfig(), 0) for base_offset, _ in segments]
     for number, segment in enumerate(all_segments):

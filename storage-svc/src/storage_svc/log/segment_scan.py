@@ -178,6 +178,8 @@ class SegmentScan:
         possible = base_offset > expected and header.last_offset - self._segment.base_offset <= RELATIVE_OFFSET_MAX
         if following is not None:
             return base_offset if possible and header.last_offset < following else None
+        if position + header.size < self._segment.size and possible:
+            return base_offset  # damage follows: a gap before this one is likelier than damage twice
         if self._last is not None and (self._last.crc, self._last.size) == (header.crc, header.size):
             return base_offset if possible else None
         if self._gapless:

@@ -79,7 +79,7 @@ class OffsetsService:
             return _no_offset(_STORAGE_ERROR)
         except DecodeError as error:
             _log.error("records unreadable", log=log.folder, reason=str(error))
-            self._directory.scrubber.request(log)
+            log.suspect()
             return _no_offset(_CORRUPT_MESSAGE)
         if record is None or record.offset >= latest:
             return _no_offset(0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from protocol_lib.records.batch import read_batches
+from protocol_lib.records.batch import build_batch, read_batches
+from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.files import Files
+from storage_svc.log.partition_log import Origin
 from storage_svc.log.verification import Totals, verify
 
 
@@ -81,6 +83,15 @@ def test_the_last_batch_stays_where_it_is_behind_a_gap(tmp_path, folders, fill, 
         folders.crash(directory)
     folders.stop(folders.open(tmp_path))
     assert [finding for finding in verify(str(tmp_path), Totals()) if finding.fault] == []
+
+
+def test_a_batch_between_a_gap_and_damage_stays_where_it_is(crashed, folders, read_all):
+    """As compaction leaves gaps."""
+    path, stored = crashed
+    data = flipped(log_file(path).read_bytes(), position_of(stored, 3) + 80)
+    log_file(path).write_bytes(data[: position_of(stored, 1)] + data[position_of(stored, 2) :])
+    log = folders.open(path).logs["t", 0]
+    assert read_all(log) == b"".join(stored[number][1] for number in (0, 2, 4))
 
 
 def test_readers_go_over_the_hole(crashed, folders):
@@ -246,3 +257,27 @@ def test_after_a_clean_stop_an_end_that_moved_is_looked_into(crashed, folders, r
         log = directory.logs["t", 0]
         assert (log.log_end_offset, read_all(log)) == ((9, whole) if at == 7 else (8, whole[:last]))
         folders.crash(directory)
+
+
+@pytest.mark.parametrize(("topic", "found"), [("__consumer_offsets", True), ("t", False)])
+def test_an_internal_topic_is_checked_as_a_whole(tmp_path, folders, fill, topic, found):
+    """Damage far below what is synced: of other topics the scrub takes care."""
+    directory = folders.open(tmp_path)
+    log = directory.create(topic, 0, bytes(range(16)), LogConfig(segment_bytes=300_000))
+    for count in [2, 1, 3] + [100] * 100:
+        batch = make_records(count)
+        assert log.append(batch, origin=Origin.COORDINATOR).error_code == 0
+    assert len(log.segments) > 1
+    directory.flusher.sync_now()
+    log.request_sync()
+    directory.flusher.sync_now()
+    directory.checkpoints.store_all()
+    folders.crash(directory)
+    path = tmp_path / f"{topic}-0" / f"{0:020d}.log"
+    path.write_bytes(flipped(path.read_bytes(), 80))
+    directory = folders.open(tmp_path)
+    assert (directory.quarantined_bytes > 0) is found
+
+
+def make_records(count):
+    return build_batch([Record(offset, 1_700_000_000_000, b"k", bytes(40)) for offset in range(count)])
