@@ -72,6 +72,8 @@ class Scrubber:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._directory.logs:  # a new folder: what will be written was not there to be damaged
+            self._note_round()
         self._task = loop.create_task(self._work())
 
     async def stop(self) -> None:

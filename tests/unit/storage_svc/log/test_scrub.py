@@ -159,6 +159,15 @@ async def test_after_a_clean_stop_it_waits_until_the_interval_is_over(tmp_path, 
     await directory.close()
 
 
+async def test_a_new_folder_has_nothing_to_scrub(tmp_path, make_batch):
+    directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
+    directory.start(asyncio.get_running_loop())
+    assert directory.create("t", 0, bytes(16), LogConfig()).append(make_batch(1)).error_code == 0
+    await asyncio.sleep(0.3)
+    assert directory.scrubber.totals.rounds == 0
+    await directory.close()
+
+
 async def test_who_meets_damage_has_it_taken_out(tmp_path, fill, read_all):
     directory, log, stored = filled(tmp_path, fill)
     flip_batch(log, 50)
