@@ -34,8 +34,8 @@ log = service_logs.get(__name__)
 _ADOPTED: Final[Mapping[str, str]] = {"retention.ms": "-1"}
 _ADOPTED_INTERNAL: Final = OFFSETS_TOPIC_CONFIGS
 
-#: A partition takes about 0.2 ms to make: so many hold up the event loop for 5 ms.
-_STEP: Final = 25
+#: A partition takes 0.2 ms to make, 0.6 ms on a busy machine: so many hold up the event loop for 2 to 6 ms.
+_STEP: Final = 10
 
 ConfigT = TypeVar("ConfigT")
 ConfigT_contra = TypeVar("ConfigT_contra", contravariant=True)
