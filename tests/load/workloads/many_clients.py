@@ -55,7 +55,8 @@ class ParkedFetches(Workload):
     quick = False
     title = "100 fetches that wait for a record, more than the same connections without"
     measures = (
-        Measure("wake-ups", "a second", "less", {layout: Must(1, "value") for layout in _OURS}),
+        # A timer that looked once a second would be 100; what the threads of gRPC do by themselves differs by a few.
+        Measure("wake-ups", "a second", "less", {layout: Must(10, "value") for layout in _OURS}),
         Measure("processor", "% of a core", "less"),
     )
     rounds_max = 1
