@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from kafka_broker import java, need_java
 
-from tests.wire.group_members import ConfluentMember
+from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
@@ -67,7 +68,7 @@ class Groups:
             *("--bootstrap-server", self.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),
             *("--timeout-ms", "4000", "--formatter", f"{FORMATTERS}.{formatter}"),
         )
-        line = next(line for line in output.splitlines() if line.startswith('{"key"'))
+        line = next((line for line in output.splitlines() if line.startswith('{"key"')), "")
         decoder, position, found = json.JSONDecoder(), 0, []
         while line.startswith('{"key"', position):
             record, position = decoder.raw_decode(line, position)
@@ -82,48 +83,85 @@ def groups(bootstrap: str, layout: str) -> Groups:
     return Groups(bootstrap, f"looked-after-{layout}")
 
 
-@pytest.fixture(scope="module")
-def active(groups: Groups) -> Iterator[ConfluentMember]:
-    """The one member of the group `active`, which has committed all."""
-    member = ConfluentMember(groups.bootstrap, groups.topic, "active", instance="one")
+class Active(NamedTuple):
+    """A group with one member, static, which has committed all."""
+
+    group: str
+    member: ConfluentMember
+
+    @property
+    def is_classic(self) -> bool:
+        return not isinstance(self.member, ConfluentConsumerProtocolMember)
+
+
+@pytest.fixture(scope="module", params=[ConfluentMember, ConfluentConsumerProtocolMember], ids=["classic", "consumer"])
+def active(groups: Groups, request: pytest.FixtureRequest) -> Iterator[Active]:
+    group = f"active-{request.param.__name__}"
+    member = request.param(groups.bootstrap, groups.topic, group, instance="one")
     member.until_received(2 * RECORDS)
     member.commit()
-    yield member
+    yield Active(group, member)
     member.close()
 
 
-def test_a_group_with_a_member_is_described(groups: Groups, active: ConfluentMember) -> None:
-    assert ["active", "Stable"] in groups.command("--list", "--state")
-    assert ["active", "Classic"] in groups.command("--list", "--type")
-    assert ["active"] in groups.command("--list")
-    assert ["active"] not in groups.command("--list", "--state", "Empty,Dead")
+def test_a_group_with_a_member_is_described(groups: Groups, active: Active) -> None:
+    assert [active.group, "Stable"] in groups.command("--list", "--state")
+    assert [active.group, "Classic" if active.is_classic else "Consumer"] in groups.command("--list", "--type")
+    assert [active.group] in groups.command("--list")
+    assert [active.group] not in groups.command("--list", "--state", "Empty,Dead")
+    assert [active.group] not in groups.command("--list", "--type", "Consumer" if active.is_classic else "Classic")
 
     def described(*of: str) -> list[list[str]]:
-        _, *rows = groups.command("--describe", "--group", "active", *of)
+        _, *rows = groups.command("--describe", "--group", active.group, *of)
         return rows
 
     (member,) = described("--members", "--verbose")
     consumer_id, place = member[1], "/127.0.0.1"
-    assert consumer_id.startswith("one-")
     current = f"{groups.topic}:0,1"
-    assert member == ["active", consumer_id, "one", place, "rdkafka", "2", "-", current, "-", "-"]
+    # The epochs and the target are the consumer protocol's.
+    epoch = member[6]
+    target = ["-", "-"] if active.is_classic else [epoch, current]
+    assert member == [active.group, consumer_id, "one", place, "rdkafka", "2", epoch, current, *target]
+    assert consumer_id.startswith("one-") if active.is_classic else int(epoch) > 0
     (state,) = described("--state")
-    assert [state[0], *state[2:]] == ["active", "(1)", "range", "Stable", "1"]
+    assignor = "range" if active.is_classic else "uniform"
+    assert [state[0], *state[2:]] == [active.group, "(1)", assignor, "Stable", "1"]
+    (state,) = described("--state", "--verbose")
+    epochs = ["-", "-"] if active.is_classic else [epoch, epoch]
+    assert [state[0], *state[2:]] == [active.group, "(1)", assignor, "Stable", *epochs, "1"]
     assert described("--offsets", "--verbose") == [
-        ["active", groups.topic, str(partition), "0", "10", "10", "0", consumer_id, place, "rdkafka"]
+        [active.group, groups.topic, str(partition), "0", "10", "10", "0", consumer_id, place, "rdkafka"]
         for partition in range(2)
     ]
 
 
-def test_a_group_with_a_member_is_left_alone(groups: Groups, active: ConfluentMember) -> None:
+def test_a_group_with_a_member_is_left_alone(groups: Groups, active: Active) -> None:
     def said(*arguments: str) -> str:
         return " ".join(word for line in groups.command(*arguments) for word in line)
 
-    assert "GroupNotEmptyException" in said("--delete", "--group", "active")
-    here = ("--group", "active", "--topic", groups.topic)
+    assert "GroupNotEmptyException" in said("--delete", "--group", active.group)
+    here = ("--group", active.group, "--topic", groups.topic)
     assert "current state is Stable" in said("--reset-offsets", *here, "--to-earliest", "--execute")
     assert "GroupSubscribedToTopicException" in said("--delete-offsets", *here)
-    assert groups.committed("active") == [RECORDS, RECORDS]
+    _, *rows = groups.command("--describe", "--group", active.group, "--offsets")
+    assert [row[3] for row in rows] == [str(RECORDS), str(RECORDS)]
+
+
+def test_a_consumer_group_that_is_left_is_looked_after_like_any(groups: Groups) -> None:
+    member = ConfluentConsumerProtocolMember(groups.bootstrap, groups.topic, "left")
+    member.until_received(2 * RECORDS)
+    member.commit()
+    member.close()
+    assert ["left", "Empty"] in groups.command("--list", "--state")
+    assert ["left", "Consumer"] in groups.command("--list", "--type")
+    assert sorted(groups.reset("left", "--shift-by", "-3")) == [
+        ["left", groups.topic, str(partition), str(RECORDS - 3)] for partition in range(2)
+    ]
+    answer = groups.command("--delete-offsets", "--group", "left", "--topic", f"{groups.topic}:1")
+    assert [groups.topic, "1", "Successful"] in answer
+    assert groups.committed("left") == [RECORDS - 3, confluent_kafka.OFFSET_INVALID]
+    groups.command("--delete", "--group", "left")
+    assert ["left"] not in groups.command("--list")
 
 
 def test_offsets_of_an_empty_group_are_reset(groups: Groups) -> None:
@@ -159,16 +197,19 @@ def test_offsets_and_groups_are_deleted(groups: Groups) -> None:
     assert groups.committed("deleted") == [confluent_kafka.OFFSET_INVALID] * 2
 
 
-def test_our_records_are_printed(groups: Groups, active: ConfluentMember) -> None:
-    group = groups.records("active", "GroupMetadataMessageFormatter")[-1]
+def test_our_records_are_printed(groups: Groups, active: Active) -> None:
+    offsets = groups.records(active.group, "OffsetsMessageFormatter")
+    assert [(each["topic"], each["partition"], each["offset"], each["leaderEpoch"]) for each in offsets] == [
+        (groups.topic, 0, RECORDS, 0),
+        (groups.topic, 1, RECORDS, 0),
+    ]
+    found = groups.records(active.group, "GroupMetadataMessageFormatter")
+    if not active.is_classic:
+        assert found == []  # that one prints classic groups; Kafka has none for the others
+        return
+    group = found[-1]
     assert (group["protocolType"], group["generation"], group["protocol"]) == ("consumer", 1, "range")
     (member,) = group["members"]
     assert group["leader"] == member["memberId"]
     assert (member["groupInstanceId"], member["clientId"], member["clientHost"]) == ("one", "rdkafka", "/127.0.0.1")
     assert (member["rebalanceTimeout"], member["sessionTimeout"]) == (300_000, 6_000)
-
-    offsets = groups.records("active", "OffsetsMessageFormatter")
-    assert [(each["topic"], each["partition"], each["offset"], each["leaderEpoch"]) for each in offsets] == [
-        (groups.topic, 0, RECORDS, 0),
-        (groups.topic, 1, RECORDS, 0),
-    ]
