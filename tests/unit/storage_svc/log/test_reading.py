@@ -9,6 +9,7 @@ from typing import Any
 from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
 from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.reading import Places
 
 TOPIC_ID = bytes(range(16))
 
@@ -63,3 +64,17 @@ def test_a_place_at_the_end_of_a_segment_is_in_the_next(
     fill(log, [2])
     assert found(log, 10) == [(10, 0, log.segments.active.size)]
     assert found(log, 0)[0] == (0, 0, size)
+
+
+def test_a_place_where_nothing_stands_is_not_known(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> None:
+    """The next offsets may have been compacted away: the segment behind this one is to be looked at."""
+    log = folders.open(tmp_path).create("t", 0, TOPIC_ID, LogConfig())
+    segment, places = log.segments.active, Places()
+    places.note(0, segment, 0)
+    assert places.find(0, segment) is None
+    fill(log, [2])
+    assert places.find(0, segment) == 0
+    for offset in range(1, 40):
+        places.note(offset, segment, 0)
+    assert places.find(0, segment) is None
+    assert places.find(39, segment) == 0
