@@ -28,7 +28,7 @@ from gateway_svc.metrics import GatewayMetrics
 #: How long a call waits for storage to come back or to answer.
 CONTROL_WAIT_S: Final = 10.0
 #: How long heartbeats wait for others.
-GATHER_S: Final = 0.01
+GATHER_S: Final = 0.025
 #: Most calls in one message, and most without an answer; more are answered as if storage were away.
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
