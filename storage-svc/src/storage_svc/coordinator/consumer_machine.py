@@ -91,7 +91,7 @@ def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> Heartbea
     if isinstance(member, HeartbeatAnswer):
         return member
     updated = _updated(member, heartbeat)
-    if updated != member:
+    if updated is not member and updated != member:
         if updated.pattern and updated.pattern != member.pattern:
             try:
                 compile_pattern(updated.pattern)
@@ -187,8 +187,18 @@ def _epoch_fault(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _updated(member: ConsumerMember, heartbeat: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat says anew."""
+    """The member with what the heartbeat says anew; itself when that is nothing, as of most heartbeats."""
     timeout_ms = heartbeat.rebalance_timeout_ms
+    if (
+        heartbeat.topics is None
+        and heartbeat.pattern is None
+        and not (heartbeat.instance_id or heartbeat.rack_id or heartbeat.assignor)
+        and timeout_ms == -1
+        and heartbeat.client_id == member.client_id
+        and heartbeat.client_host == member.client_host
+        and member.classic is None
+    ):
+        return member
     return replace(
         member,
         instance_id=heartbeat.instance_id or member.instance_id,
