@@ -317,3 +317,20 @@ async def test_a_run_to_a_topic_whose_records_are_looked_at(os_bench):
         (0, 2),
         (0, 702),
     ]
+
+
+async def test_a_run_is_answered_when_its_last_batch_is_durable(bench):
+    """Its first one repeats what an earlier sync makes durable."""
+    first = batch(producer_id=1, producer_epoch=0, base_sequence=0)
+    second = batch(producer_id=1, producer_epoch=0, base_sequence=1)
+    bench.files.gate.clear()
+    await bench.send(AppendPartition("t", 0, first), acks=1)
+    await asyncio.sleep(0.05)  # its sync has begun
+    run = bench.send_run(first, second, acks=-1)
+    await asyncio.sleep(0.02)
+    bench.files.gate.set()  # lets one sync go
+    bench.files.gate.clear()
+    assert await asyncio.wait_for(bench.logs[0].durable(1), 5) == 0
+    assert (bench.logs[0].high_watermark, run.done()) == (1, False)
+    bench.files.gate.set()
+    assert codes(await asyncio.wait_for(run, 5)) == [(0, 0), (0, 1)]
