@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from results import Figure, figures
+from sides import Layout
 
 Spread = tuple[float, float, float]
 
@@ -117,7 +118,7 @@ def _costs(results: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
                     for kind in ("rss_bytes", "pss_bytes")
                 ]
                 shown = (number(statistics.median(values)) if values else "" for values in (per_gb, *memory))
-                yield (f"{entry['title']} ({entry['durability']})", side, process, *shown)
+                yield (f"{entry['title']} ({entry['durability']})", Layout[side.upper()].value, process, *shown)
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:

@@ -55,11 +55,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Of the checkout; marked when it is changed."""
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=10"], cwd=TOP, capture_output=True, text=True, check=False
-    )
-    return said.stdout.strip()
+    """Of the checkout; marked when anything but the published results is changed."""
+    head = _git("rev-parse", "--short=10", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/benchmarks")
+    return f"{head}, changed" if changed else head
+
+
+def _git(*words: str) -> str:
+    """What it says; nothing outside of a repository."""
+    return subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -71,7 +75,7 @@ def _by_name(by_layout: Mapping[Layout, Any]) -> dict[str, Any]:
     return {layout.name.lower(): asdict(each) for layout, each in by_layout.items()}
 
 
-def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
+def add(results: dict[str, Any], outcome: Outcome, command: str, commit: str) -> None:
     """In place of what an earlier run said of the same workload."""
     workload = outcome.workload
     results["machine"], results["versions"] = machine(), versions()
@@ -94,7 +98,7 @@ def add(results: dict[str, Any], outcome: Outcome, command: str) -> None:
         "warmed": _by_name(outcome.warmed),
         "idle_cpu": {layout.name.lower(): share for layout, share in outcome.idle_cpu.items()},
         "error": outcome.error,
-        "commit": commit(),
+        "commit": commit,
         "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": command,
     }

@@ -78,9 +78,8 @@ def why_no_kafka() -> str:
 def run(workloads: list[Workload], plan: Plan, folder: Path, command: str, *, resume: bool) -> dict[str, Any]:
     """Measures, and writes the results after each workload; what is in the folder afterwards."""
     kept = results.load(folder / "results.json")
-    done = {
-        name for name, entry in kept["workloads"].items() if entry["commit"] == results.commit() and not entry["error"]
-    }
+    commit = results.commit()
+    done = {name for name, entry in kept["workloads"].items() if entry["commit"] == commit and not entry["error"]}
     left = [each for each in workloads if not (resume and each.name in done)]
     began = time.perf_counter()
     with (
@@ -96,7 +95,7 @@ def run(workloads: list[Workload], plan: Plan, folder: Path, command: str, *, re
             outcome = compare(workload, plan, running, lambda line: print(line, flush=True))
             if outcome.error:
                 print(f"  FAILED: {outcome.error}", flush=True)
-            results.add(kept, outcome, command)
+            results.add(kept, outcome, command, commit)
             kept["workloads"] = {name: kept["workloads"][name] for name in WORKLOADS if name in kept["workloads"]}
             write(kept, folder)
     return kept
