@@ -30,8 +30,11 @@ def test_records_that_were_not_sent_that_are_not_there_and_that_changed(tmp_path
         with pytest.raises(ReadBackError, match=f"nothing is read at {RECORDS} below the end {RECORDS + 1}"):
             check(address, "t", 0, RECORDS + 1, RECORDS + 1, data)
 
-        with (tmp_path / "t-0" / "00000000000000000000.log").open("r+b") as log:
-            log.seek(3 * len(data) + 100)
-            log.write(b"\0\0\0\0")
-        with pytest.raises(ReadBackError, match=f"the batch at {3 * FLOOD.records} does not have its CRC"):
-            check(address, "t", 0, RECORDS, RECORDS, None)
+    with (tmp_path / "t-0" / "00000000000000000000.log").open("r+b") as log:
+        log.seek(3 * len(data) + 100)
+        log.write(b"\0\0\0\0")
+    with (
+        millrace.Broker(data_dir=tmp_path) as broker,
+        pytest.raises(ReadBackError, match=f"the batch at {3 * FLOOD.records} does not have its CRC"),
+    ):
+        check(broker.bootstrap_servers, "t", 0, RECORDS, RECORDS, None)
