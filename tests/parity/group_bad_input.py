@@ -281,24 +281,6 @@ async def an_expression_that_is_long(talk: GroupTalk) -> None:
 # --- places and ids ---------------------------------------------------------------------------------------------------
 
 
-async def a_full_group_keeps_those_that_come_first(talk: GroupTalk) -> None:
-    """group.max.size 3: while a rebalance is prepared the places go to those that have joined."""
-    first = await talk.join("a", version=3, rebalance_timeout_ms=1500)
-    second = await talk.join_later("b", version=3, rebalance_timeout_ms=1500)
-    third = await talk.join_later("c", version=3, rebalance_timeout_ms=1500)
-    again = await talk.join_later("a", version=3, member_id=first.member_id, rebalance_timeout_ms=1500)
-    second_id = (await talk.answer(second)).member_id
-    third_id = (await talk.answer(third)).member_id
-    await talk.answer(again)
-    second = await talk.join_later(
-        "b", version=3, member_id=second_id, rebalance_timeout_ms=1500, protocols=(("range", b"changed"),)
-    )
-    third = await talk.join_later("c", version=3, member_id=third_id, rebalance_timeout_ms=1500)
-    fourth = await talk.join_later("d", version=3, rebalance_timeout_ms=1500)
-    await talk.join("a", version=3, member_id=first.member_id, rebalance_timeout_ms=1500)
-    del second, third, fourth  # Kafka keeps them waiting for the one it has sent away
-
-
 async def an_id_that_never_joined_leaves_a_stable_group(talk: GroupTalk) -> None:
     member_id, generation_id = await talk.stable()
     asked = await talk.join("b", version=4)

@@ -79,6 +79,8 @@ class ConsumerGroup:
         #: The versions of the topics for which the hash, and the patterns, were computed.
         self.hashed_version = NEVER
         self.resolved_version = NEVER
+        #: Members loaded from the log, which may not have got the last answer: they are told what they have again.
+        self.untold: set[str] = set()
 
     @classmethod
     def restore(cls, group_id: str, stored: StoredConsumerGroup) -> ConsumerGroup:
@@ -90,6 +92,7 @@ class ConsumerGroup:
             group.assignment_timestamp_ms = assigned.assignment_timestamp
         for member in stored.members().values():
             group.put(member)
+        group.untold = set(group.members)
         for member_id, value in stored.of(kinds.ConsumerGroupTargetAssignmentMemberKey).items():
             if member_id in group.members:
                 group.target[member_id] = records.restored_partitions(value)

@@ -113,6 +113,10 @@ def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> Heartbea
     moved = reconcile(step, updated, heartbeat.owned, subscription_changed=topics_changed or pattern_changed)
     step.start_session(moved)
     is_told = heartbeat.member_epoch == JOIN_EPOCH or heartbeat.is_full or moved.assigned != member.assigned
+    if moved.member_id in step.group.untold:
+        is_told = True
+        if not step.draft.records:  # else the log may refuse them, and the answer is another one
+            step.group.untold.discard(moved.member_id)
     return HeartbeatAnswer(
         member_id=moved.member_id,
         member_epoch=moved.epoch,
