@@ -48,7 +48,6 @@ CODES: Mapping[str, set[ErrorCode]] = {
         E.MEMBER_ID_REQUIRED,
         E.GROUP_MAX_SIZE_REACHED,
         E.FENCED_INSTANCE_ID,
-        E.REBALANCE_IN_PROGRESS,
     },
     "SyncGroupRequest": {
         E.UNKNOWN_SERVER_ERROR,  # a record that is too large
@@ -87,7 +86,7 @@ CODES: Mapping[str, set[ErrorCode]] = {
         E.GROUP_SUBSCRIBED_TO_TOPIC,
     },
     "DeleteGroupsRequest": {E.NON_EMPTY_GROUP, E.GROUP_ID_NOT_FOUND},
-    "DescribeGroupsRequest": {E.INVALID_GROUP_ID, E.GROUP_ID_NOT_FOUND},
+    "DescribeGroupsRequest": {E.GROUP_ID_NOT_FOUND},
     "ListGroupsRequest": set(),
     "ConsumerGroupHeartbeatRequest": {
         E.UNKNOWN_SERVER_ERROR,  # a record that is too large
