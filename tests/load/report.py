@@ -17,7 +17,7 @@ _HEAD = """\
 # Millrace beside Apache Kafka
 
 Each cell has minimum, **median** and maximum over the rounds. The ratio is Millrace to Apache Kafka, the median of the
-rounds' ratios. How it is measured, and what was tried where a figure is missed: [README.md](README.md).
+rounds' ratios. How it is measured: [README.md](README.md).
 
 ![How many times as good as Apache Kafka](results.svg)
 
