@@ -12,14 +12,24 @@ from millrace.running import RunningUp
 from protocol_lib.api import APIS
 from protocol_lib.codec import encode
 from protocol_lib.headers import RequestHeader, encode_request_header
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol_lib.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from tests.wire.conftest import batch
 
+OFFSETS = OffsetCommitRequestTopic(
+    name="orders",
+    partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata=None),),
+)
 REQUESTS = {
     "Produce": (
         0,
@@ -61,6 +71,8 @@ REQUESTS = {
     ),
     "Metadata": (3, 9, MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))),
     "Heartbeat": (12, 0, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")),
+    "OffsetCommit": (8, 2, OffsetCommitRequest(group_id="g", topics=(OFFSETS,))),
+    "ConsumerGroupHeartbeat": (68, 0, ConsumerGroupHeartbeatRequest(group_id="c", member_id="m", member_epoch=7)),
 }
 
 

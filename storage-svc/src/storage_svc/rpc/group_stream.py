@@ -68,12 +68,13 @@ class _Exchange:
         if kind is None:  # of a newer gateway
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
+        request = getattr(call, kind)
+        if service_logs.debug_enabled():
+            _log.debug("call", method=kind, correlation_id=request.correlation_id)
         try:
-            self._methods[kind](
-                getattr(call, kind), lambda answer: self._answer(pb.GroupAnswer(call_id=call_id, **{kind: answer}))
-            )
+            self._methods[kind](request, lambda answer: self._answer(pb.GroupAnswer(call_id=call_id, **{kind: answer})))
         except Exception:
-            _log.exception("call failed", method=kind, correlation_id=getattr(call, kind).correlation_id)
+            _log.exception("call failed", method=kind, correlation_id=request.correlation_id)
             self._answer(pb.GroupAnswer(call_id=call_id))
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
