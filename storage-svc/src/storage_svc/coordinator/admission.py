@@ -87,8 +87,8 @@ def heartbeat_fault(
         fault = "InstanceId can't be null."
     elif epoch < STATIC_LEAVE_EPOCH:
         fault = "MemberEpoch is invalid."
-    keys = (heartbeat.member_id, heartbeat.pattern or "")
-    if fault is None and any(len(each.encode()) > STRING_BYTES_MAX for each in keys):
+    pattern = heartbeat.pattern or ""
+    if fault is None and max(len(heartbeat.member_id.encode()), len(pattern.encode())) > STRING_BYTES_MAX:
         fault = "MemberId or SubscribedTopicRegex is too long."
     if fault is not None:
         return HeartbeatAnswer(error=ErrorCode.INVALID_REQUEST, message=fault)

@@ -52,9 +52,9 @@ class ConsumerGroupSettings:
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Environment:
-    """What the machine may look at besides the group."""
+    """What the machine may look at besides the group. Made for every event; nobody changes it."""
 
     topics: Topics
     settings: ConsumerGroupSettings

@@ -28,13 +28,16 @@ from storage_svc.coordinator.classic_members import on_heartbeat, on_join, on_le
 from storage_svc.coordinator.consumer_events import (
     ConsumerAnswer,
     ConsumerEvent,
+    ConsumerGroupSettings,
     ConsumerHeartbeat,
+    ConsumerTimer,
     ConsumerTimerFired,
     ConsumerTimerKind,
     Environment,
     HeartbeatAnswer,
     Outcome,
     PatternsResolved,
+    SetConsumerTimer,
     Step,
 )
 from storage_svc.coordinator.consumer_group import ConsumerGroup, Draft
@@ -64,6 +67,8 @@ def handle(
     Args:
         written: records that stand before the event's own: those of a classic group that turned into this one.
     """
+    if type(event) is ConsumerHeartbeat and not written and _says_nothing_new(group, event, environment):
+        return _session_again(group, event, environment.settings)
     step = Step(Draft(group, written or ()), environment)
     if written:
         for member in group.members.values():
@@ -79,6 +84,34 @@ def refused(error: ErrorCode, message: str) -> HeartbeatAnswer:
 
 
 # --- heartbeat --------------------------------------------------------------------------------------------------------
+
+
+def _says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, environment: Environment) -> bool:
+    """Whether the member has what it shall have, the group is as it was, and nothing is to be told: most heartbeats
+    are such, and all that `_on_consumer_heartbeat` would do is to start the session again."""
+    member = group.members.get(heartbeat.member_id)
+    return (
+        member is not None
+        and heartbeat.instance_id is None
+        and heartbeat.member_epoch == member.epoch == group.assignment_epoch == group.epoch
+        and member.epoch > JOIN_EPOCH
+        and member.state is MemberState.STABLE
+        and group.hashed_version == environment.topics.version
+        and not group.patterns
+        and not member.pattern
+        and _updated(member, heartbeat) is member
+        and member.member_id not in group.untold
+    )
+
+
+def _session_again(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, settings: ConsumerGroupSettings) -> Outcome:
+    session = ConsumerTimer(ConsumerTimerKind.SESSION, heartbeat.member_id)
+    answer = HeartbeatAnswer(
+        member_id=heartbeat.member_id,
+        member_epoch=heartbeat.member_epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+    )
+    return Outcome(group, answer=answer, timers=[SetConsumerTimer(session, settings.session_timeout_ms)])
 
 
 def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:

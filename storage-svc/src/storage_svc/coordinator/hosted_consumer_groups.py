@@ -195,14 +195,16 @@ class HostedConsumerGroups:
         if not isinstance(answer, kind):
             raise TypeError(f"{kind.__name__} was wanted, not {type(answer).__name__}")
 
+        writing = self._take(hosted, outcome)
+        if writing is None:
+            done(answer)
+            return
+
         def written(writing: asyncio.Future[int]) -> None:
             code = writing.result()
             done(failed(group_error(code)) if code else answer)
 
-        writing = self._take(hosted, outcome)
-        if writing is None:
-            done(answer)
-        elif writing.done():
+        if writing.done():
             written(writing)
         else:
             writing.add_done_callback(written)

@@ -180,11 +180,11 @@ class HostedGroups:
     def _perform_one(self, hosted: HostedGroup, instruction: Instruction) -> None:
         group_id = hosted.group.group_id
         match instruction:
-            case Answer(request, value):
-                self._calls.answer(request, value)
-            case SetTimer(timer, delay_ms):
+            case SetTimer(timer, delay_ms):  # of every heartbeat
                 if not self._closed:
                     self._timers.set((group_id, timer), delay_ms)
+            case Answer(request, value):
+                self._calls.answer(request, value)
             case CancelTimer(timer):
                 self._timers.cancel((group_id, timer))
             case Store(write, stored):

@@ -13,9 +13,11 @@ from storage_svc.coordinator.consumer_member import ConsumerMember
 
 
 def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
-    owned: dict[bytes, frozenset[int]] = {}
-    for row in request.owned.topics:
-        owned[row.topic_id] = owned.get(row.topic_id, frozenset()) | frozenset(row.partitions)
+    owned: dict[bytes, frozenset[int]] | None = None
+    if request.HasField("owned"):
+        owned = {}
+        for row in request.owned.topics:
+            owned[row.topic_id] = owned.get(row.topic_id, frozenset()) | frozenset(row.partitions)
     return ConsumerHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -25,7 +27,7 @@ def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat
         topics=frozenset(request.subscribed_topic_names.names) if request.HasField("subscribed_topic_names") else None,
         pattern=request.subscribed_topic_regex if request.HasField("subscribed_topic_regex") else None,
         assignor=request.server_assignor if request.HasField("server_assignor") else None,
-        owned=owned if request.HasField("owned") else None,
+        owned=owned,
         client_id=request.client_id,
         client_host=request.client_host,
     )

@@ -123,6 +123,19 @@ def test_a_silent_member_is_out(world: World) -> None:
     assert beat(world, "m1", first).error == E.UNKNOWN_MEMBER_ID
 
 
+def test_a_heartbeat_that_says_nothing_new_only_starts_the_session_again(world: World) -> None:
+    epoch = enter(world, "m1").member_epoch
+    world.pass_time(30_000)
+    written = world.written
+    assert beat(world, "m1", epoch) == HeartbeatAnswer(
+        member_id="m1", member_epoch=epoch, heartbeat_interval_ms=world.settings.heartbeat_interval_ms
+    )
+    assert (world.timers, world.written) == ({Timer(Kind.SESSION, "m1"): world.now_ms + 45_000}, written)
+    world.topics.create("orders", 6)  # in the place of the one it reads
+    told = beat(world, "m1", epoch)
+    assert (world.group.epoch, given(world, told)) == (epoch + 1, set())  # it gives up what is deleted
+
+
 def test_the_assignment_waits_for_its_interval() -> None:
     world = World(ConsumerGroupSettings(assignment_interval_ms=1_000))
     world.topics.create("orders", 4)
