@@ -38,8 +38,9 @@ class AnswerWriter:
         "_queue",
         "_sendfile_works",
         "_socket",
-        "_task",
         "_transport",
+        "_waits_for_room",
+        "_watched",
     )
 
     def __init__(
@@ -64,7 +65,9 @@ class AnswerWriter:
         self._counted = 0
         self._paused = False
         self._sendfile_works = True
-        self._task: asyncio.Task[None] | None = None
+        #: A descriptor of the socket of our own while room is waited for; -1 otherwise.
+        self._watched = -1
+        self._waits_for_room = False
 
     @property
     def busy(self) -> bool:
@@ -90,13 +93,14 @@ class AnswerWriter:
 
     def resume(self) -> None:
         self._paused = False
+        self._transport.set_write_buffer_limits()
         self._pump()
         if not self.busy:
             self._drained()
 
     def _pump(self) -> None:
         queue = self._queue
-        while queue and not self._paused and self._task is None and not self._transport.is_closing():
+        while queue and not self._paused and not self._waits_for_room and not self._transport.is_closing():
             part = queue[0]
             if type(part) is FileRange:
                 self._send_range(part)
@@ -134,25 +138,56 @@ class AnswerWriter:
             self._budget.give(counted)
 
     def _send_range(self, part: FileRange) -> None:
-        """As much as the socket takes at once; a task sends what is left, as the socket takes it."""
-        if self._sendfile_works and self._transport.get_write_buffer_size() == 0:
-            try:
-                self._offset += os.sendfile(
-                    self._socket.fileno(), part.file.fileno(), part.position + self._offset, part.length - self._offset
-                )
-            except BlockingIOError:
-                pass
-            except ConnectionError as error:
-                self._failed(f"connection lost: {error.strerror}")
-                return
-            except OSError:
-                self._sendfile_works = False
+        """As much as the socket takes at once; what is left goes when the socket has room again."""
+        if not self._sendfile_works:
+            self._write_range_bytes(part)
+            return
+        if self._transport.get_write_buffer_size():
+            # What goes before is still with the transport: it calls `pause` now, and `resume` when it has sent all.
+            self._transport.set_write_buffer_limits(high=0)
+            return
+        try:
+            sent = os.sendfile(
+                self._socket.fileno(), part.file.descriptor, part.position + self._offset, part.length - self._offset
+            )
+        except BlockingIOError:
+            self._wait_for_room()
+            return
+        except ConnectionError as error:
+            self._failed(f"connection lost: {error.strerror}")
+            return
+        except OSError:
+            self._sendfile_works = False
+            return
+        if not sent:
+            self._failed("the file of a slice is shorter than the slice")
+            return
+        self._offset += sent
         if self._offset == part.length:
             self._range_sent(part)
-        elif self._sendfile_works:
-            self._task = self._loop.create_task(self._send_rest(part), name="sendfile")
         else:
-            self._write_range_bytes(part)
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """asyncio keeps a transport's own descriptor to itself: a second one of the same socket is watched."""
+        if self._watched < 0:
+            self._watched = os.dup(self._socket.fileno())
+            self._loop.add_writer(self._watched, self._has_room)
+        self._waits_for_room = True
+
+    def _has_room(self) -> None:
+        self._waits_for_room = False
+        self._pump()
+        if not self._waits_for_room:
+            self._stop_watching()
+            if not self.busy:
+                self._drained()
+
+    def _stop_watching(self) -> None:
+        if self._watched >= 0:
+            self._loop.remove_writer(self._watched)
+            os.close(self._watched)
+            self._watched = -1
 
     def _range_sent(self, part: FileRange) -> None:
         self._queue.popleft()
@@ -170,41 +205,10 @@ class AnswerWriter:
             self._range_sent(part)
         self._transport.write(data)
 
-    async def _send_rest(self, part: FileRange) -> None:
-        try:
-            left = part.length - self._offset
-            sent = await self._loop.sendfile(
-                self._transport,
-                part.file,  # type: ignore[arg-type]  # all that is asked of it is fileno()
-                part.position + self._offset,
-                left,
-                fallback=False,
-            )
-        except (OSError, RuntimeError) as error:  # RuntimeError: asyncio's word for a transport that is closing
-            self._task = None
-            self._failed(f"connection lost: {error}")
-            return
-        except asyncio.SendfileNotAvailableError:
-            self._sendfile_works = False
-            sent = 0
-        self._task = None
-        if sent == left:
-            self._range_sent(part)
-        elif self._sendfile_works:
-            self._failed("the file of a slice is shorter than the slice")
-            return
-        self._pump()
-        if not self.busy:
-            self._drained()
-
-    @property
-    def sending(self) -> asyncio.Task[None] | None:
-        """The task that sends a file just now: cancelled before the transport may be aborted."""
-        return self._task
-
     def close(self) -> None:
         """The connection is gone: what was not written is dropped."""
         self._budget.give(self._counted)
         self._counted = 0
         release(self._queue)
         self._queue.clear()
+        self._stop_watching()

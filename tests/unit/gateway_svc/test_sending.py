@@ -1,0 +1,138 @@
+"""Answers on a real socket whose reader takes its time: all bytes, in order, and nothing held afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from gateway_svc.memory import MemoryBudget
+from gateway_svc.sending import AnswerWriter
+from gateway_svc.slices import FileRange, OpenFile
+
+CONTENT = os.urandom(3 << 20)
+
+
+class Sender(asyncio.Protocol):
+    """Sends with the writer, as a connection does."""
+
+    def __init__(self) -> None:
+        self.drained = 0
+        self.failures: list[str] = []
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.budget = MemoryBudget(1 << 30)
+        self.writer = AnswerWriter(
+            self.transport, asyncio.get_running_loop(), self.budget, drained=self._drained, failed=self._failed
+        )
+
+    def _drained(self) -> None:
+        self.drained += 1
+
+    def _failed(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self.writer.pause()
+
+    def resume_writing(self) -> None:
+        self.writer.resume()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.writer.close()
+        self.lost.set()
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[tuple[Sender, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    _, sender = await asyncio.get_running_loop().create_connection(Sender, sock=ours)
+    yield sender, theirs
+    sender.transport.abort()
+    await sender.lost.wait()
+    theirs.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> OpenFile:
+    (tmp_path / "0.log").write_bytes(CONTENT)
+    return OpenFile(os.open(tmp_path / "0.log", os.O_RDONLY))
+
+
+async def received(theirs: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), bytearray()
+    while len(data) < size:
+        piece = await loop.sock_recv(theirs, 100_000)
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("head_bytes", [20, 2 << 20], ids=["small head", "head that has to wait"])
+async def test_a_range_goes_on_as_the_socket_has_room(
+    ends: tuple[Sender, socket.socket], file: OpenFile, head_bytes: int
+) -> None:
+    sender, theirs = ends
+    head, before = os.urandom(head_bytes), open_descriptors()
+    sender.writer.send([head, FileRange(file, 7, 2 << 20), b"between", FileRange(file, 0, len(CONTENT)), b"last"])
+    assert sender.writer.busy
+    expected = head + CONTENT[7 : 7 + (2 << 20)] + b"between" + CONTENT + b"last"
+    assert await received(theirs, len(expected)) == expected
+    await asyncio.sleep(0)
+    assert (sender.writer.busy, sender.drained, sender.failures) == (False, 1, [])
+    assert (file.users, sender.budget.used, open_descriptors()) == (0, 0, before)
+
+
+async def test_a_range_that_the_socket_takes_at_once_leaves_nothing_to_wait_for(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([b"head", FileRange(file, 0, 70_000)])
+    assert (sender.writer.busy, sender.drained, file.users) == (False, 0, 0)
+    assert await received(theirs, 70_004) == b"head" + CONTENT[:70_000]
+
+
+async def test_a_file_shorter_than_its_slice_ends_the_connection(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([FileRange(file, 1 << 20, len(CONTENT))])
+    assert await received(theirs, len(CONTENT)) == CONTENT[1 << 20 :]
+    await sender.lost.wait()
+    assert sender.failures == ["the file of a slice is shorter than the slice"]
+    assert file.users == 0
+
+
+async def test_a_connection_that_ends_meanwhile_gives_up_the_file_and_its_descriptor(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, _ = ends
+    before = open_descriptors()
+    sender.writer.send([FileRange(file, 0, len(CONTENT)), os.urandom(100_000)])
+    assert (file.users, sender.budget.used, open_descriptors()) == (1, 100_000, before + 1)
+    sender.transport.abort()
+    await sender.lost.wait()
+    assert (file.users, sender.budget.used, open_descriptors()) == (0, 0, before - 1)  # the socket's own is closed too
+
+
+async def test_a_reader_that_goes_away_meanwhile_fails_the_answer(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([FileRange(file, 0, len(CONTENT))])
+    theirs.close()
+    await sender.lost.wait()
+    assert (len(sender.failures), file.users) == (1, 0)
