@@ -137,6 +137,27 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
             assert (group.group_state, len(group.members)) == ("Stable", 2)
 
 
+async def test_a_member_that_gave_up_waiting_for_storage_is_told_what_it_missed():
+    with RunningUp(*APART, environment={"MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0"}) as up:
+        async with talk_to(up.kafka) as talk:
+            asked = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
+            talk.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
+            first = await insist(lambda: talk.enter("a", "m1"))
+            second = await talk.enter("b", "m2")
+            (storage,) = up.services()["storage-svc"]
+            os.kill(storage, signal.SIGSTOP)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(talk.beat("a", "m1", first.member_epoch), 0.5)
+            os.kill(storage, signal.SIGCONT)
+
+            told = await insist(lambda: talk.beat("c", "m1", first.member_epoch))
+            kept = set(told.assignment.topic_partitions[0].partitions)
+            assert (told.member_epoch, len(kept)) == (first.member_epoch, PARTITIONS / 2)
+            assert (await talk.beat("c", "m1", first.member_epoch)).assignment is None
+            moved = await talk.beat("c", "m1", first.member_epoch, owned=sorted(kept))
+            assert moved.member_epoch == second.member_epoch
+
+
 class Watched(ConfluentMember):
     """Notes when it is assigned what another still owns."""
 
@@ -195,20 +216,7 @@ def committed_generations(bootstrap, group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(Watched, id="classic"),
-        pytest.param(
-            WatchedConsumerProtocolMember,
-            id="consumer",
-            # Not solved: one kill in a few leaves librdkafka's members where they are for longer than the test waits.
-            marks=pytest.mark.xfail(
-                reason="members that heard nothing of a new target do not always move after a kill"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", [Watched, WatchedConsumerProtocolMember], ids=["classic", "consumer"])
 def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, kind):
     with RunningUp(*APART, environment=AT_ONCE) as up:
         load = start_load(up.kafka, "orders", PARTITIONS)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
 import socket
 from collections.abc import Sequence
 from struct import Struct
@@ -45,6 +47,9 @@ SEND_BUFFER_BYTES = 512 * 1024
 #: api key, version, correlation id: what every request has.
 _REQUEST_BYTES_MIN = 8
 
+#: Begins where no other gateway, and none that ran before, is likely to be.
+_connection_ids: Final = itertools.count(secrets.randbits(63))
+
 _length: Final = Struct(">i").unpack_from
 
 
@@ -53,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: str, services: Services, dispatcher: Dispatcher, connections: Connections) -> None:
         self.listener = listener
+        self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
         self._services = services

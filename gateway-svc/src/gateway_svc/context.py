@@ -55,6 +55,8 @@ class Services:
 class Client(Protocol):
     """The connection a request came in on."""
 
+    #: Another one for every connection to any gateway, as good as surely.
+    connection_id: int
     #: "ip:port", for log lines.
     peer: str
     #: The address alone.

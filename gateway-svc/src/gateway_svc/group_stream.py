@@ -4,10 +4,11 @@ What waits when the writer wakes leaves in one message. A commit wakes it at onc
 left for GATHER_S; else it waits for the rest of that, or leaves with what leaves before: one that comes alone is not
 delayed, and thousands of members do not cost a message each.
 
-When the stream breaks, what was not sent waits for the next one, and what may be said twice is said again. Of a
-consumer group's heartbeat that was sent nobody knows what it did: it is answered COORDINATOR_NOT_AVAILABLE at once.
-So is everything that has no answer after CONTROL_WAIT_S, and it is not sent later. Members try again then. The calls
-of one connection are never out of order, for it has one at a time.
+When the stream breaks, what may be said twice waits for the next one, and is said again if it was sent. A consumer
+group's heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream: of one that was sent
+nobody knows what it did, and one that waits may be done for a client that waits no more, with an answer nobody reads (a
+client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
+sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _Request = groups_pb2.HeartbeatRequest | groups_pb2.CommitOffsetsRequest | group
 class _Call:
     """A call without an answer."""
 
-    __slots__ = ("deadline", "done", "kind", "repeatable", "request", "sent")
+    __slots__ = ("deadline", "done", "kind", "repeatable", "request")
 
     def __init__(
         self, kind: str, request: _Request, done: Callable[[Any], None], deadline: float, *, repeatable: bool
@@ -54,7 +55,6 @@ class _Call:
         self.done = done
         self.deadline = deadline
         self.repeatable = repeatable
-        self.sent = False
 
     def fail(self) -> None:
         match self.request:
@@ -116,7 +116,8 @@ class GroupStream:
     def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> None:
         deadline = self._loop.time() + CONTROL_WAIT_S
         call = _Call(kind, request, done, deadline, repeatable=repeatable)
-        if self._closed or len(self._calls) >= OUTSTANDING_MAX:
+        is_refused = self._closed or not (repeatable or self._stream.connected.is_set())
+        if is_refused or len(self._calls) >= OUTSTANDING_MAX:
             call.fail()
             return
         self._last_call_id = call_id = self._last_call_id + 1
@@ -166,7 +167,6 @@ class GroupStream:
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
             if call is not None:
-                call.sent = True
                 message.calls.add(call_id=call_id, **{call.kind: call.request})
         return message
 
@@ -190,11 +190,9 @@ class GroupStream:
             log.exception("answering failed", call=call.kind)
 
     def _lost(self) -> None:
-        unknown = [call_id for call_id, call in self._calls.items() if call.sent and not call.repeatable]
-        failed = [self._calls.pop(call_id) for call_id in (list(self._calls) if self._closed else unknown)]
+        ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
+        failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)
-        for call in self._calls.values():
-            call.sent = False
         for call in failed:
             call.fail()
 

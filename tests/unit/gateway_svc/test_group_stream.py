@@ -174,13 +174,26 @@ async def test_what_may_be_said_twice_is_said_again_in_order(members: Members, s
     await storage.stop()
     await members.all_answered("unknown")
     assert members.answers == {"unknown": pb.ConsumerGroupHeartbeatResponse(error_code=15)}
-    members.consumer_heartbeat("not sent yet")
+    members.heartbeat("not sent yet")
     await storage.start()
     again = await storage.message()
     assert who(again) == ["first", "sent", "sent too", "not sent yet"]
     await storage.answer(pb.GroupAnswer(call_id=again[1].call_id, commit_offsets=pb.CommitOffsetsResponse()))
     await members.all_answered("sent")
     assert members.answers.keys() == {"unknown", "sent"}
+
+
+async def test_heartbeats_of_the_consumer_protocol_do_not_wait_for_storage(members: Members, storage: Storage) -> None:
+    members.consumer_heartbeat("sent")
+    assert who(await storage.message()) == ["sent"]
+    await storage.stop()
+    await members.all_answered("sent")
+    members.consumer_heartbeat("while it is away")  # what it would change its client may not wait to hear
+    assert members.answers == dict.fromkeys(
+        ("sent", "while it is away"), pb.ConsumerGroupHeartbeatResponse(error_code=15)
+    )
+    await storage.start()
+    assert who(await storage.message()) == ["first"]
 
 
 async def test_what_has_no_answer_when_the_gateway_stops_is_answered(

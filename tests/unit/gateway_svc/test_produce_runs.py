@@ -29,6 +29,7 @@ RECORDS = [*BATCHES, bytes(TRANSACTIONAL), BATCHES[0][:60], BATCHES[0][:16] + b"
 
 
 class NoClient:
+    connection_id = 0
     peer = host = listener = ""
 
     def __init__(self) -> None:

@@ -43,6 +43,7 @@ def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services
             client_id=call.client_id or "",
             client_host=f"/{call.client.host}",
             needs_member_id=call.version >= _MEMBER_ID_NEEDED_VERSION,
+            connection_id=call.client.connection_id,
         ),
         partial(_answer, call),
     )

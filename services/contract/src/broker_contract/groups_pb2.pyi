@@ -598,6 +598,7 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     CLIENT_HOST_FIELD_NUMBER: _builtins.int
     NEEDS_MEMBER_ID_FIELD_NUMBER: _builtins.int
+    CONNECTION_ID_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     group_id: _builtins.str
     member_id: _builtins.str
@@ -614,6 +615,8 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     client_host: _builtins.str
     needs_member_id: _builtins.bool
     """KIP-1082 (version 1): the member makes its id."""
+    connection_id: _builtins.int
+    """The client's connection: another one for every connection to any gateway."""
     @_builtins.property
     def subscribed_topic_names(self) -> Global___ConsumerGroupHeartbeatRequest.TopicNames: ...
     @_builtins.property
@@ -635,10 +638,11 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
         client_id: _builtins.str = ...,
         client_host: _builtins.str = ...,
         needs_member_id: _builtins.bool = ...,
+        connection_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "group_instance_id", b"group_instance_id", "owned", b"owned", "rack_id", b"rack_id", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "client_host", b"client_host", "client_id", b"client_id", "correlation_id", b"correlation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "needs_member_id", b"needs_member_id", "owned", b"owned", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "client_host", b"client_host", "client_id", b"client_id", "connection_id", b"connection_id", "correlation_id", b"correlation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "needs_member_id", b"needs_member_id", "owned", b"owned", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__group_instance_id: _TypeAlias = _typing.Literal["group_instance_id"]  # noqa: Y015
     _WhichOneofArgType__group_instance_id: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id"]  # noqa: Y015

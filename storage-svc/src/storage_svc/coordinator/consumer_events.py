@@ -99,6 +99,8 @@ class ConsumerHeartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    #: Of the connection it came over.
+    connection_id: int = 0
 
     @property
     def is_full(self) -> bool:

@@ -79,8 +79,9 @@ class ConsumerGroup:
         #: The versions of the topics for which the hash, and the patterns, were computed.
         self.hashed_version = NEVER
         self.resolved_version = NEVER
-        #: Members loaded from the log, which may not have got the last answer: they are told what they have again.
-        self.untold: set[str] = set()
+        #: member id -> the connection over which it was last told what it has. An answer that went to another one, or
+        #: to nobody as storage ended, may be lost.
+        self.told_over: dict[str, int] = {}
 
     @classmethod
     def restore(cls, group_id: str, stored: StoredConsumerGroup) -> ConsumerGroup:
@@ -92,7 +93,6 @@ class ConsumerGroup:
             group.assignment_timestamp_ms = assigned.assignment_timestamp
         for member in stored.members().values():
             group.put(member)
-        group.untold = set(group.members)
         for member_id, value in stored.of(kinds.ConsumerGroupTargetAssignmentMemberKey).items():
             if member_id in group.members:
                 group.target[member_id] = records.restored_partitions(value)
@@ -106,6 +106,7 @@ class ConsumerGroup:
         other.__dict__.update(self.__dict__)
         other.members, other.static = dict(self.members), dict(self.static)
         other.target, other.patterns = dict(self.target), dict(self.patterns)
+        other.told_over = dict(self.told_over)
         return other
 
     def put(self, member: ConsumerMember) -> None:
@@ -118,6 +119,7 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         self.target.pop(member_id, None)
+        self.told_over.pop(member_id, None)
 
     def by_instance(self, instance_id: str) -> ConsumerMember | None:
         member_id = self.static.get(instance_id)

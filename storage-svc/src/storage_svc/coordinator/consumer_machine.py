@@ -9,6 +9,9 @@
     -1                            is out
     -2 (static)                   is away; comes back under any member id until its session ends
 
+What a member has is told when it changes, when the member says everything, and when its heartbeat comes over another
+connection than the last one that was told (Kafka: not then). A client that gave up waiting has closed its connection.
+
 Order of checks: group not there 69, full 81, instance id unknown 25, of another member 82, not given back 111, member
 unknown 25, epoch 110, pattern 128. What needs no group (42, 112) is checked before: `admission.heartbeat_fault`.
 
@@ -100,7 +103,7 @@ def _says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, enviro
         and not group.patterns
         and not member.pattern
         and _updated(member, heartbeat) is member
-        and member.member_id not in group.untold
+        and group.told_over.get(member.member_id) == heartbeat.connection_id
     )
 
 
@@ -145,11 +148,16 @@ def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> Heartbea
     update_target(step)
     moved = reconcile(step, updated, heartbeat.owned, subscription_changed=topics_changed or pattern_changed)
     step.start_session(moved)
-    is_told = heartbeat.member_epoch == JOIN_EPOCH or heartbeat.is_full or moved.assigned != member.assigned
-    if moved.member_id in step.group.untold:
-        is_told = True
-        if not step.draft.records:  # else the log may refuse them, and the answer is another one
-            step.group.untold.discard(moved.member_id)
+    # It may keep its epoch while what it has changes: if it missed that answer, nothing it says later shows it. Over a
+    # connection that lasts it has heard all answers.
+    is_told = (
+        heartbeat.member_epoch == JOIN_EPOCH
+        or heartbeat.is_full
+        or moved.assigned != member.assigned
+        or step.group.told_over.get(moved.member_id) != heartbeat.connection_id
+    )
+    if is_told:
+        step.group.told_over[moved.member_id] = heartbeat.connection_id
     return HeartbeatAnswer(
         member_id=moved.member_id,
         member_epoch=moved.epoch,

@@ -30,6 +30,7 @@ def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat
         owned=owned,
         client_id=request.client_id,
         client_host=request.client_host,
+        connection_id=request.connection_id,
     )
 
 

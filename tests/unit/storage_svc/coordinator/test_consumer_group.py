@@ -104,6 +104,43 @@ def test_the_second_waits_until_the_first_has_given_up(world: World) -> None:
     assert world.group.state is ConsumerGroupState.STABLE
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_member_that_missed_what_it_was_told_hears_it_over_its_next_connection(
+    world: World, asked: int, loaded: bool
+) -> None:
+    """Its epoch stays as it is while partitions are taken from it: its heartbeats show nothing of what it missed."""
+    enter(world, "m1", connection_id=1)
+    enter(world, "m2", connection_id=2)
+    kept = given(world, beat(world, "m1", 2, connection_id=1))  # the answer is lost
+    if loaded:
+        world.group = world.restored()
+    for connection_id in range(3, 3 + asked):  # a client that gave up waiting closes its connection; none gets through
+        assert given(world, beat(world, "m1", 2, connection_id=connection_id)) == kept
+    assert beat(world, "m1", 2, connection_id=2 + asked).assignment is None
+    assert beat(world, "m1", 2, *kept, connection_id=2 + asked).member_epoch == 3
+
+    got = {0, 1, 2, 3} - kept
+    assert given(world, beat(world, "m2", 3, connection_id=2)) == got  # lost, too
+    if loaded:
+        world.group = world.restored()
+    for connection_id in range(13, 13 + asked):
+        assert given(world, beat(world, "m2", 3, connection_id=connection_id)) == got
+    assert beat(world, "m2", 3, connection_id=12 + asked).assignment is None
+    assert world.group.state is ConsumerGroupState.STABLE
+
+
+def test_an_answer_that_the_log_refused_told_nobody_anything(world: World) -> None:
+    enter(world, "m1", connection_id=1)
+    enter(world, "m2", connection_id=2)
+    world.log_refuses = True
+    assert world.tell(ConsumerHeartbeat(member_id="m1", member_epoch=2, connection_id=3)) is None
+    world.log_refuses = False
+    kept = given(world, beat(world, "m1", 2, connection_id=1))
+    assert beat(world, "m1", 2, connection_id=1).assignment is None
+    assert given(world, beat(world, "m1", 2, connection_id=3)) == kept
+
+
 def test_a_member_that_does_not_give_up_in_time_is_out(world: World) -> None:
     enter(world, "m1", rebalance_timeout_ms=10_000)
     enter(world, "m2")

@@ -260,7 +260,7 @@ def spread(partitions: object) -> set[tuple[bytes, int]]:
 
 def snapshot(group: ConsumerGroup) -> dict[str, object]:
     """All of it that is in the log."""
-    return {name: value for name, value in vars(group).items() if not name.endswith("_version") and name != "untold"}
+    return {name: value for name, value in vars(group).items() if not name.endswith("_version") and name != "told_over"}
 
 
 TestConsumerGroups = ConsumerGroups.TestCase

@@ -51,7 +51,7 @@ def found(node: Node, group: str = "g") -> ConsumerGroup:
 
 
 def snapshot(group: ConsumerGroup) -> dict[str, object]:
-    return {name: value for name, value in vars(group).items() if not name.endswith("_version") and name != "untold"}
+    return {name: value for name, value in vars(group).items() if not name.endswith("_version") and name != "told_over"}
 
 
 def kinds(node: Node, group: str = "g") -> list[tuple[int, bool]]:
