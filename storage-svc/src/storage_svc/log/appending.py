@@ -59,6 +59,9 @@ class Appended:
         return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
 
 
+#: In place of an outcome: the batch begins a segment and the one before it is not durable yet; nothing was done.
+MUST_WAIT: Final = Appended(int(ErrorCode.REQUEST_TIMED_OUT), error_message="the log's end is not durable yet")
+
 Prepared = tuple[memoryview, RawHeader]
 #: What admission.py says of a client's batch.
 Admitted = Prepared | Refusal

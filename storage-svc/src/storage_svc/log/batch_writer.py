@@ -15,7 +15,7 @@ from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, Rules, admit, shape_refusal, stamped
-from storage_svc.log.appending import Admitted, Appended, Origin, prepare
+from storage_svc.log.appending import MUST_WAIT, Admitted, Appended, Origin, prepare
 from storage_svc.log.batches import pack_prefix, unpack_header
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
 from storage_svc.log.errors import DiskFull, StorageFailure
@@ -83,8 +83,19 @@ class BatchWriter:
         """What can be checked of a client's batch without the log's state: another thread may do it, before `stage`."""
         return admit(view, self._rules, now_ms)
 
-    def stage(self, view: memoryview, origin: Origin, now_ms: int, admitted: Admitted | None = None) -> Appended:
-        """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log."""
+    def stage(
+        self,
+        view: memoryview,
+        origin: Origin,
+        now_ms: int,
+        admitted: Admitted | None = None,
+        *,
+        may_wait: bool = False,
+    ) -> Appended:
+        """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
+
+        With `may_wait` it may answer MUST_WAIT: come again once what is before this batch is durable.
+        """
         log = self._log
         if self._internal and origin is Origin.CLIENT:
             return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
@@ -94,7 +105,7 @@ class BatchWriter:
         if isinstance(prepared, Refusal):
             if prepared.error_code != _OUT_OF_ORDER or not self._looked_back(view):
                 return Appended.refused(prepared)
-            return self.stage(view, origin, now_ms, admitted)
+            return self.stage(view, origin, now_ms, admitted, may_wait=may_wait)
         if isinstance(prepared, ProducedBatch):
             return self._repeated(prepared)
         view, header = prepared
@@ -116,6 +127,8 @@ class BatchWriter:
         if base_offset != self._next_offset:
             return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
         if rolls:
+            if may_wait and log.roll_syncs:
+                return MUST_WAIT
             try:
                 log.roll(now_ms)
             except StorageFailure as error:

@@ -126,6 +126,12 @@ class PartitionLog:
         self.writer.write_staged()
         return appended
 
+    @property
+    def roll_syncs(self) -> bool:
+        """Whether `roll` must sync first. What comes to the new segment may reach the disk by itself; behind batches
+        that did not it makes a hole. Who can wait until the log is durable does, rather than hold up the event loop."""
+        return self.policy is FlushPolicy.GROUP and self.high_watermark < self.log_end_offset
+
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
 
@@ -133,8 +139,7 @@ class PartitionLog:
             StorageFailure: the log goes on with the active segment it has, or is offline: a sync failed.
         """
         old = self.segments.active
-        if self.policy is FlushPolicy.GROUP and self.high_watermark < self.log_end_offset:
-            # What comes to the new segment may reach the disk by itself; behind batches that did not it makes a hole.
+        if self.roll_syncs:
             try:
                 old.sync(self.files)
             except StorageFailure as error:

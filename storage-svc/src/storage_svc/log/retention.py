@@ -27,9 +27,12 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     if "delete" in log.config.cleanup_policy:
         count = _too_much(log, count)
         count = _too_old(log, count, now_ms)
+    everything = count == len(log.segments)
+    if everything and log.roll_syncs:  # the active segment can wait until it is durable
+        count, everything = count - 1, False
     if count == 0:
         return 0
-    if count == len(log.segments):
+    if everything:
         log.roll(now_ms)
     freed = log.drop_oldest(count)
     _log.info("segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset)

@@ -3,7 +3,8 @@
 Append: calls are collected until the turn is over, then each partition's batches are checked in order and written with
 one call. A call is a request for some partitions, or a run of requests for one; either has its outcomes in order.
 acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
-7 REQUEST_TIMED_OUT when `timeout_ms` is over first. The bytes of a request must not change until `done` is called.
+7 REQUEST_TIMED_OUT when `timeout_ms` is over first; so is any batch that must wait for a sync before it can be written
+(slow_appends.py). The bytes of a request must not change until `done` is called.
 
 Read: answered at once if `min_bytes` are there, a partition has an error or `max_wait_ms` is 0; parked otherwise
 (waiting_reads.py). `done` may be called before `read` returns.
@@ -33,6 +34,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.admission import ZSTD_SINCE_VERSION, shape_refusal
+from storage_svc.log.appending import MUST_WAIT
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.slow_appends import SlowAppends, is_slow
@@ -189,7 +191,14 @@ class DataService:
             return logs, [self._stage_batch(run, log, batch, touched, now_ms) for batch in batches]
         touched[log] = None
         stage = log.writer.stage
-        return logs, [stage(memoryview(batch), Origin.CLIENT, now_ms) for batch in batches]
+        outcomes: list[Appended] = []
+        for number, batch in enumerate(batches):
+            appended = stage(memoryview(batch), Origin.CLIENT, now_ms, may_wait=True)
+            if appended is MUST_WAIT:
+                rest = batches[number:]
+                return logs, outcomes + [self._slow.add(log, memoryview(b), run.timeout_ms / 1000) for b in rest]
+            outcomes.append(appended)
+        return logs, outcomes
 
     def _find(self, wanted: AppendPartition | AppendRun) -> PartitionLog | Appended:
         """The log that is meant, or the outcome without one."""
@@ -227,9 +236,10 @@ class DataService:
             if not -1 <= request.acks <= 1:
                 return Appended(_INVALID_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1")
         if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
-            return self._slow.add(log, view)
+            return self._slow.add(log, view, request.timeout_ms / 1000)
         touched[log] = None
-        return log.writer.stage(view, Origin.CLIENT, now_ms)
+        appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
+        return self._slow.add(log, view, request.timeout_ms / 1000) if appended is MUST_WAIT else appended
 
     def _answer_durable(
         self, request: AppendRequest | AppendRun, done: AppendDone, logs: Logs, outcomes: list[Appended]

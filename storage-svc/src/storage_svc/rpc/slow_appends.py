@@ -1,7 +1,9 @@
-"""Batches whose records have to be looked at and are many: that is done in a thread, so that the event loop goes on.
+"""Batches that would hold up the event loop: it goes on meanwhile.
 
-Whatever comes for the same partition meanwhile waits behind, so that batches are appended in the order they came. An
-outcome handed out by `add` becomes true when `when_true` calls back.
+Records that have to be looked at and are many are looked at in a thread. A batch that begins a segment waits until what
+is in the one before it is durable, which takes as long as the disk does. Whatever comes for the same partition
+meanwhile waits behind, so that batches are appended in the order they came. An outcome handed out by `add` becomes true
+when `when_true` calls back.
 """
 
 from __future__ import annotations
@@ -9,18 +11,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import HEADER_SIZE
 from service_chassis import logs as service_logs
 
+from storage_svc.log.appending import MUST_WAIT
+from storage_svc.log.opening import Refusal
 from storage_svc.log.partition_log import Admitted, Appended, Origin, PartitionLog
 
 #: A record takes about two microseconds, a megabyte to be decompressed two milliseconds.
 SLOW_RECORDS: Final = 500
 SLOW_BYTES: Final = 128 << 10
 _COUNT_AT: Final = 57
+#: A client that does not wait for syncs may have named no time; so long a disk gets in any case.
+_DISK_S: Final = 1.0
 
 _log = service_logs.get(__name__)
 
@@ -35,13 +42,21 @@ def is_slow(view: memoryview) -> bool:
 class _Slow:
     """A batch that waits, and the outcome that was handed out for it."""
 
-    __slots__ = ("done", "log", "outcome", "view")
+    __slots__ = ("admitted", "done", "log", "outcome", "timeout_s", "timer", "view")
 
-    def __init__(self, log: PartitionLog, view: memoryview) -> None:
+    def __init__(self, log: PartitionLog, view: memoryview, timeout_s: float) -> None:
         self.log = log
         self.view = view
         self.outcome = Appended(ErrorCode.NONE)
         self.done: Callable[[], None] = _nothing
+        #: What was found when its records were looked at.
+        self.admitted: Admitted | None = None
+        self.timeout_s = max(timeout_s, _DISK_S)
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def needs_look(self) -> bool:
+        return self.admitted is None and self.log.writer.opens_records and is_slow(self.view)
 
 
 class SlowAppends:
@@ -50,23 +65,27 @@ class SlowAppends:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
         self._loop = loop
         self._clock = clock
-        #: The first of each queue is being looked at.
+        #: The first of each queue is being looked at, or waits for a sync.
         self.queues: dict[PartitionLog, deque[_Slow]] = {}
+        #: Logs whose queue waits for a sync.
+        self._syncing: set[PartitionLog] = set()
         self._by_outcome: dict[int, _Slow] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, log: PartitionLog, view: memoryview) -> Appended:
-        """The outcome of a batch, to be filled in."""
-        slow = _Slow(log, view)
+    def add(self, log: PartitionLog, view: memoryview, timeout_s: float) -> Appended:
+        """The outcome of a batch, to be filled in; 7 REQUEST_TIMED_OUT if the disk alone takes longer than that."""
+        slow = _Slow(log, view, timeout_s)
         self._by_outcome[id(slow.outcome)] = slow
         queue = self.queues.get(log)
         if queue is None:
             self.queues[log] = deque((slow,))
             self._idle.clear()
-            self._look_at(slow)
+            self._append(log)
         else:
             queue.append(slow)
+            if log in self._syncing:
+                self._limit(slow)
         return slow.outcome
 
     def when_true(self, outcomes: Iterable[Appended], done: Callable[[], None]) -> bool:
@@ -84,37 +103,86 @@ class SlowAppends:
             slow.done = one
         return bool(waiting)
 
+    def _append(self, log: PartitionLog) -> None:
+        """Append the first of the queue and those behind it, up to one that has to wait."""
+        queue = self.queues[log]
+        writer, now_ms = log.writer, self._clock()
+        staged: list[tuple[_Slow, Appended]] = []
+        while queue and not queue[0].needs_look:
+            slow = queue[0]
+            appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+            if appended is MUST_WAIT:
+                break
+            staged.append((queue.popleft(), appended))
+        writer.write_staged()
+        if not queue:
+            del self.queues[log]
+        elif queue[0].needs_look:
+            self._look_at(queue[0])
+        else:
+            self._wait_for_sync(log)
+        self._settle(staged)
+
+    def _settle(self, appended: list[tuple[_Slow, Appended]]) -> None:
+        """These outcomes are true."""
+        for slow, outcome in appended:
+            slow.outcome.become(outcome)
+            del self._by_outcome[id(slow.outcome)]
+            if slow.timer is not None:
+                slow.timer.cancel()
+        if not self.queues:
+            self._idle.set()
+        for slow, _ in appended:
+            slow.done()
+
+    # -- records that are looked at -----------------------------------------------------------------------------------
+
     def _look_at(self, slow: _Slow) -> None:
         future = self._loop.run_in_executor(None, slow.log.writer.admit, slow.view, self._clock())
         future.add_done_callback(lambda ended: self._looked_at(slow, ended))
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
-        """The first of a queue is ready: append it, and those behind it that need no look."""
-        log, queue = slow.log, self.queues[slow.log]
-        staged: list[tuple[_Slow, Appended]] = []
-        now_ms = self._clock()
+        """The first of a queue is ready."""
         if ended.cancelled() or (error := ended.exception()) is not None:
             reason = "cancelled" if ended.cancelled() else str(error)
-            _log.error("records not looked at", log=log.folder, reason=reason)
-            staged.append((slow, Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the records were not read")))
+            _log.error("records not looked at", log=slow.log.folder, reason=reason)
+            slow.admitted = Refusal(int(ErrorCode.UNKNOWN_SERVER_ERROR), "the records were not read")
         else:
-            staged.append((slow, log.writer.stage(slow.view, Origin.CLIENT, now_ms, ended.result())))
-        queue.popleft()
-        while queue and not (log.writer.opens_records and is_slow(queue[0].view)):
-            behind = queue.popleft()
-            staged.append((behind, log.writer.stage(behind.view, Origin.CLIENT, now_ms)))
-        log.writer.write_staged()
-        if queue:
-            self._look_at(queue[0])
-        else:
-            del self.queues[log]
-        for each, appended in staged:
-            each.outcome.become(appended)
-            del self._by_outcome[id(each.outcome)]
-        for each, _ in staged:
-            each.done()
-        if not self.queues:
-            self._idle.set()
+            slow.admitted = ended.result()
+        self._append(slow.log)
+
+    # -- segments that are synced -------------------------------------------------------------------------------------
+
+    def _wait_for_sync(self, log: PartitionLog) -> None:
+        for slow in self.queues[log]:
+            self._limit(slow)
+        if log not in self._syncing:
+            self._syncing.add(log)
+            log.on_durable(log.log_end_offset, partial(self._synced, log))
+
+    def _synced(self, log: PartitionLog, _: int) -> None:
+        """The log is durable, or never will be, which its writer says."""
+        self._loop.call_soon(self._go_on, log)  # others are being told of the same sync
+
+    def _go_on(self, log: PartitionLog) -> None:
+        self._syncing.discard(log)
+        if log in self.queues:
+            self._append(log)
+
+    def _limit(self, slow: _Slow) -> None:
+        if slow.timer is None:
+            slow.timer = self._loop.call_later(slow.timeout_s, self._give_up, slow)
+
+    def _give_up(self, slow: _Slow) -> None:
+        """Drop a batch that waits for a sync; it is not appended later, for its bytes may change from now on."""
+        slow.timer = None
+        if slow.log not in self._syncing:
+            return
+        queue = self.queues[slow.log]
+        queue.remove(slow)
+        if not queue:
+            del self.queues[slow.log]
+        self._settle([(slow, MUST_WAIT)])
 
     async def finish(self) -> None:
         """Until nothing waits any more."""

@@ -224,19 +224,45 @@ async def test_repetition_of_a_batch_fails_with_it(os_bench, acks):
 
 
 async def test_one_partition_that_fails_does_not_acknowledge_the_others(bench):
-    """Partition 0 rolls after its first batch, which is written; the write of the second takes the log offline."""
+    """Partition 0's first batch is written; the write of the second takes the log offline."""
     bench.files.gate.clear()
-    bench.logs[0].configure(LogConfig(segment_bytes=100))
-    bench.files.breaks_after = 3  # partition 0, its time index, partition 1
+    bench.files.breaks_after = 2
     first = bench.send(to(1), acks=0)
     both = bench.send(to(0), to(1), acks=-1)
-    later = bench.send(to(0), acks=1)
     assert codes(await asyncio.wait_for(first, 1)) == [(0, 0)]
-    assert codes(await asyncio.wait_for(later, 1)) == [(56, -1)]
+    assert codes(await asyncio.wait_for(bench.send(to(0), acks=1), 1)) == [(56, -1)]
     await asyncio.sleep(0.05)
     assert (both.done(), bench.logs[1].high_watermark) == (False, 0)
     bench.files.gate.set()
     assert codes(await asyncio.wait_for(both, 5)) == [(56, -1), (0, 1)]
+
+
+async def test_a_disk_that_hangs_at_a_roll_holds_up_nobody_else(bench):
+    """What begins a segment, and what comes behind it, waits until the segment before it is durable."""
+    bench.files.gate.clear()
+    bench.logs[0].configure(LogConfig(segment_bytes=100))
+    first = bench.send(to(0), acks=1)
+    rolling = [bench.send(to(0), acks=acks) for acks in (1, -1)] + [bench.send_run(batch(), batch(2), acks=0)]
+    assert codes(await asyncio.wait_for(first, 1)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(bench.send(to(1)), 1)) == [(0, 0)]
+    assert [answer.done() for answer in rolling] == [False] * 3
+    assert (len(bench.logs[0].segments), bench.logs[0].log_end_offset) == (1, 1)
+    bench.files.gate.set()
+    answers = [codes(await asyncio.wait_for(answer, 5)) for answer in rolling]
+    assert answers == [[(0, 1)], [(0, 2)], [(0, 3), (0, 4)]]
+    assert list(bench.logs[0].segments.bases) == [0, 1, 2, 3, 4]
+
+
+async def test_a_batch_that_waits_too_long_for_a_roll_is_dropped(bench):
+    bench.files.gate.clear()
+    bench.logs[0].configure(LogConfig(segment_bytes=100))
+    written = bench.send(to(0), acks=-1)
+    dropped = bench.send_run(batch(), batch(), timeout_ms=1)
+    assert codes(await asyncio.wait_for(dropped, 3)) == [(7, -1), (7, -1)]
+    later = bench.send(to(0), acks=-1)
+    bench.files.gate.set()
+    assert codes(await asyncio.wait_for(written, 5)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(later, 5)) == [(0, 1)]
 
 
 async def test_partition_deleted_while_an_append_waits(bench):
