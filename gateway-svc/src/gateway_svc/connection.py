@@ -41,7 +41,7 @@ _FIRST_CAPACITY = 8 * 1024
 #: How much is read at once while the memory budget is spent.
 _FULL_READ_BYTES = 1024
 #: SO_SNDBUF of a connection (the kernel gives twice that, or what net.core.wmem_max allows; Kafka's default is 100 KB).
-#: Left to itself it grows to 4 MB, and then large answers take twice as long on both sides; with 100 KB an answer of
+#: Left to itself it grows to 4 MB, and in some runs large answers then took twice as long; with 100 KB an answer of
 #: 1 MB takes several turns.
 SEND_BUFFER_BYTES = 512 * 1024
 #: api key, version, correlation id: what every request has.
