@@ -63,7 +63,7 @@ append_responses = appended | st.builds(
             int64,
             int64,
             st.none() | names,
-            st.lists(st.tuples(int32, st.none() | names), max_size=3),
+            st.lists(st.tuples(int32, st.none() | names), max_size=3).map(tuple),
         ),
         max_size=4,
     ),

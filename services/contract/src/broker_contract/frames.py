@@ -286,7 +286,7 @@ def _get_append_response(reader: _Reader) -> AppendResponse:
     for _ in range(reader.count()):
         error_code, base_offset, append_time, log_start = reader.unpack(_APPENDED)
         message = reader.nstring()
-        errors = [(reader.unpack(_I32)[0], reader.nstring()) for _ in range(reader.count())]
+        errors = tuple((reader.unpack(_I32)[0], reader.nstring()) for _ in range(reader.count()))
         partitions.append(AppendedPartition(error_code, base_offset, append_time, log_start, message, errors))
     return AppendResponse(partitions)
 
