@@ -64,7 +64,7 @@ class StorageSettings(ServiceSettings):
     log_scrub_interval_ms: int = Field(
         7 * _DAY_MS,
         ge=1_000,
-        description="How often everything that is stored is read and checked; after a crash it is at once.",
+        description="How often everything that is stored is read and checked, besides soon after a crash.",
     )
     log_scrub_io_max_bytes_per_second: int = Field(
         0, ge=0, le=_LONG_MAX, description="Bytes the scrub may read a second; 0: no limit but its low priority."

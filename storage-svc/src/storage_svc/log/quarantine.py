@@ -17,6 +17,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from service_chassis import logs
+
 from storage_svc.log.batches import Header, pack_prefix
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import StorageFailure
@@ -29,6 +31,8 @@ FOLDER: Final = "quarantine"
 _NAME: Final = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}-\d+-(\d+)-(\d+)(?:\.\d+)?")
 
 _STEP: Final = 8 << 20
+
+_log = logs.get(__name__)
 
 
 def known_gaps(files: Files, folder: str) -> dict[int, int]:
@@ -79,6 +83,20 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
         files.rename(temporary, path)
     files.sync_path(folder)
     files.sync_path(segment.folder)
+
+
+def log_holes(segment: Segment, holes: Sequence[Hole]) -> int:
+    """Say what was taken out of a segment; how many bytes it was."""
+    for hole in holes:
+        _log.error(
+            "damage quarantined",
+            segment=segment.relative_path,
+            position=hole.start,
+            bytes=hole.end - hole.start,
+            first_offset=hole.first_offset,
+            next_offset=hole.next_offset,
+        )
+    return sum(hole.end - hole.start for hole in holes)
 
 
 def _begins_with(files: Files, path: str, segment: Segment, hole: Hole) -> bool:

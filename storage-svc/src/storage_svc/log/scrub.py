@@ -25,7 +25,7 @@ from storage_svc.log import helper_process, scrub_job
 from storage_svc.log.cleaner_job import CleanedGroup
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.quarantine import set_aside_holes, write_sound
+from storage_svc.log.quarantine import log_holes, set_aside_holes, write_sound
 from storage_svc.log.segment_names import CLEANED_SUFFIX
 from storage_svc.log.segment_swap import Outdated, swap
 
@@ -237,16 +237,7 @@ class Scrubber:
         for path in swap(log, CleanedGroup((base_offset,), size), log.now_ms()):
             await asyncio.to_thread(self._files.sync_path, path)
         log.compaction.uncleanable = None
-        for hole in found.holes:
-            self.totals.quarantined_bytes += hole.end - hole.start
-            _log.error(
-                "damage quarantined",
-                segment=segment.relative_path,
-                position=hole.start,
-                bytes=hole.end - hole.start,
-                first_offset=hole.first_offset,
-                next_offset=hole.next_offset,
-            )
+        self.totals.quarantined_bytes += log_holes(segment, found.holes)
         for position, header in found.moved:
             _log.error(
                 "batch header corrected",

@@ -35,7 +35,7 @@ from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.quarantine import known_gaps, set_aside_holes, write_without
+from storage_svc.log.quarantine import known_gaps, log_holes, set_aside_holes, write_without
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_scan import Hole, SegmentScan, first_good_batch
 from storage_svc.log.segment_window import SegmentWindow
@@ -201,16 +201,7 @@ class SegmentRecovery:
 
     def _set_aside(self, segment: Segment, holes: Sequence[Hole]) -> None:
         set_aside_holes(self._files, segment, holes)
-        for hole in holes:
-            self.quarantined_bytes += hole.end - hole.start
-            _log.error(
-                "damage quarantined",
-                segment=segment.relative_path,
-                position=hole.start,
-                bytes=hole.end - hole.start,
-                first_offset=hole.first_offset,
-                next_offset=hole.next_offset,
-            )
+        self.quarantined_bytes += log_holes(segment, holes)
 
     def _finish(self, segment: Segment) -> None:
         try:
