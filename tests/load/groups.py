@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import consumer_groups
-from bench import LAYOUTS, broker
 from consumer_groups import ConsumerMember
 from group_wire import Wire, framed
+from millrace.running import RunningUp
 from processes import descendants
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.heartbeat import HeartbeatRequest
@@ -38,6 +38,8 @@ MEMBERS = 50
 IDLE_GROUPS, IDLE_MEMBERS = 500, 4
 COMMITTERS = 50
 METADATA = bytes(64)
+ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
+LAYOUTS = {"one process": (), "apart": ("--processes",)}
 
 
 class Member:
@@ -230,15 +232,19 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full amount of work (default 1)")
     parser.add_argument("--layout", choices=LAYOUTS, help="one of the layouts (default both)")
     arguments = parser.parse_args()
-    os.environ["MILLRACE_MAX_CONNECTIONS_PER_IP"] = "10000"
-    os.environ["MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS"] = str(int(DELAY_S * 1000))
     heartbeat_ms = str(int(HEARTBEAT_S * 1000))
-    os.environ["MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS"] = heartbeat_ms
-    os.environ["MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS"] = heartbeat_ms
+    environment = {
+        "MILLRACE_FLUSH_POLICY": "group",
+        "MILLRACE_TOPICS": "ping:1",
+        "MILLRACE_MAX_CONNECTIONS_PER_IP": "10000",
+        "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": str(int(DELAY_S * 1000)),
+        "MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS": heartbeat_ms,
+        "MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": heartbeat_ms,
+    }
     for layout in [arguments.layout] if arguments.layout else LAYOUTS:
-        with broker(LAYOUTS[layout], "group") as (address, _, _):
+        with RunningUp(*ANY_PORTS, *LAYOUTS[layout], environment=environment) as up:
             print(f"\ngroups, {layout}, flush.policy=group")
-            show(asyncio.run(measure(address, arguments.scale)))
+            show(asyncio.run(measure(up.kafka, arguments.scale)))
 
 
 if __name__ == "__main__":

@@ -28,15 +28,6 @@ def descendants(root: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
-def resident_bytes(root: int) -> int:
-    """Resident memory of a process and all its descendants."""
-    total = 0
-    for pid in [root, *descendants(root)]:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        total += pages * os.sysconf("SC_PAGE_SIZE")
-    return total
-
-
 def cpu_seconds(pids: Iterable[int]) -> float:
     """User and system time of all of them so far, in steps of a clock tick (10 ms)."""
     ticks = 0
