@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from typing import TYPE_CHECKING
 
 from service_chassis import lifecycle, logs
 from service_chassis.health import HttpEndpoint
@@ -18,7 +19,9 @@ from gateway_svc.app import Gateway
 from gateway_svc.healthcheck import kafka_fault
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage_grpc import GrpcStorage
+
+if TYPE_CHECKING:  # grpc is imported by _serve()
+    from gateway_svc.storage_grpc import GrpcStorage
 
 
 def main() -> int:
@@ -28,6 +31,8 @@ def main() -> int:
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    from gateway_svc.storage_grpc import GrpcStorage
+
     counts = GatewayMetrics()
     connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
     starting = asyncio.create_task(Gateway.start(settings, connection.storage, counts), name="gateway start")

@@ -94,6 +94,20 @@ def test_serves_clients_and_stops_in_order(layout, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["data"]  # no socket folder is left
 
 
+def test_grpc_reads_and_writes_without_its_event_engine(tmp_path):
+    """Where gRPC says it does is what tells: the files of its source that trace lines come from."""
+    tracing = {"GRPC_TRACE": "tcp", "GRPC_VERBOSITY": "DEBUG", "TMPDIR": str(tmp_path)}
+    with RunningUp(*ANY_PORTS, "--processes", environment=tracing) as up:
+        _produce(up.kafka, ["traced"])
+        _get_json(up.http, "/v3/clusters")
+        threads = {name: set(os.listdir(f"/proc/{pid}/task")) for name, (pid,) in up.services().items()}
+        traced = re.findall(r"^[A-Z]\d{4} [\d:.]+ +(\d+) (\w+)\.cc:", up.log(), re.MULTILINE)
+        files = {name: {file for thread, file in traced if thread in threads[name]} for name in threads}
+        assert files.keys() == {"storage-svc", "gateway-svc", "admin-api"}
+        for name, found in files.items():
+            assert ("tcp_posix" in found, "endpoint" in found) == (True, False), (name, found)
+
+
 @pytest.mark.parametrize("layout", ["one process", "apart"])
 def test_a_killed_service_comes_back(layout):
     arguments, expected = LAYOUTS[layout]
