@@ -75,7 +75,7 @@ class Storage:
         self.coordinator = GroupCoordinator(
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
         )
-        self.topic_registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
+        self.topic_registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
         self.leases = Leases(catalog)
         configs = ConfigDescriptions(_broker_values(settings), self._own_configs, self.leases.is_known)
         self.data = DataService(logs, self.topic_registry.name_of)

@@ -1,8 +1,9 @@
-"""The calls of groups of both protocols: join, sync, heartbeat, leave, commit, fetch; and what becomes of them.
+"""The calls of groups of both protocols: join, sync, heartbeat, leave, delete; and what becomes of them. Committed
+offsets: `group_offsets`.
 
 A group lives in the offsets partition its id hashes to; partitions load one after the other at start, and calls for a
 group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A change is told to a client only after
-its record is durable: that is when a committed offset becomes visible, too.
+its record is durable.
 
 Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
 """
@@ -13,27 +14,21 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.internal.offset_commit import OffsetCommitValue
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.admission import (
     CoordinatorSettings,
-    NewOffset,
     group_id_fault,
     heartbeat_fault,
     join_fault,
-    metadata_fault,
 )
 from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, Topics
 from storage_svc.coordinator.consumer_member import JOIN_EPOCH
-from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import (
-    Commit,
     GroupState,
     Heartbeat,
     Join,
@@ -43,14 +38,9 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
+from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosted_consumer_groups import HostedConsumerGroups
 from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
-from storage_svc.coordinator.offset_expiration import (
-    CONSUMER_PROTOCOL,
-    TopicPartition,
-    expired,
-    subscribed_topics,
-)
 from storage_svc.coordinator.offsets import group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
 from storage_svc.coordinator.served_partitions import ServedPartitions
@@ -72,8 +62,6 @@ class GroupCoordinator:
     ) -> None:
         self._offsets_log = offsets_log
         self._settings = settings
-        self._partition_exists = partition_exists
-        self._now_ms = wall_clock_ms
         limits = GroupLimits(
             initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
         )
@@ -81,6 +69,9 @@ class GroupCoordinator:
         self.topics = topics
         self._consumer = HostedConsumerGroups(
             self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms
+        )
+        self.offsets = GroupOffsets(
+            self._hosted, settings, topics, partition_exists, wall_clock_ms, self._group_fault, self._room_fault
         )
         self._partitions = ServedPartitions()
         offsets_log.on_offline = self._on_offline
@@ -107,7 +98,7 @@ class GroupCoordinator:
         logs = self._offsets_log.to_load()
         self._partitions.begin_loading(each.partition for each in logs)
         loading = asyncio.create_task(self._load(logs), name="load groups")
-        self._tasks = [loading, asyncio.create_task(self._expire_for_ever(), name="expire offsets")]
+        self._tasks = [loading, asyncio.create_task(self.offsets.expire_for_ever(), name="expire offsets")]
         return loading
 
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
@@ -243,94 +234,6 @@ class GroupCoordinator:
             return await self._consumer.leave(hosted, leave)
         return await self._hosted.wait(hosted, leave, LeaveAnswer)
 
-    def commit(
-        self,
-        group_id: str,
-        commit: Commit,
-        offsets: Sequence[NewOffset],
-        done: Callable[[list[ErrorCode]], None],
-        *,
-        retention_time_ms: int = -1,
-        group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
-    ) -> None:
-        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch."""
-        error = self._group_fault(group_id, empty_allowed=True)
-        hosted = self.groups.get(group_id)
-        if not error and hosted is None:
-            error = group_not_found if commit.generation_id >= 0 else self._room_fault()
-        if error:
-            done([error] * len(offsets))
-            return
-        hosted = hosted or self._hosted.host(group_id)
-        if isinstance(hosted.group, ConsumerGroup):
-            error = commit_fault(
-                hosted.group,
-                commit.member_id,
-                commit.generation_id,
-                ((each.topic, each.partition) for each in offsets),
-                self.topics,
-                knows_epochs=group_not_found is ErrorCode.GROUP_ID_NOT_FOUND,
-            )
-            self._store(hosted, offsets, retention_time_ms, error, done)
-        else:
-            self._hosted.ask(hosted, commit, partial(self._store, hosted, offsets, retention_time_ms, done=done))
-
-    def _store(
-        self,
-        hosted: HostedGroup,
-        offsets: Sequence[NewOffset],
-        retention_time_ms: int,
-        error: ErrorCode,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
-        """What of a commit is accepted; `error` is why nothing is."""
-        if error:
-            self._hosted.forget_if_unused(hosted)
-            done([error] * len(offsets))
-            return
-        now_ms = self._now_ms()
-        expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
-        errors = [self._offset_fault(each) for each in offsets]
-        accepted = {
-            (each.topic, each.partition): OffsetCommitValue(
-                offset=each.offset,
-                leader_epoch=each.leader_epoch,
-                metadata=each.metadata or "",
-                commit_timestamp=now_ms,
-                expire_timestamp=expire_ms,
-            )
-            for each, fault in zip(offsets, errors, strict=True)
-            if not fault
-        }
-        if not accepted:
-            self._hosted.forget_if_unused(hosted)
-            done(errors)
-            return
-
-        def written(code: int) -> None:
-            outcome = group_error(code)
-            done([fault or outcome for fault in errors])
-
-        self._hosted.write_offsets(hosted, accepted, written)
-
-    def fetch(
-        self,
-        group_id: str,
-        wanted: Sequence[TopicPartition] | None,
-        member_id: str | None = None,
-        member_epoch: int = -1,
-    ) -> tuple[ErrorCode, list[tuple[TopicPartition, OffsetCommitValue | None]]]:
-        """Committed offsets in the order wanted; all of the group's, sorted, for None."""
-        error = self._group_fault(group_id, empty_allowed=True)
-        hosted = self.groups.get(group_id)
-        if not error and hosted is not None and isinstance(hosted.group, ConsumerGroup):
-            error = fetch_fault(hosted.group, member_id, member_epoch)
-        if error:
-            return error, []
-        offsets = {} if hosted is None else hosted.offsets.durable
-        keys = sorted(offsets) if wanted is None else wanted
-        return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
-
     async def delete_group(self, group_id: str) -> ErrorCode:
         """NONE once an empty group and its offsets are gone for good; a group with members is NON_EMPTY_GROUP."""
         error = self._group_fault(group_id, empty_allowed=True)
@@ -344,47 +247,10 @@ class GroupCoordinator:
         log.info("group deleted", group=group_id)
         return group_error(await gone)
 
-    async def delete_offsets(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """The group's error, or one code per offset once they are gone for good. One that was not there is gone, too.
-
-        KIP-496: while the group has members, only offsets of topics that none of them subscribes to can be deleted.
-        """
-        error = self._group_fault(group_id)
-        hosted = self.groups.get(group_id)
-        if error or hosted is None:
-            return error or ErrorCode.GROUP_ID_NOT_FOUND, []
-        group = hosted.group
-        subscribed: set[str] | None = set()
-        if isinstance(group, ConsumerGroup):
-            subscribed = group.subscribed_topics()
-        elif group.state is not GroupState.EMPTY:
-            if group.protocol_type != CONSUMER_PROTOCOL:
-                return ErrorCode.NON_EMPTY_GROUP, []
-            subscribed = subscribed_topics(group)
-        errors = [self._deletion_fault(topic, partition, subscribed) for topic, partition in keys]
-        known = set(hosted.offsets.keys())
-        due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]
-        gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._hosted.delete_offsets(hosted, list(dict.fromkeys(due)), gone.set_result)
-        outcome = group_error(await gone)
-        return ErrorCode.NONE, [fault or outcome for fault in errors]
-
-    def _deletion_fault(self, topic: str, partition: int, subscribed: set[str] | None) -> ErrorCode:
-        if not self._partition_exists(topic, partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if subscribed is None or topic in subscribed:
-            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        return ErrorCode.NONE
-
     def find(self, group_id: str, *, empty_allowed: bool = True) -> tuple[ErrorCode, Group | ConsumerGroup | None]:
         error = self._group_fault(group_id, empty_allowed=empty_allowed)
         hosted = None if error else self.groups.get(group_id)
         return error, None if hosted is None else hosted.group
-
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: so are its committed offsets."""
-        for hosted in list(self.groups.values()):
-            self._hosted.delete_offsets(hosted, hosted.offsets.of_topic(topic))
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -400,36 +266,6 @@ class GroupCoordinator:
             return ErrorCode.NONE
         log.warning("too many groups", groups=len(self.groups))
         return ErrorCode.POLICY_VIOLATION
-
-    def _offset_fault(self, offset: NewOffset) -> ErrorCode:
-        if error := metadata_fault(offset.metadata, self._settings):
-            return error
-        if not self._partition_exists(offset.topic, offset.partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
-
-    # --- time -----------------------------------------------------------------------------------------------------
-
-    async def _expire_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.retention_check_interval_ms / 1000)
-            try:
-                self.expire()
-            except Exception:
-                log.exception("expiring offsets failed")
-
-    def expire(self) -> None:
-        """Forgets offsets that are due, and empty groups that hold none."""
-        now_ms, retention_ms = self._now_ms(), self._settings.offsets_retention_ms
-        for hosted in list(self.groups.values()):
-            offsets = hosted.offsets
-            due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
-            # One that is being committed anew stays: its tombstone would lie behind the new commit in the log.
-            due = [key for key in due if not offsets.is_pending(key)]
-            self._hosted.delete_offsets(hosted, due)
-            self._hosted.delete_if_unused(hosted)
-            if due:
-                log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
 
     def counts(self) -> dict[str, int]:
         """Groups by Kafka's name of their state."""

@@ -123,7 +123,7 @@ class GroupsService:
             done(pb.CommitOffsetsResponse(error_codes=errors))
 
         supported = request.group_not_found_supported
-        self._coordinator.commit(
+        self._coordinator.offsets.commit(
             request.group_id,
             commit,
             offsets,
@@ -137,7 +137,7 @@ class GroupsService:
 
     def _fetch(self, wanted: pb.FetchOffsetsRequest.Group) -> pb.FetchOffsetsResponse.Group:
         keys = None if wanted.all else [(each.topic, each.partition) for each in wanted.partitions]
-        error, found = self._coordinator.fetch(
+        error, found = self._coordinator.offsets.fetch(
             wanted.group_id,
             keys,
             _optional(wanted, "member_id"),
@@ -200,7 +200,7 @@ class GroupsService:
 
     async def delete_offsets(self, request: pb.DeleteOffsetsRequest) -> pb.DeleteOffsetsResponse:
         keys = [(each.topic, each.partition) for each in request.partitions]
-        error, errors = await self._coordinator.delete_offsets(request.group_id, keys)
+        error, errors = await self._coordinator.offsets.delete(request.group_id, keys)
         return pb.DeleteOffsetsResponse(error_code=error, partition_error_codes=errors)
 
     def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:

@@ -81,7 +81,7 @@ class Node:
             return found is not None and 0 <= partition < found.partition_count
 
         self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, self.registry, lambda: self.now_ms)
-        self.registry.on_deleted.append(lambda topic: self.coordinator.forget_topic(topic.name))
+        self.registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
         self.loading = self.coordinator.start()
         if wait:
             await self.loading
@@ -101,10 +101,10 @@ class Node:
     ) -> list[ErrorCode]:
         commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
         new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
-        return await answered(self.coordinator.commit, group, commit, new, **rest)  # type: ignore[no-any-return]
+        return await answered(self.coordinator.offsets.commit, group, commit, new, **rest)  # type: ignore[no-any-return]
 
     def fetched(self, group: str) -> dict[tuple[str, int], int]:
-        error, found = self.coordinator.fetch(group, None)
+        error, found = self.coordinator.offsets.fetch(group, None)
         assert error == E.NONE
         return {key: value.offset for key, value in found if value is not None}
 

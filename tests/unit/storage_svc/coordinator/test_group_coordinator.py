@@ -4,125 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from pathlib import Path
 
 import pytest
-from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
-from protocol_lib.internal.record import read_key
-from protocol_lib.records.batch import read_batches
-from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.admission import CoordinatorSettings
 from storage_svc.coordinator.group_events import (
-    Commit,
     GroupState,
     JoinAnswer,
     Leave,
     Leaver,
 )
-from storage_svc.coordinator.offsets import OWN_KEYS, encode_offset_key, partition_of
+from storage_svc.coordinator.offsets import encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.files import Files
 
-from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
-
-# --- committed offsets ----------------------------------------------------------------------------------------------
-
-
-async def test_committed_offsets_survive_a_restart(node: Node) -> None:
-    assert await node.commit("g", ("orders", 0, 5), ("orders", 2, 9)) == [E.NONE, E.NONE]
-    assert await node.commit("g", ("orders", 0, 6)) == [E.NONE]
-    expected = {("orders", 0): 6, ("orders", 2): 9}
-    assert node.fetched("g") == expected
-    await node.restart()
-    assert node.fetched("g") == expected
-    committed = OffsetCommitValue(offset=9, leader_epoch=7, metadata="m9", commit_timestamp=1_700_000_000_000)
-    assert node.coordinator.fetch("g", [("orders", 2), ("orders", 1)]) == (
-        E.NONE,
-        [(("orders", 2), committed), (("orders", 1), None)],
-    )
-
-
-async def test_one_commit_is_one_batch_and_durable_when_answered(node: Node) -> None:
-    await node.commit("g", ("orders", 0, 1), ("orders", 1, 1), ("orders", 2, 1))
-    log = node.logs.logs["__consumer_offsets", partition_of("g", 4)]
-    assert log.log_end_offset == log.high_watermark == 3
-    ((header, _),) = read_batches(log.read_batches(0, 1 << 20))
-    assert header.records_count == 3
-    keys = [read_key(OWN_KEYS, key) for key, _ in node.records("g")]
-    assert keys == [OffsetCommitKey(group="g", topic="orders", partition=index) for index in range(3)]
-
-
-async def test_the_offsets_topic_is_made_with_all_its_partitions_when_first_needed(node: Node) -> None:
-    assert "__consumer_offsets" not in node.registry
-    node.coordinator.fetch("g", None)
-    await node.heartbeat("g", "m", 1)
-    assert "__consumer_offsets" not in node.registry
-    await node.commit("g", ("orders", 0, 1))
-    topic = node.registry.get("__consumer_offsets")
-    assert topic is not None
-    assert (topic.partition_count, topic.is_internal) == (4, True)
-    assert node.logs.logs["__consumer_offsets", 3].config.compacted
-
-
-async def test_each_offset_is_checked_by_itself(node: Node) -> None:
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    offsets = [
-        NewOffset("orders", 0, 5, -1, "x" * 4096),
-        NewOffset("orders", 1, 5, -1, "x" * 4097),
-        NewOffset("orders", 3, 5, -1, None),
-        NewOffset("nothing", 0, 5, -1, None),
-        NewOffset("orders", 2, 5, -1, None),
-    ]
-    assert await answered(node.coordinator.commit, "g", commit, offsets) == [
-        E.NONE,
-        E.OFFSET_METADATA_TOO_LARGE,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-        E.NONE,
-    ]
-    assert node.fetched("g") == {("orders", 0): 5, ("orders", 2): 5}
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ("x" * 4096, E.NONE),
-        ("x" * 4097, E.OFFSET_METADATA_TOO_LARGE),
-        ("é" * 4096, E.NONE),
-        ("\N{GRINNING FACE}" * 2048, E.NONE),
-        ("\N{GRINNING FACE}" * 2049, E.OFFSET_METADATA_TOO_LARGE),
-    ],
-)
-async def test_metadata_is_measured_in_javas_characters(node: Node, metadata: str, expected: E) -> None:
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    assert await answered(node.coordinator.commit, "g", commit, [NewOffset("orders", 0, 1, -1, metadata)]) == [expected]
-
-
-async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
-    assert await node.commit("g", ("nothing", 0, 1)) == [E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert await node.commit("h", ("orders", 0, 1), generation_id=3) == [E.ILLEGAL_GENERATION]
-    assert await node.commit("h", ("orders", 0, 1), generation_id=3, group_not_found=E.GROUP_ID_NOT_FOUND) == [
-        E.GROUP_ID_NOT_FOUND
-    ]
-    assert node.coordinator.groups == {}
-
-
-async def test_a_commit_too_large_for_one_batch_is_refused(node: Node) -> None:
-    node.registry.create("wide", 400, {})
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    offsets = [NewOffset("wide", index, 1, -1, "x" * 4096) for index in range(400)]
-    errors = await answered(node.coordinator.commit, "g", commit, offsets)
-    assert errors == [E.UNKNOWN_SERVER_ERROR] * 400
-    assert node.coordinator.groups == {}
-
-
-async def test_only_members_commit_while_a_group_has_any(node: Node) -> None:
-    member_id, generation_id = await node.member("g")
-    assert await node.commit("g", ("orders", 0, 1)) == [E.UNKNOWN_MEMBER_ID]
-    assert await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id) == [E.NONE]
-    assert await node.commit("g", ("orders", 0, 2), member_id=member_id, generation_id=9) == [E.ILLEGAL_GENERATION]
-    assert node.fetched("g") == {("orders", 0): 1}
 
 
 async def test_the_empty_group_id_may_commit_but_not_join(node: Node) -> None:
@@ -278,11 +173,11 @@ async def test_calls_are_told_to_wait_while_their_partition_loads(node: Node) ->
     other = next(f"h{n}" for n in range(100) if partition_of(f"h{n}", 4) != partition_of("g", 4))
     await node.restart(wait=False)
     assert node.coordinator.is_loading()
-    assert node.coordinator.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert node.coordinator.offsets.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert await node.commit("g", ("orders", 0, 2)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert await node.heartbeat("g", "m", 1) == E.COORDINATOR_LOAD_IN_PROGRESS
     assert (await node.join("g")).error == E.COORDINATOR_LOAD_IN_PROGRESS
-    assert node.coordinator.fetch(other, None) == (E.NONE, [])
+    assert node.coordinator.offsets.fetch(other, None) == (E.NONE, [])
     await node.loading
     assert node.fetched("g") == {("orders", 0): 1}
 
@@ -296,35 +191,11 @@ async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets
     node.files.fault = fault
     await node.loading
     assert node.coordinator.fault == f"cannot load partition {partition_of('g', 4)} of __consumer_offsets: broken"
-    assert node.coordinator.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert node.coordinator.offsets.fetch("g", None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert await node.commit("g", ("orders", 0, 1)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
     node.files.fault = None
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
-
-
-class DiskThatHangs(Files):
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-
-    def sync(self, descriptor: int) -> None:
-        assert self.answers.wait(30)
-        super().sync(descriptor)
-
-
-async def test_a_commit_does_not_wait_for_a_disk_that_hangs(node: Node) -> None:
-    assert await node.commit("g", ("orders", 0, 1)) == [E.NONE]
-    disk = node.files = DiskThatHangs()
-    node.settings = CoordinatorSettings(offsets_commit_timeout_ms=50)
-    disk.answers.set()
-    await node.restart()
-    disk.answers.clear()
-    late = [node.commit("g", ("orders", 0, 2)), node.commit("g", ("orders", 1, 3))]
-    assert await asyncio.wait_for(asyncio.gather(*late), 10) == [[E.COORDINATOR_NOT_AVAILABLE]] * 2
-    assert node.fetched("g") == {("orders", 0): 1}
-    disk.answers.set()
-    await node.settled("g")
-    assert node.fetched("g") == {("orders", 0): 2, ("orders", 1): 3}
 
 
 async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node: Node) -> None:
@@ -344,7 +215,7 @@ async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node
     assert (await parked).error == E.NOT_COORDINATOR
     disk.sync_fault = None
     assert await node.heartbeat("g", member_id, generation_id) == E.NOT_COORDINATOR
-    assert node.coordinator.fetch("g", None) == (E.NOT_COORDINATOR, [])
+    assert node.coordinator.offsets.fetch("g", None) == (E.NOT_COORDINATOR, [])
     assert list(node.coordinator.groups) == [other]
     assert (
         node.coordinator.fault
@@ -399,34 +270,6 @@ async def test_a_caller_that_goes_away_does_not_hold_the_group_up(node: Node) ->
     assert await node.heartbeat("g", member_id, generation_id) == E.REBALANCE_IN_PROGRESS
     joined = await node.join("g", member_id)
     assert (joined.error, len(joined.members)) == (E.NONE, 2)
-
-
-async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None:
-    node.registry.create("users", 1, {})
-    await node.commit("g", ("orders", 0, 1), ("users", 0, 2))
-    topic = node.registry.get("users")
-    assert topic is not None
-    node.registry.delete(topic)
-    assert node.fetched("g") == {("orders", 0): 1}
-    await node.restart()
-    assert node.fetched("g") == {("orders", 0): 1}
-    key, value = node.records("g")[-1]
-    assert (read_key(OWN_KEYS, key), value) == (OffsetCommitKey(group="g", topic="users", partition=0), None)
-
-
-async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node: Node) -> None:
-    node.registry.create("users", 1, {})
-    await node.commit("g", ("orders", 0, 1))
-    under_way = asyncio.create_task(node.commit("g", ("orders", 1, 3), ("users", 0, 2)))
-    await asyncio.sleep(0)
-    topic = node.registry.get("users")
-    assert topic is not None
-    node.registry.delete(topic)
-    assert await under_way == [E.NONE, E.NONE]
-    expected = {("orders", 0): 1, ("orders", 1): 3}
-    assert node.fetched("g") == expected
-    await node.restart()
-    assert node.fetched("g") == expected
 
 
 async def test_unreadable_records_are_skipped_not_fatal(node: Node) -> None:

@@ -47,14 +47,14 @@ async def test_a_group_with_members_is_not_deleted(node: Node) -> None:
 
 async def test_groups_that_are_not_there(node: Node) -> None:
     assert await node.coordinator.delete_group("nobody") == E.GROUP_ID_NOT_FOUND
-    assert await node.coordinator.delete_offsets("nobody", [("orders", 0)]) == (E.GROUP_ID_NOT_FOUND, [])
+    assert await node.coordinator.offsets.delete("nobody", [("orders", 0)]) == (E.GROUP_ID_NOT_FOUND, [])
 
 
 async def test_offsets_are_deleted_for_good(node: Node) -> None:
     await node.commit("g", ("orders", 0, 1), ("orders", 1, 2))
     keys = [("orders", 0), ("orders", 2), ("orders", 3), ("nothing", 0), ("orders", 0)]
     expected = [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
-    assert await node.coordinator.delete_offsets("g", keys) == (E.NONE, expected)
+    assert await node.coordinator.offsets.delete("g", keys) == (E.NONE, expected)
     assert node.fetched("g") == {("orders", 1): 2}
     await node.restart()
     assert node.fetched("g") == {("orders", 1): 2}
@@ -64,7 +64,7 @@ async def test_offsets_of_subscribed_topics_stay(node: Node) -> None:
     node.registry.create("users", 1, {})
     await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
     await node.member("g")
-    answer = await node.coordinator.delete_offsets("g", [("orders", 0), ("users", 0)])
+    answer = await node.coordinator.offsets.delete("g", [("orders", 0), ("users", 0)])
     assert answer == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE])
     assert node.fetched("g") == {("orders", 0): 1}
 
@@ -82,5 +82,5 @@ async def test_offsets_stay_where_nobody_knows_what_the_members_read(
     await node.commit("g", ("orders", 0, 1))
     joined = await node.join("g", protocol_type=protocol_type, protocols=(("v1", metadata),))
     await node.sync("g", joined.member_id, 1, {})
-    assert await node.coordinator.delete_offsets("g", [("orders", 0)]) == expected
+    assert await node.coordinator.offsets.delete("g", [("orders", 0)]) == expected
     assert node.fetched("g") == {("orders", 0): 1}

@@ -1,0 +1,216 @@
+"""The committed offsets of the groups this broker hosts, of both protocols: commit, fetch, delete, expire.
+
+What a commit says is visible, and its caller answered, once the records are durable: all of one commit are one batch.
+A group that nobody joined is made by its first commit, and forgotten with its last offset.
+
+Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset, metadata_fault
+from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
+from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
+from storage_svc.coordinator.group_events import Commit, GroupState
+from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
+from storage_svc.coordinator.offset_expiration import (
+    CONSUMER_PROTOCOL,
+    TopicPartition,
+    expired,
+    subscribed_topics,
+)
+from storage_svc.coordinator.offsets import group_error
+
+log = service_logs.get(__name__)
+
+
+class GroupFault(Protocol):
+    """Why nothing can be done for a group now: its name, its partition, a stop; NONE when it can."""
+
+    def __call__(self, group_id: str, *, empty_allowed: bool = False) -> ErrorCode: ...
+
+
+class GroupOffsets:
+    """Owner: the coordinator, on the event loop."""
+
+    def __init__(
+        self,
+        hosted: HostedGroups,
+        settings: CoordinatorSettings,
+        topics: Topics,
+        partition_exists: Callable[[str, int], bool],
+        wall_clock_ms: Callable[[], int],
+        group_fault: GroupFault,
+        room_fault: Callable[[], ErrorCode],
+    ) -> None:
+        self._hosted = hosted
+        self._groups = hosted.by_id
+        self._settings = settings
+        self._topics = topics
+        self._partition_exists = partition_exists
+        self._now_ms = wall_clock_ms
+        self._group_fault = group_fault
+        #: Why no group can be made.
+        self._room_fault = room_fault
+
+    def commit(
+        self,
+        group_id: str,
+        commit: Commit,
+        offsets: Sequence[NewOffset],
+        done: Callable[[list[ErrorCode]], None],
+        *,
+        retention_time_ms: int = -1,
+        group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+    ) -> None:
+        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch."""
+        error = self._group_fault(group_id, empty_allowed=True)
+        hosted = self._groups.get(group_id)
+        if not error and hosted is None:
+            error = group_not_found if commit.generation_id >= 0 else self._room_fault()
+        if error:
+            done([error] * len(offsets))
+            return
+        hosted = hosted or self._hosted.host(group_id)
+        if isinstance(hosted.group, ConsumerGroup):
+            error = commit_fault(
+                hosted.group,
+                commit.member_id,
+                commit.generation_id,
+                ((each.topic, each.partition) for each in offsets),
+                self._topics,
+                knows_epochs=group_not_found is ErrorCode.GROUP_ID_NOT_FOUND,
+            )
+            self._store(hosted, offsets, retention_time_ms, error, done)
+        else:
+            self._hosted.ask(hosted, commit, partial(self._store, hosted, offsets, retention_time_ms, done=done))
+
+    def _store(
+        self,
+        hosted: HostedGroup,
+        offsets: Sequence[NewOffset],
+        retention_time_ms: int,
+        error: ErrorCode,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """What of a commit is accepted; `error` is why nothing is."""
+        if error:
+            self._hosted.forget_if_unused(hosted)
+            done([error] * len(offsets))
+            return
+        now_ms = self._now_ms()
+        expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
+        errors = [self._offset_fault(each) for each in offsets]
+        accepted = {
+            (each.topic, each.partition): OffsetCommitValue(
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata or "",
+                commit_timestamp=now_ms,
+                expire_timestamp=expire_ms,
+            )
+            for each, fault in zip(offsets, errors, strict=True)
+            if not fault
+        }
+        if not accepted:
+            self._hosted.forget_if_unused(hosted)
+            done(errors)
+            return
+
+        def written(code: int) -> None:
+            outcome = group_error(code)
+            done([fault or outcome for fault in errors])
+
+        self._hosted.write_offsets(hosted, accepted, written)
+
+    def fetch(
+        self,
+        group_id: str,
+        wanted: Sequence[TopicPartition] | None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> tuple[ErrorCode, list[tuple[TopicPartition, OffsetCommitValue | None]]]:
+        """Committed offsets in the order wanted; all of the group's, sorted, for None."""
+        error = self._group_fault(group_id, empty_allowed=True)
+        hosted = self._groups.get(group_id)
+        if not error and hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            error = fetch_fault(hosted.group, member_id, member_epoch)
+        if error:
+            return error, []
+        offsets = {} if hosted is None else hosted.offsets.durable
+        keys = sorted(offsets) if wanted is None else wanted
+        return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
+
+    async def delete(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """The group's error, or one code per offset once they are gone for good. One that was not there is gone, too.
+
+        KIP-496: while the group has members, only offsets of topics that none of them subscribes to can be deleted.
+        """
+        error = self._group_fault(group_id)
+        hosted = self._groups.get(group_id)
+        if error or hosted is None:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND, []
+        group = hosted.group
+        subscribed: set[str] | None = set()
+        if isinstance(group, ConsumerGroup):
+            subscribed = group.subscribed_topics()
+        elif group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMER_PROTOCOL:
+                return ErrorCode.NON_EMPTY_GROUP, []
+            subscribed = subscribed_topics(group)
+        errors = [self._deletion_fault(topic, partition, subscribed) for topic, partition in keys]
+        known = set(hosted.offsets.keys())
+        due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]
+        gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._hosted.delete_offsets(hosted, list(dict.fromkeys(due)), gone.set_result)
+        outcome = group_error(await gone)
+        return ErrorCode.NONE, [fault or outcome for fault in errors]
+
+    def _deletion_fault(self, topic: str, partition: int, subscribed: set[str] | None) -> ErrorCode:
+        if not self._partition_exists(topic, partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if subscribed is None or topic in subscribed:
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.NONE
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: so are its committed offsets."""
+        for hosted in list(self._groups.values()):
+            self._hosted.delete_offsets(hosted, hosted.offsets.of_topic(topic))
+
+    def _offset_fault(self, offset: NewOffset) -> ErrorCode:
+        if error := metadata_fault(offset.metadata, self._settings):
+            return error
+        if not self._partition_exists(offset.topic, offset.partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    async def expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.retention_check_interval_ms / 1000)
+            try:
+                self.expire()
+            except Exception:
+                log.exception("expiring offsets failed")
+
+    def expire(self) -> None:
+        """Forgets offsets that are due, and empty groups that hold none."""
+        now_ms, retention_ms = self._now_ms(), self._settings.offsets_retention_ms
+        for hosted in list(self._groups.values()):
+            offsets = hosted.offsets
+            due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
+            # One that is being committed anew stays: its tombstone would lie behind the new commit in the log.
+            due = [key for key in due if not offsets.is_pending(key)]
+            self._hosted.delete_offsets(hosted, due)
+            self._hosted.delete_if_unused(hosted)
+            if due:
+                log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
