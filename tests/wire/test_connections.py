@@ -68,6 +68,27 @@ async def test_answers_leave_in_request_order(broker: Running) -> None:
             assert only_offset(response) == (0, offset)
 
 
+@pytest.mark.parametrize("version", [7, 9])
+async def test_alike_requests_to_several_partitions_are_answered_each_for_itself(broker: Running, version: int) -> None:
+    """Sent as one piece, so that they are served as a run; there is no partition 3."""
+    wire = await broker.connect()
+    assert only_offset(await wire.call(0, version, produce_request("orders", batch(b"first"), acks=-1))) == (0, 0)
+    offsets, expected = [1, 0, 0], []
+    for number in range(200):
+        partition = number % 4
+        sent = wire.send(0, version, produce_request("orders", batch(b"%d" % number), partition=partition, acks=-1))
+        if partition == 3:
+            expected.append((sent, (3, -1)))
+        else:
+            expected.append((sent, (0, offsets[partition])))
+            offsets[partition] += 1
+    for correlation_id, outcome in expected:
+        received_id, response = await wire.receive()
+        assert (received_id, only_offset(response)) == (correlation_id, outcome)
+    assert [broker.core.logs.logs["orders", partition].high_watermark for partition in range(3)] == offsets
+    assert broker.gateway.memory_held == 0
+
+
 async def test_a_pipelined_request_sees_what_those_before_it_did(broker: Running) -> None:
     wire = await broker.connect()
     new = CreatableTopic(name="fresh", num_partitions=1, replication_factor=1, assignments=(), configs=())

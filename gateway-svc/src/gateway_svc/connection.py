@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             self._start(frame if len(frame) > SMALL_REQUEST_BYTES else frame.tobytes())
             return behind
         batches = [view[start - shift : stop - shift] for start, stop in taken.spans]
-        run = ProduceRun(self, self._services, taken.known, taken.correlation_ids, batches, behind - begin)
+        run = ProduceRun(self, self._services, taken.requests, batches, behind - begin)
         self._services.requests.take(run.size)
         self._pipeline.open(run)
         run.start()

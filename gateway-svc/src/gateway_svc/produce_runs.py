@@ -1,15 +1,16 @@
-"""Produce requests that follow each other and differ in nothing but correlation id and records, served as one.
+"""Produce requests that follow each other and differ only in correlation id, partition and records, served as one.
 
-A producer's requests for one partition begin with the same bytes. What was decoded once (`KnownHeads.learn`) is
-recognised by comparing them, so that of a run of such requests only lengths are read and record batches cut out; the
-run takes one place in its connection's order, is appended by one call and answered by one write. A request is known by
+A producer's requests begin with the same bytes. What was decoded once (`KnownHeads.learn`) is recognised by comparing
+them, so that of a run of such requests only lengths and partitions are read and record batches cut out; the run takes
+one place in its connection's order, is appended by one call and answered by one write. A request is known by
 
-    length i32 │ api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic, partition │ records
-               └────────── start ─────────┘                    └────────────────── head ──────────────────┘
+    length i32 │ api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic │ partition │ records
+               └────────── start ─────────┘                    └───────────── head ──────────────┘
 
 where records are `length i32, batch`, or `length + 1 as unsigned varint, batch, no tagged fields (three times 0)` in
-flexible versions. Whatever differs (several partitions, no records, transactions, formats before v2, tagged fields) is
-no part of a run and goes the general way, handlers/produce.py. What a batch holds is storage's to check, as ever.
+flexible versions. Heads of several topics are one run where client id, version, acks and timeout are the same. Whatever
+differs (several partitions in a request, no records, transactions, formats before v2, tagged fields) is no part of a
+run and goes the general way, handlers/produce.py. What a batch holds is storage's to check, as ever.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker_contract.data import AppendOutcome, AppendPartition, AppendResponse, AppendRun
+from broker_contract.data import AppendOutcome, AppendPartition, AppendRequest, AppendResponse, AppendRun
 from protocol_lib.codec import encode, encode_parts
 from protocol_lib.errors import DecodeError
 from protocol_lib.messages.produce import (
@@ -38,7 +39,7 @@ from gateway_svc.handlers import produce
 from gateway_svc.slices import Part
 from gateway_svc.waiting import Kind, Pending
 
-#: Heads that one connection is known by; producers to more partitions than this name them in one request.
+#: Heads that one connection is known by; producers to more topics than this name them in one request.
 HEADS_MAX: Final = 64
 #: Longer heads (names may be long) are not worth remembering.
 HEAD_BYTES_MAX: Final = 512
@@ -47,14 +48,16 @@ _VERSION_MIN: Final = 5
 _FLEXIBLE: Final = 9
 #: Where the head begins: behind api key, version and correlation id.
 _HEAD_AT: Final = 8
+_PARTITION_BYTES: Final = 4
 _MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT = 16, 22, 57
 _NO_TAGS: Final = bytes(3)
 
 _length = Struct(">i").unpack_from
 _start = Struct(">ii").unpack_from
-_ANSWERED: Final = Struct(">qqq")
-#: Stands for the three offsets when an answer is encoded once for all; no name and no id contains it.
-_OFFSETS: Final = (-2, -3, -4)
+#: What an answer says of its partition: index, error code, three offsets.
+_ANSWERED: Final = Struct(">ihqqq")
+#: Stands for it when an answer is encoded once for all; no name and no id contains it.
+_PLACEHOLDER: Final = (-1, 0, -2, -3, -4)
 
 Store = bytes | bytearray
 
@@ -62,18 +65,7 @@ Store = bytes | bytearray
 class KnownHead:
     """What all requests with this start and head have in common."""
 
-    __slots__ = (
-        "_answer",
-        "acks",
-        "client_id",
-        "head",
-        "partition",
-        "route",
-        "start",
-        "timeout_ms",
-        "topic",
-        "topic_id",
-    )
+    __slots__ = ("_answer", "acks", "client_id", "head", "route", "start", "timeout_ms", "topic", "topic_id")
 
     def __init__(self, call: Call, request: ProduceRequest, start: int, head: bytes) -> None:
         (topic,) = request.topic_data
@@ -85,65 +77,76 @@ class KnownHead:
         self.timeout_ms = request.timeout_ms
         self.topic = topic.name
         self.topic_id = topic.topic_id
-        self.partition = topic.partition_data[0].index
         self._answer: tuple[Struct, bytes, bytes, bytes] | None = None
+
+    def goes_with(self, other: KnownHead) -> bool:
+        """Whether requests with either head may be one run."""
+        return (
+            self.start == other.start
+            and self.acks == other.acks
+            and self.timeout_ms == other.timeout_ms
+            and self.client_id == other.client_id
+        )
 
     def answer(self) -> tuple[Struct, bytes, bytes, bytes]:
         """How an answer without errors is put together: its length, what follows the correlation id, what follows the
         offsets."""
         if self._answer is None:
-            base_offset, log_append_time_ms, log_start_offset = _OFFSETS
+            index, error_code, base_offset, log_append_time_ms, log_start_offset = _PLACEHOLDER
             partition = PartitionProduceResponse(
-                index=self.partition,
-                error_code=0,
+                index=index,
+                error_code=error_code,
                 base_offset=base_offset,
                 log_append_time_ms=log_append_time_ms,
                 log_start_offset=log_start_offset,
             )
             topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=(partition,))
             body = self.route.header_tail + encode(ProduceResponse(responses=(topic,)), self.route.version)
-            before, after = body.split(_ANSWERED.pack(*_OFFSETS))
-            layout = Struct(f">4si{len(before)}sqqq{len(after)}s")
+            before, after = body.split(_ANSWERED.pack(*_PLACEHOLDER))
+            layout = Struct(f">4si{len(before)}si2xqqq{len(after)}s")
             self._answer = layout, (len(body) + 4).to_bytes(4, "big"), before, after
         return self._answer
 
 
-class ProduceRun(Pending):
-    """Requests with one head, in the order they came, and their batches. Answered as one."""
+#: A request of a run: head, partition, correlation id.
+RunRequest = tuple[KnownHead, int, int]
 
-    __slots__ = ("_batches", "_client", "_correlation_ids", "_known", "_services", "_started_at")
+
+class ProduceRun(Pending):
+    """Requests with heads that go together, in the order they came, and their batches. Answered as one."""
+
+    __slots__ = ("_batches", "_client", "_requests", "_services", "_started_at")
 
     def __init__(
         self,
         client: Client,
         services: Services,
-        known: KnownHead,
-        correlation_ids: list[int],
+        requests: list[RunRequest],
         batches: Sequence[memoryview],
         size: int,
     ) -> None:
         super().__init__(Kind.APPEND, size, count=len(batches))
         self._client = client
         self._services = services
-        self._known = known
-        self._correlation_ids = correlation_ids
+        self._requests = requests
         self._batches = batches
         self._started_at = time.perf_counter()
 
     def start(self) -> None:
-        known = self._known
-        run = AppendRun(
-            self._correlation_ids[0],
-            known.client_id,
-            known.route.version,
-            known.acks,
-            known.timeout_ms,
-            known.topic,
-            known.topic_id,
-            known.partition,
-            self._batches,
-        )
-        self._services.storage.records.append(run, self._done)
+        known, partition, correlation_id = self._requests[0]
+        said = (correlation_id, known.client_id, known.route.version, known.acks, known.timeout_ms)
+        append: AppendRun | AppendRequest
+        if all(each[1] == partition and each[0] is known for each in self._requests):
+            append = AppendRun(*said, known.topic, known.topic_id, partition, self._batches)
+        else:
+            append = AppendRequest(*said, self._partitions())
+        self._services.storage.records.append(append, self._done)
+
+    def _partitions(self) -> list[AppendPartition]:
+        return [
+            AppendPartition(known.topic, partition, batch, known.topic_id)
+            for (known, partition, _), batch in zip(self._requests, self._batches, strict=True)
+        ]
 
     def _done(self, response: AppendResponse) -> None:
         outcomes = response.partitions
@@ -156,46 +159,53 @@ class ProduceRun(Pending):
             self._call(0).failed(error)
 
     def _answer(self, outcomes: Sequence[AppendOutcome]) -> None:
-        known = self._known
+        first = self._requests[0][0]
         answer = b""
-        if known.acks:
-            layout, length, before, after = known.answer()
-            pack = layout.pack
-            answer = b"".join(
-                [
-                    pack(length, correlation_id, before, o.base_offset, o.log_append_time_ms, o.log_start_offset, after)
-                    for correlation_id, o in zip(self._correlation_ids, outcomes, strict=True)
-                ]
-            )
+        if first.acks:
+            answers: list[bytes] = []
+            latest: KnownHead | None = None
+            for (known, index, correlation_id), o in zip(self._requests, outcomes, strict=True):
+                if known is not latest:
+                    latest = known
+                    layout, length, before, after = known.answer()
+                    pack = layout.pack
+                offsets = o.base_offset, o.log_append_time_ms, o.log_start_offset
+                answers.append(pack(length, correlation_id, before, index, *offsets, after))
+            answer = b"".join(answers)
         count = len(outcomes)
         seconds = time.perf_counter() - self._started_at
-        known.route.counts.count(known.route.version, "NONE", seconds, self.size, len(answer), count)
-        counts = self._services.metrics.topic_by(known.topic, known.topic_id)
-        counts.produces += count
-        counts.bytes_in += sum(map(len, self._batches))
-        counts.records_in += sum([_length(batch, _RECORD_COUNT_AT)[0] for batch in self._batches])
+        first.route.counts.count(first.route.version, "NONE", seconds, self.size, len(answer), count)
+        metrics = self._services.metrics
+        latest = None
+        for (known, _, _), batch in zip(self._requests, self._batches, strict=True):
+            if known is not latest:
+                latest = known
+                counts = metrics.topic_by(known.topic, known.topic_id)
+            counts.produces += 1
+            counts.bytes_in += len(batch)
+            counts.records_in += _length(batch, _RECORD_COUNT_AT)[0]
         self._client.answered(self, (answer,) if answer else ())
 
     def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
         """As produce.py does: each request answered, counted and, if it was refused, logged by itself."""
-        known, parts = self._known, list[Part]()
-        for number, (batch, outcome) in enumerate(zip(self._batches, outcomes, strict=True)):
+        parts = list[Part]()
+        acks = self._requests[0][0].acks
+        for number, (appended, outcome) in enumerate(zip(self._partitions(), outcomes, strict=True)):
             call = self._call(number)
-            partition = PartitionProduceData(index=known.partition, records=batch)
-            topic = TopicProduceData(name=known.topic, topic_id=known.topic_id, partition_data=(partition,))
-            appended = AppendPartition(known.topic, known.partition, batch, known.topic_id)
+            partition = PartitionProduceData(index=appended.partition, records=appended.records)
+            topic = TopicProduceData(name=appended.topic, topic_id=appended.topic_id, partition_data=(partition,))
             response, error = produce.told(call, (topic,), self._services, [appended], [outcome])
-            parts += call.encoded(response, error) if known.acks else ()
-        if known.acks:
+            parts += call.encoded(response, error) if acks else ()
+        if acks:
             self._client.answered(self, parts)
         else:
             self._client.abort()
 
     def _call(self, number: int) -> Call:
         """One of the requests by itself."""
-        known = self._known
+        known, _, correlation_id = self._requests[number]
         size = len(self._batches[number])
-        call = Call(self._client, known.route, self._correlation_ids[number], known.client_id, size)
+        call = Call(self._client, known.route, correlation_id, known.client_id, size)
         call.started_at = self._started_at
         return call
 
@@ -225,7 +235,7 @@ class KnownHeads:
         assert isinstance(before, bytes)
         body_at = len(frame) - len(before) - len(records) - sum(map(len, after))
         head_end = body_at + len(before) - (len(write_unsigned(len(records) + 1)) if version >= _FLEXIBLE else 4)
-        head = bytes(frame[_HEAD_AT:head_end])
+        head = bytes(frame[_HEAD_AT : head_end - _PARTITION_BYTES])
         if len(head) > HEAD_BYTES_MAX or after != ([_NO_TAGS] if version >= _FLEXIBLE else []):
             return
         if frame[body_at : body_at + len(before)] != before or (after and frame[-len(_NO_TAGS) :] != _NO_TAGS):
@@ -238,21 +248,28 @@ class KnownHeads:
 
     def take(self, store: Store, begin: int, frame_end: int, end: int, most: int) -> Taken | None:
         """The run that begins with the request at `begin`, as far as it has arrived whole; None when it is no run."""
+        known: KnownHead | None
         if not self._sizes or (known := self._known(store, begin)) is None:
             return None
-        start, head, records_at = known.start, known.head, _HEAD_AT + len(known.head)
+        first = known
+        start, head, records_at = known.start, known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
         find = _span_flexible if known.route.version >= _FLEXIBLE else _span
-        correlation_ids: list[int] = []
+        requests: list[RunRequest] = []
         spans: list[tuple[int, int]] = []
         behind = begin
         while True:
             found_start, correlation_id = _start(store, begin)
-            if found_start != start or not store.startswith(head, begin + _HEAD_AT):
+            if found_start != start:
                 break
+            if not store.startswith(head, begin + _HEAD_AT):
+                known = self._known(store, begin)
+                if known is None or not known.goes_with(first):
+                    break
+                head, records_at = known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
             span = find(store, begin + records_at, frame_end)
             if span is None:
                 break
-            correlation_ids.append(correlation_id)
+            requests.append((known, _length(store, begin + records_at - _PARTITION_BYTES)[0], correlation_id))
             spans.append(span)
             behind = frame_end
             begin = frame_end + 4
@@ -260,9 +277,9 @@ class KnownHeads:
                 break
             (size,) = _length(store, frame_end)
             frame_end = begin + size
-            if size < records_at or frame_end > end:
+            if size < _HEAD_AT or frame_end > end:
                 break
-        return Taken(known, correlation_ids, spans, behind) if spans else None
+        return Taken(requests, spans, behind) if spans else None
 
     def _known(self, store: Store, begin: int) -> KnownHead | None:
         """The head that the request begins with."""
@@ -279,11 +296,10 @@ class KnownHeads:
 
 
 class Taken(NamedTuple):
-    """Requests of a run where they were received: correlation ids, where each batch begins and ends, and the end of
-    the last request."""
+    """Requests of a run where they were received, where the batch of each begins and ends, and the end of the last
+    request."""
 
-    known: KnownHead
-    correlation_ids: list[int]
+    requests: list[RunRequest]
     spans: list[tuple[int, int]]
     end: int
 

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from broker_contract.data import AppendedPartition, AppendResponse, AppendRun
+from broker_contract.data import AppendedPartition, AppendRequest, AppendResponse, AppendRun
 from gateway_svc.context import Call
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.handlers import HANDLERS
@@ -92,39 +92,54 @@ def test_what_a_run_says_is_what_decoding_says(sent: list[bytes], rest: bytes, b
     heads, stream, position = learned(*sent), kind(b"".join(sent) + rest), 0
     for number in range(len(sent)):
         found = taken(heads, stream, position=position, behind=behind)
-        for index, correlation_id in enumerate(found.correlation_ids if found else ()):
-            frame, known, (begin, end) = sent[number + index], found.known, found.spans[index]
+        requests_found = found.requests if found else ()
+        for index, (known, partition, correlation_id) in enumerate(requests_found):
+            frame, (begin, end) = sent[number + index], found.spans[index]
             header, body_at = decode_request_header(frame[4:])
             assert (known.route.version, known.client_id) == (header.api_version, header.client_id)
             assert correlation_id == header.correlation_id
-            said = requests(known.topic, known.partition, stream[begin:end], known.acks, timeout_ms=known.timeout_ms)
+            said = requests(known.topic, partition, stream[begin:end], known.acks, timeout_ms=known.timeout_ms)
             assert said == decode(ProduceRequest, header.api_version, frame, body_at + 4)
         position += len(sent[number])
 
 
 @pytest.mark.parametrize("version", range(5, 14))
-def test_requests_that_differ_in_id_and_records_are_one_run(version: int) -> None:
-    sent = [framed(requests(records=records), version, 7 + n) for n, records in enumerate(BATCHES)]
+def test_requests_that_differ_in_id_partition_and_records_are_one_run(version: int) -> None:
+    sent = [framed(requests(records=records, partition=n % 3), version, 7 + n) for n, records in enumerate(BATCHES)]
+    stream = b"".join(sent)
+    found = taken(learned(sent[0]), stream)
+    assert found is not None
+    assert [request[1:] for request in found.requests] == [(0, 7), (1, 8), (2, 9), (0, 10)]
+    assert [stream[begin:end] for begin, end in found.spans] == BATCHES
+    assert found.end == len(stream)
+
+
+@pytest.mark.parametrize("version", [7, 9, 12])
+def test_requests_to_several_topics_are_one_run(version: int) -> None:
+    sent = [framed(requests(topic, partition), version, 1) for topic, partition in (("a", 0), ("bb", 3), ("a", 1))]
+    found = taken(learned(*sent), b"".join(sent))
+    assert found is not None
+    assert [(known.topic, partition) for known, partition, _ in found.requests] == [("a", 0), ("bb", 3), ("a", 1)]
     found = taken(learned(sent[0]), b"".join(sent))
     assert found is not None
-    assert (found.correlation_ids, found.end) == ([7, 8, 9, 10], sum(map(len, sent)))
-    stream = b"".join(sent)
-    assert [stream[begin:end] for begin, end in found.spans] == BATCHES
+    assert len(found.requests) == 1
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])
 def test_a_run_ends_where_requests_stop_being_alike(version: int) -> None:
     plain = framed(requests(), version, 1)
-    heads = learned(plain)
     others = {
-        "partition": framed(requests(partition=1), version, 1),
         "acks": framed(requests(acks=0), version, 1),
+        "timeout": framed(requests(timeout_ms=1), version, 1),
         "client": framed(requests(), version, 1, "d"),
+        "version": framed(requests(), version - 1, 1),
         "transaction": framed(requests(records=bytes(TRANSACTIONAL)), version, 1),
         "bytes behind": struct.pack(">i", len(plain) - 4 + 1) + plain[4:] + b"\0",
+        "cut": struct.pack(">i", 10) + plain[4:14],
         "not whole": plain[:-1],
         "no length": plain[:3],
     }
+    heads = learned(plain, *[others[name] for name in ("acks", "timeout", "client", "version")])
     for name, other in others.items():
         found = taken(heads, plain + plain + other + plain)
         if name.startswith("no"):
@@ -143,7 +158,7 @@ def test_what_is_not_remembered() -> None:
     for request in (requests(transactional_id="x"), requests(records=None), requests(topic="t" * 600)):
         frame = framed(request, 9, 1)
         assert taken(learned(frame), frame) is None
-    many = [framed(requests(partition=n), 9, 1) for n in range(HEADS_MAX + 1)]
+    many = [framed(requests(f"topic-{n}"), 9, 1) for n in range(HEADS_MAX + 1)]
     heads = learned(*many)
     assert taken(heads, many[HEADS_MAX - 1]) is not None
     assert taken(heads, many[HEADS_MAX]) is None
@@ -153,7 +168,7 @@ def test_what_is_not_remembered() -> None:
 class Store:
     """Stands where storage is, and what the services of a gateway are asked for on the way."""
 
-    outcome: AppendedPartition
+    outcomes: list[AppendedPartition]
     metrics: GatewayMetrics = dataclasses.field(default_factory=GatewayMetrics)
 
     @property
@@ -164,39 +179,85 @@ class Store:
     def records(self) -> Store:
         return self
 
-    def append(self, run: AppendRun, done: Any) -> None:
-        self.run = run
-        done(AppendResponse([dataclasses.replace(self.outcome, base_offset=10 * n) for n in range(len(run.batches))]))
+    @property
+    def refusals(self) -> Store:
+        return self
+
+    def append(self, append: AppendRun | AppendRequest, done: Any) -> None:
+        self.appended = append
+        done(AppendResponse(list(self.outcomes)))
+
+    def request(self, reason: str, **fields: Any) -> None:
+        self.refused = reason, fields["topic"], fields["partition"], fields["correlation_id"]
 
 
-@pytest.mark.parametrize("version", range(5, 14))
-def test_answers_are_those_that_encoding_gives(version: int) -> None:
-    sent = [framed(requests(records=records), version, 40 + n) for n, records in enumerate(BATCHES)]
+def answered(version: int, places: list[tuple[str, int]], store: Store) -> list[tuple[int, ProduceResponse]]:
+    """What a run of requests to these topics and partitions is answered, each with its correlation id, from 40 on."""
+    sent = [
+        framed(requests(topic, partition, records), version, 40 + n)
+        for n, ((topic, partition), records) in enumerate(zip(places, BATCHES, strict=True))
+    ]
     stream = b"".join(sent)
-    found = taken(learned(sent[0]), stream)
+    found = taken(learned(*sent), stream)
     assert found is not None
-    store, client = Store(AppendedPartition(0, log_append_time_ms=123, log_start_offset=4)), NoClient()
+    client = NoClient()
     batches = [memoryview(stream)[begin:end] for begin, end in found.spans]
-    ProduceRun(client, store, found.known, found.correlation_ids, batches, len(stream)).start()
-    answer, position = b"".join(client.answers), 0
-    for number in range(len(sent)):
+    ProduceRun(client, store, found.requests, batches, len(stream)).start()
+    answer, position, answers = b"".join(client.answers), 0, []
+    while position < len(answer):
         (size,) = struct.unpack_from(">i", answer, position)
         frame = answer[position + 4 : position + 4 + size]
         correlation_id, body_at = decode_response_header(0, version, frame)
         response = decode(ProduceResponse, version, frame, body_at)
-        (partition,) = response.responses[0].partition_responses
-        assert correlation_id == 40 + number
-        assert (partition.base_offset, partition.log_append_time_ms, partition.log_start_offset) == (
-            10 * number,
-            123,
-            4,
-        )
         assert frame[body_at:] == encode(response, version)
+        answers.append((correlation_id, response))
         position += 4 + size
-    assert position == len(answer)
-    assert (store.run.topic, store.run.acks, store.run.version) == ("t" if version < 13 else "", 1, version)
-    counts = store.metrics.topics["t" if version < 13 else "_other"]
-    assert (counts.produces, counts.records_in, counts.bytes_in) == (4, 12, sum(map(len, BATCHES)))
+    return answers
+
+
+ONE = [("t", 0)] * 4
+SEVERAL = [("t", 2), ("t", 0), ("u", 2), ("t", 2)]
+
+
+@pytest.mark.parametrize("version", range(5, 14))
+@pytest.mark.parametrize("places", [ONE, SEVERAL])
+def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[str, int]]) -> None:
+    store = Store([AppendedPartition(0, 10 * n, 123, 4) for n in range(4)])
+    answers = answered(version, places, store)
+    assert [correlation_id for correlation_id, _ in answers] == [40, 41, 42, 43]
+    named = [(topic if version < 13 else "", partition) for topic, partition in places]
+    for (_, response), (name, index), offset in zip(answers, named, (0, 10, 20, 30), strict=True):
+        (topic,) = response.responses
+        (partition,) = topic.partition_responses
+        assert (topic.name, partition.index, partition.error_code) == (name, index, 0)
+        assert (partition.base_offset, partition.log_append_time_ms, partition.log_start_offset) == (offset, 123, 4)
+    appended = store.appended
+    assert (appended.acks, appended.version, appended.correlation_id) == (1, version, 40)
+    if isinstance(appended, AppendRun):
+        assert places == ONE
+        assert (appended.topic, appended.partition, appended.batches) == (*named[0], BATCHES)
+    else:
+        assert [(each.topic, each.partition) for each in appended.partitions] == named
+        assert [each.records for each in appended.partitions] == BATCHES
+    for name in {name for name, _ in named}:
+        counts = store.metrics.topics[name or "_other"]
+        sizes = [len(batch) for batch, (other, _) in zip(BATCHES, named, strict=True) if other == name]
+        assert (counts.produces, counts.records_in, counts.bytes_in) == (len(sizes), 3 * len(sizes), sum(sizes))
+
+
+def test_one_refused_batch_of_a_run_is_told_to_its_request() -> None:
+    store = Store([AppendedPartition(0, 5), AppendedPartition(2, error_message="no"), *[AppendedPartition(0, 6)] * 2])
+    answers = answered(9, SEVERAL, store)
+    told = [response.responses[0].partition_responses[0] for _, response in answers]
+    assert [(each.index, each.error_code, each.base_offset) for each in told] == [
+        (2, 0, 5),
+        (0, 2, -1),
+        (2, 0, 6),
+        (2, 0, 6),
+    ]
+    assert told[1].error_message == "no"
+    assert store.refused == ("CORRUPT_MESSAGE", "t", 0, 41)
+    assert (store.metrics.topics["t"].produces, store.metrics.topics["u"].produces) == (2, 1)
 
 
 def test_a_call_of_a_run_is_counted_as_its_requests() -> None:
@@ -206,6 +267,4 @@ def test_a_call_of_a_run_is_counted_as_its_requests() -> None:
     assert call.count == 1
     found = taken(learned(frame), frame * 3)
     assert found is not None
-    assert (
-        ProduceRun(NoClient(), Store(AppendedPartition(0)), found.known, [1, 2, 3], [memoryview(b"")] * 3, 0).count == 3
-    )
+    assert ProduceRun(NoClient(), Store([]), found.requests, [memoryview(b"")] * 3, 0).count == 3
