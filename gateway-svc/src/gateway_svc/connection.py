@@ -29,6 +29,7 @@ from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
+from gateway_svc.known_heartbeat import KnownHeartbeat, known
 from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.slices import Part
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
         self._heads = KnownHeads()
+        self._heartbeat: KnownHeartbeat | None = None
         self._closed = False
         #: Whether requests are being started: what they answer at once leaves when all are.
         self._starting = False
@@ -189,6 +191,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_run(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Starts the request at `begin`, and with it those behind it that are one run of Produce; where they end."""
+        if self._heartbeat is not None and self._repeats(self._heartbeat, store, begin, frame_end):
+            return frame_end
         taken = None
         if not logs.debug_enabled():  # every request has lines of its own
             taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
@@ -210,6 +214,17 @@ class Connection(asyncio.BufferedProtocol):
         self._pipeline.open(run)
         run.start()
         return behind
+
+    def _repeats(self, heartbeat: KnownHeartbeat, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
+        """Answers the request if it is the heartbeat that is known, and is answered as before."""
+        if not heartbeat.matches(store, begin, frame_end) or logs.debug_enabled():
+            return False
+        answer = heartbeat.answer(store, begin)
+        if answer is None:
+            self._heartbeat = None
+            return False
+        self._writer.send((answer,))
+        return True
 
     def _hold(self, store: bytes | bytearray, position: int, end: int) -> None:
         """Requests have arrived that may not start yet."""
@@ -291,6 +306,8 @@ class Connection(asyncio.BufferedProtocol):
         if call.route.kind is Kind.APPEND:
             self._heads.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)
+        if call.repeat is not None:
+            self._heartbeat = known(call, frame)
 
     def _end_start(self) -> None:
         self._starting = False

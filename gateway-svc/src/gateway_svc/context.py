@@ -22,7 +22,7 @@ from gateway_svc.metrics import ApiCounts, GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.slices import Part, RecordParts, SliceFiles
-from gateway_svc.storage import Storage
+from gateway_svc.storage import Repeat, Storage
 from gateway_svc.waiting import Kind, Pending
 
 _FRAME_HEAD: Final = Struct(">ii")
@@ -123,7 +123,7 @@ class Route:
 class Call(Pending):
     """One request on its way: who sent it, its header, and its place in its connection's order of answers."""
 
-    __slots__ = ("client", "client_id", "correlation_id", "route", "started_at")
+    __slots__ = ("client", "client_id", "correlation_id", "repeat", "route", "started_at")
 
     def __init__(self, client: Client, route: Route, correlation_id: int, client_id: str | None, size: int) -> None:
         super().__init__(route.kind, size, may_park=route.may_park)
@@ -131,6 +131,8 @@ class Call(Pending):
         self.route = route
         self.correlation_id = correlation_id
         self.client_id = client_id
+        #: Of an answered heartbeat, see `storage.Repeat`.
+        self.repeat: Repeat | None = None
         self.started_at = time.perf_counter()
 
     @property

@@ -48,12 +48,17 @@ class Topics(Protocol):
     async def alter_configs(self, request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse: ...
 
 
+#: A heartbeat's, when its answer was given before the call returned: the member says it again, word for word, over the
+#: same connection. True: it is answered as it was. False: it has to be asked again, and this is of no use any more.
+Repeat = Callable[[], bool]
+
+
 class Groups(Protocol):
     """What members say again and again is answered by calling `done` exactly once, later or before the call returns."""
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> None: ...
+    ) -> Repeat | None: ...
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -63,7 +68,7 @@ class Groups(Protocol):
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> None: ...
+    ) -> Repeat | None: ...
 
     async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
 

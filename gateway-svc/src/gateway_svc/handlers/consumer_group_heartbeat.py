@@ -27,7 +27,7 @@ _Request = groups_pb2.ConsumerGroupHeartbeatRequest
 
 def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> None:
     names, owned = request.subscribed_topic_names, request.topic_partitions
-    services.storage.groups.consumer_group_heartbeat(
+    call.repeat = services.storage.groups.consumer_group_heartbeat(
         _Request(
             correlation_id=call.correlation_id,
             group_id=request.group_id,

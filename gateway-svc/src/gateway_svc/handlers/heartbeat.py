@@ -13,7 +13,7 @@ from gateway_svc.handler import InlineHandler
 
 
 def serve(call: Call, request: HeartbeatRequest, services: Services) -> None:
-    services.storage.groups.heartbeat(
+    call.repeat = services.storage.groups.heartbeat(
         groups_pb2.HeartbeatRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,

@@ -43,7 +43,7 @@ from storage_svc.coordinator.consumer_events import (
     SetConsumerTimer,
     Step,
 )
-from storage_svc.coordinator.consumer_group import ConsumerGroup, Draft
+from storage_svc.coordinator.consumer_group import ConsumerGroup, Draft, Topics
 from storage_svc.coordinator.consumer_member import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -70,7 +70,7 @@ def handle(
     Args:
         written: records that stand before the event's own: those of a classic group that turned into this one.
     """
-    if type(event) is ConsumerHeartbeat and not written and _says_nothing_new(group, event, environment):
+    if type(event) is ConsumerHeartbeat and not written and says_nothing_new(group, event, environment.topics):
         return _session_again(group, event, environment.settings)
     step = Step(Draft(group, written or ()), environment)
     if written:
@@ -89,7 +89,7 @@ def refused(error: ErrorCode, message: str) -> HeartbeatAnswer:
 # --- heartbeat --------------------------------------------------------------------------------------------------------
 
 
-def _says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, environment: Environment) -> bool:
+def says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, topics: Topics) -> bool:
     """Whether the member has what it shall have, the group is as it was, and nothing is to be told: most heartbeats
     are such, and all that `_on_consumer_heartbeat` would do is to start the session again."""
     member = group.members.get(heartbeat.member_id)
@@ -99,7 +99,7 @@ def _says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, enviro
         and heartbeat.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.epoch > JOIN_EPOCH
         and member.state is MemberState.STABLE
-        and group.hashed_version == environment.topics.version
+        and group.hashed_version == topics.version
         and not group.patterns
         and not member.pattern
         and _updated(member, heartbeat) is member

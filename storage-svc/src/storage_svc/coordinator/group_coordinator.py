@@ -43,6 +43,7 @@ from storage_svc.coordinator.hosted_consumer_groups import HostedConsumerGroups
 from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.offsets import group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog, load
+from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.coordinator.served_partitions import ServedPartitions
 from storage_svc.coordinator.waiting_calls import CallsEndedError
 from storage_svc.log.errors import LogError
@@ -180,15 +181,17 @@ class GroupCoordinator:
         except CallsEndedError:
             return SyncAnswer(error=ErrorCode.NOT_COORDINATOR)
 
-    def heartbeat(self, group_id: str, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
+    def heartbeat(self, group_id: str, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> Repeat | None:
         error = self._group_fault(group_id)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             done(error or ErrorCode.UNKNOWN_MEMBER_ID)
-        elif isinstance(hosted.group, ConsumerGroup):
+            return None
+        if isinstance(hosted.group, ConsumerGroup):
             self._consumer.classic_heartbeat(hosted, heartbeat, done)
-        else:
-            self._hosted.ask(hosted, heartbeat, done)
+            return None
+        self._hosted.ask(hosted, heartbeat, done)
+        return self._hosted.repeat(hosted, heartbeat, self._serves)
 
     def consumer_heartbeat(
         self,
@@ -197,7 +200,7 @@ class GroupCoordinator:
         done: Callable[[HeartbeatAnswer], None],
         *,
         needs_member_id: bool,
-    ) -> None:
+    ) -> Repeat | None:
         """ConsumerGroupHeartbeat: answered once what it tells is durable.
 
         Args:
@@ -205,9 +208,9 @@ class GroupCoordinator:
         """
         if fault := self._heartbeat_fault(group_id, heartbeat, needs_member_id=needs_member_id):
             done(fault)
-            return
+            return None
         heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())
-        self._consumer.heartbeat(group_id, heartbeat, done)
+        return self._consumer.heartbeat(group_id, heartbeat, done, self._serves)
 
     def _heartbeat_fault(
         self, group_id: str, heartbeat: ConsumerHeartbeat, *, needs_member_id: bool
@@ -253,6 +256,9 @@ class GroupCoordinator:
         return error, None if hosted is None else hosted.group
 
     # --- checks ---------------------------------------------------------------------------------------------------
+
+    def _serves(self, partition: int) -> bool:
+        return not self._stopping and not (self._partitions and self._partitions.error(partition))
 
     def _group_fault(self, group_id: str, *, empty_allowed: bool = False) -> ErrorCode:
         if self._stopping:

@@ -32,7 +32,7 @@ from storage_svc.coordinator.consumer_events import (
     SetConsumerTimer,
 )
 from storage_svc.coordinator.consumer_group import NEVER, ConsumerGroup, Topics
-from storage_svc.coordinator.consumer_machine import handle
+from storage_svc.coordinator.consumer_machine import handle, says_nothing_new
 from storage_svc.coordinator.consumer_member import JOIN_EPOCH, MemberState
 from storage_svc.coordinator.consumer_records import ConsumerRecord, classic_record, encode
 from storage_svc.coordinator.group import Group, GroupLimits
@@ -50,6 +50,7 @@ from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.migration import NOT_MIGRATED, may_upgrade, upgrade_records, upgraded
 from storage_svc.coordinator.offsets import group_error
 from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.coordinator.repeated_heartbeats import ConsumerRepeat, Serves
 from storage_svc.coordinator.timers import Timers
 from storage_svc.coordinator.topic_pattern import compile_pattern
 
@@ -122,7 +123,9 @@ class HostedConsumerGroups:
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, heartbeat: ConsumerHeartbeat, done: Callable[[HeartbeatAnswer], None]) -> None:
+    def heartbeat(
+        self, group_id: str, heartbeat: ConsumerHeartbeat, done: Callable[[HeartbeatAnswer], None], serves: Serves
+    ) -> ConsumerRepeat | None:
         """Joins make the group if it is not there, and take over one of the classic protocol if they may."""
         hosted = self._hosted.by_id.get(group_id)
         group = None if hosted is None else hosted.group
@@ -130,19 +133,30 @@ class HostedConsumerGroups:
         if not isinstance(group, ConsumerGroup):
             if heartbeat.member_epoch != JOIN_EPOCH:
                 done(_not_found(f"Group {group_id} is not a consumer group."))
-                return
+                return None
             made = self._made(group_id, group)
             if made is None:
                 done(_not_found(f"Cannot upgrade classic group {group_id} to consumer group."))
-                return
+                return None
             made_group, written = made
             if hosted is None:
                 hosted = self._hosted.made(made_group)
             outcome = handle(made_group, heartbeat, self._environment(), written=written)
+            is_repeatable = False
         else:
             assert hosted is not None
+            is_repeatable = says_nothing_new(group, heartbeat, self._topics) and group_id not in self._writing
             outcome = handle(group, heartbeat, self._environment())
         self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error), done)
+        return self._repeat(hosted, heartbeat, serves) if is_repeatable else None
+
+    def _repeat(self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves) -> ConsumerRepeat | None:
+        group, timeout_ms = hosted.group, self._settings.session_timeout_ms
+        assert isinstance(group, ConsumerGroup)
+        session = self._timers.running((group.group_id, ConsumerTimer(ConsumerTimerKind.SESSION, heartbeat.member_id)))
+        if session is None:
+            return None
+        return ConsumerRepeat(hosted, group, heartbeat, self._topics, self._timers, session, timeout_ms, serves)
 
     def _made(self, group_id: str, group: Group | None) -> tuple[ConsumerGroup, list[ConsumerRecord]] | None:
         """A consumer group in the place of what is there, with the records that make it so; None if it may not be."""

@@ -31,6 +31,7 @@ from storage_svc.coordinator.group_events import (
     Commit,
     ErrorAnswer,
     Event,
+    GroupState,
     Heartbeat,
     Instruction,
     Retire,
@@ -51,6 +52,7 @@ from storage_svc.coordinator.offsets import (
     group_error,
 )
 from storage_svc.coordinator.offsets_log import LoadedPartition, OffsetsLog
+from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat, Serves
 from storage_svc.coordinator.timers import Timers
 from storage_svc.coordinator.waiting_calls import AnswerT, Call, WaitingCalls
 
@@ -160,6 +162,18 @@ class HostedGroups:
         if not isinstance(call, Commit):  # what is allowed by the answer follows
             self.forget_if_unused(hosted)
         done(answer.value.error)
+
+    def repeat(self, hosted: HostedGroup, heartbeat: Heartbeat, serves: Serves) -> ClassicRepeat | None:
+        """Of a heartbeat that was just answered; None unless saying it again would be answered NONE."""
+        group = _classic(hosted)
+        if group.state is not GroupState.STABLE:
+            return None
+        if group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id):
+            return None
+        session = self._timers.running((group.group_id, session_timer(heartbeat.member_id)))
+        if session is None:
+            return None
+        return ClassicRepeat(hosted, group, heartbeat, self._timers, session, serves)
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
         self._perform(hosted, handle(_classic(hosted), event, self._now_ms()))

@@ -1,20 +1,31 @@
 """Deadlines by key on the event loop. Most are pushed back long before they are due (every heartbeat does so), so that
-pushing back only notes the new deadline; the loop's handle finds it when it fires and waits for the rest."""
+pushing back only notes the new deadline; the loop's handle finds it when it fires and waits for the rest.
+
+Handles fire on a grid of GRID_S, at the last of its points before the deadline, and from there at the deadline itself:
+those of the living share their wake-ups, and who is silent is late by nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
+GRID_S: Final = 0.25
 
-@dataclass(slots=True)
-class _Entry:
-    deadline: float
-    handle: asyncio.TimerHandle
+
+class Deadline:
+    """One that runs, until it is cancelled or has fired. Owned by its Timers."""
+
+    __slots__ = ("at", "handle", "runs")
+
+    def __init__(self, at: float, handle: asyncio.TimerHandle) -> None:
+        #: Of the event loop's clock.
+        self.at = at
+        self.handle = handle
+        self.runs = True
 
 
 class Timers(Generic[KeyT]):
@@ -23,38 +34,55 @@ class Timers(Generic[KeyT]):
     def __init__(self, loop: asyncio.AbstractEventLoop, fired: Callable[[KeyT], None]) -> None:
         self._loop = loop
         self._fired = fired
-        self._entries: dict[KeyT, _Entry] = {}
+        self._running: dict[KeyT, Deadline] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._running)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._running
 
     def set(self, key: KeyT, delay_ms: int) -> None:
-        deadline = self._loop.time() + delay_ms / 1000
-        entry = self._entries.get(key)
-        if entry is not None and entry.handle.when() <= deadline:
-            entry.deadline = deadline
-            return
-        if entry is not None:
-            entry.handle.cancel()
-        self._entries[key] = _Entry(deadline, self._loop.call_at(deadline, self._due, key))
+        known = self._running.get(key)
+        if known is not None:
+            if self.push_back(known, delay_ms):
+                return
+            self.cancel(key)
+        at = self._loop.time() + delay_ms / 1000
+        self._running[key] = Deadline(at, self._handle(at, key))
+
+    def running(self, key: KeyT) -> Deadline | None:
+        """For `push_back`."""
+        return self._running.get(key)
+
+    def push_back(self, deadline: Deadline, delay_ms: int) -> bool:
+        """As `set` of its key again. False, and nothing has changed, if it does not run any more or would be sooner
+        than its handle."""
+        at = self._loop.time() + delay_ms / 1000
+        if not deadline.runs or at < deadline.handle.when():
+            return False
+        deadline.at = at
+        return True
 
     def cancel(self, key: KeyT) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            entry.handle.cancel()
+        deadline = self._running.pop(key, None)
+        if deadline is not None:
+            deadline.runs = False
+            deadline.handle.cancel()
 
     def close(self) -> None:
-        for entry in self._entries.values():
-            entry.handle.cancel()
-        self._entries.clear()
+        for key in list(self._running):
+            self.cancel(key)
+
+    def _handle(self, at: float, key: KeyT) -> asyncio.TimerHandle:
+        on_grid = at - at % GRID_S
+        return self._loop.call_at(on_grid if on_grid > self._loop.time() else at, self._due, key)
 
     def _due(self, key: KeyT) -> None:
-        entry = self._entries[key]
-        if entry.deadline > entry.handle.when():
-            entry.handle = self._loop.call_at(entry.deadline, self._due, key)
+        deadline = self._running[key]
+        if deadline.at > deadline.handle.when():
+            deadline.handle = self._handle(deadline.at, key)
             return
-        del self._entries[key]
+        del self._running[key]
+        deadline.runs = False
         self._fired(key)

@@ -38,7 +38,7 @@ class _Exchange:
         self._room.set()
         self._open_calls = 0
         self._ended = False
-        self._methods: dict[str, Callable[[Any, Callable[[Any], None]], None]] = {
+        self._methods: dict[str, Callable[[Any, Callable[[Any], None]], object]] = {
             "heartbeat": service.heartbeat,
             "commit_offsets": service.commit_offsets,
             "consumer_group_heartbeat": service.consumer_group_heartbeat,

@@ -14,6 +14,7 @@ from storage_svc.coordinator.admission import NewOffset
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
 #: The types of groups, as ListGroups names them.
@@ -83,14 +84,14 @@ class GroupsService:
             assignment=answer.assignment,
         )
 
-    def heartbeat(self, request: pb.HeartbeatRequest, done: Callable[[pb.HeartbeatResponse], None]) -> None:
+    def heartbeat(self, request: pb.HeartbeatRequest, done: Callable[[pb.HeartbeatResponse], None]) -> Repeat | None:
         heartbeat = Heartbeat(
             request=0,
             member_id=request.member_id,
             generation_id=request.generation_id,
             instance_id=_optional(request, "group_instance_id"),
         )
-        self._coordinator.heartbeat(
+        return self._coordinator.heartbeat(
             request.group_id, heartbeat, lambda error: done(pb.HeartbeatResponse(error_code=error))
         )
 
@@ -158,8 +159,8 @@ class GroupsService:
         self,
         request: pb.ConsumerGroupHeartbeatRequest,
         done: Callable[[pb.ConsumerGroupHeartbeatResponse], None],
-    ) -> None:
-        self._coordinator.consumer_heartbeat(
+    ) -> Repeat | None:
+        return self._coordinator.consumer_heartbeat(
             request.group_id,
             heartbeat_of(request),
             lambda answer: done(heartbeat_response(answer)),
