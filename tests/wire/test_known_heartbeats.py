@@ -1,0 +1,116 @@
+"""Members that say the same again and again, over real connections: what happens meanwhile is told all the same."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol_lib.messages.leave_group import LeaveGroupRequest
+from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+from tests.wire.conftest import Running, Wire
+
+E = ErrorCode
+JOIN = JoinGroupRequest(
+    group_id="g",
+    session_timeout_ms=30_000,
+    rebalance_timeout_ms=60_000,
+    member_id="",
+    protocol_type="consumer",
+    protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+)
+
+
+async def classic_member(wire: Wire) -> HeartbeatRequest:
+    """The heartbeat of a group's only member."""
+    joined = await wire.call(11, 3, JOIN)
+    assert joined.error_code == E.NONE
+    sync = SyncGroupRequest(
+        group_id="g",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=(SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b""),),
+    )
+    assert (await wire.call(14, 1, sync)).error_code == E.NONE
+    return HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+
+
+def answers(running: Running, api: str) -> dict[Any, int]:
+    return dict(running.gateway.metrics.apis[api].answers)
+
+
+async def test_a_classic_member(broker: Running) -> None:
+    wire = await broker.connect()
+    heartbeat = await classic_member(wire)
+    for _ in range(5):
+        assert (await wire.call(12, 3, heartbeat)).error_code == E.NONE
+    sent = [wire.send(12, 3, heartbeat) for _ in range(50)]  # all in one write
+    assert [(await wire.receive())[0] for _ in sent] == sent
+    assert answers(broker, "Heartbeat") == {(3, "NONE"): 55}
+
+    other = await broker.connect()
+    other.send(11, 3, JOIN)
+    while (code := (await wire.call(12, 3, heartbeat)).error_code) == E.NONE:
+        pass
+    assert code == E.REBALANCE_IN_PROGRESS
+    assert (await wire.call(13, 1, LeaveGroupRequest(group_id="g", member_id=heartbeat.member_id))).error_code == E.NONE
+    assert (await wire.call(12, 3, heartbeat)).error_code == E.UNKNOWN_MEMBER_ID
+    await wire.close()
+    await other.close()
+
+
+async def test_a_heartbeat_that_arrives_in_pieces_between_other_requests(broker: Running) -> None:
+    wire = await broker.connect()
+    heartbeat = await classic_member(wire)
+    expected = []
+    for _ in range(3):
+        expected += [
+            wire.send(12, 3, heartbeat),
+            wire.send(12, 3, HeartbeatRequest(group_id="", generation_id=1, member_id="m")),
+        ]
+    codes = [(await wire.receive())[1].error_code for _ in expected]
+    assert codes == [E.NONE, E.INVALID_GROUP_ID] * 3
+
+    correlation_id = wire.send(12, 3, heartbeat)
+    (await wire.receive())
+    body = struct.pack(">h", 1) + b"g" + struct.pack(">i", heartbeat.generation_id)
+    body += struct.pack(">h", len(heartbeat.member_id)) + heartbeat.member_id.encode() + struct.pack(">h", -1)
+    head = struct.pack(">hhi", 12, 3, correlation_id + 1) + struct.pack(">h", len("wire-test")) + b"wire-test"
+    frame = struct.pack(">i", len(head + body)) + head + body
+    for position in range(len(frame)):
+        wire.writer.write(frame[position : position + 1])
+        await wire.writer.drain()
+    answer = await wire.receive_frame()
+    assert answer == struct.pack(">iih", correlation_id + 1, 0, 0)
+    await wire.close()
+
+
+async def test_a_consumer_member_hears_of_another(broker: Running) -> None:
+    first, second = await broker.connect(), await broker.connect()
+
+    def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id="k",
+            member_id=member_id,
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("orders",),
+            topic_partitions=(),
+        )
+
+    joined = await first.call(68, 1, joining("m1"))
+    assert joined.error_code == E.NONE
+    same = ConsumerGroupHeartbeatRequest(group_id="k", member_id="m1", member_epoch=joined.member_epoch)
+    for _ in range(5):
+        answer = await first.call(68, 1, same)
+        assert (answer.error_code, answer.member_epoch, answer.assignment) == (E.NONE, joined.member_epoch, None)
+    await second.call(68, 1, joining("m2"))
+    while (answer := await first.call(68, 1, same)).assignment is None:
+        assert answer.error_code == E.NONE
+    assert sum(len(each.partitions) for each in answer.assignment.topic_partitions) == 2
+    await first.close()
+    await second.close()
