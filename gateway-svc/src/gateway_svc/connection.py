@@ -42,9 +42,9 @@ _FIRST_CAPACITY = 8 * 1024
 #: How much is read at once while the memory budget is spent.
 _FULL_READ_BYTES = 1024
 #: SO_SNDBUF of a connection (the kernel gives twice that, or what net.core.wmem_max allows; Kafka's default is 100 KB).
-#: Left to itself it grows to 4 MB: large answers over loopback are slower then (fetches of 8 MB 1.4 times, of 1 MB 1.1
-#: times, median of 12 turns). Over a long way a connection sends at most this, twice, per round trip.
-SEND_BUFFER_BYTES = 512 * 1024
+#: A client on this machine has what it holds still in the processor's cache when it reads it. Over a long way a
+#: connection sends at most this, twice, per round trip. docs/benchmarks/README.md has other sizes.
+SEND_BUFFER_BYTES = 180 * 1024
 #: api key, version, correlation id: what every request has.
 _REQUEST_BYTES_MIN = 8
 
