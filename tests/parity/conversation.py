@@ -43,6 +43,11 @@ class Talk:
         """The answer, which is also put into the transcript."""
         return await self.answer(await self._send(who, api_key, version, request))
 
+    async def silent(self, who: str, api_key: int, version: int, request: Any) -> Any:
+        """The answer, of which the script says itself what is compared."""
+        _, response = await (await self._send(who, api_key, version, request)).receiving
+        return response
+
     async def later(self, who: str, api_key: int, version: int, request: Any) -> Pending:
         """Sends a request that the broker parks; `answer` puts what comes of it into the transcript."""
         pending = await self._send(who, api_key, version, request)

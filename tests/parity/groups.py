@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from protocol_lib.consumer_protocol import Subscription, encode_subscription
+from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from protocol_lib.messages.delete_groups import DeleteGroupsRequest
+from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol_lib.messages.describe_groups import DescribeGroupsRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -37,6 +40,11 @@ from tests.parity.conversation import Pending, Talk
 ORDERS = encode_subscription(Subscription(topics=("orders",)))
 RANGE = (("range", ORDERS),)
 SESSION_MS = 10_000
+GROUP_RESOURCE = 32
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
+#: Until Kafka's broker has read what its controller wrote.
+FOLLOWED_S = 0.3
 
 
 class GroupTalk(Talk):
@@ -221,3 +229,38 @@ class GroupTalk(Talk):
             assignments={joined.member_id: b"all"},
         )
         return joined.member_id, joined.generation_id
+
+    # --- configs of groups ----------------------------------------------------------------------------------------
+
+    async def describe_configs(self, *keys: str, name: str | None = None, version: int = 4) -> None:
+        resource = DescribeConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=self.group if name is None else name,
+            configuration_keys=keys or (SESSION, HEARTBEAT, ASSIGNMENT),
+        )
+        await self.ask("a", 32, version, DescribeConfigsRequest(resources=(resource,), include_synonyms=True))
+
+    async def alter_configs(
+        self, *changes: tuple[str, int, str | None], name: str | None = None, version: int = 1, **fields: Any
+    ) -> None:
+        """What is answered in words is part of the transcript."""
+        of = incremental_alter_configs
+        configs = tuple(of.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes)
+        await self._altered(44, version, of, of.IncrementalAlterConfigsRequest, name, configs, fields)
+
+    async def replace_configs(self, *configs: tuple[str, str | None], name: str | None = None, **fields: Any) -> None:
+        """AlterConfigs: these and no others."""
+        of = alter_configs
+        given = tuple(of.AlterableConfig(name=key, value=value) for key, value in configs)
+        await self._altered(33, 2, of, of.AlterConfigsRequest, name, given, fields)
+
+    async def _altered(
+        self, api_key: int, version: int, of: Any, request: Any, name: str | None, configs: Any, fields: dict[str, Any]
+    ) -> None:
+        group = self.group if name is None else name
+        resource = of.AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
+        answer = await self.ask(
+            "a", api_key, version, request(resources=(resource,), **({"validate_only": False} | fields))
+        )
+        self.transcript.append(answer.responses[0].error_message)
+        await asyncio.sleep(FOLLOWED_S)

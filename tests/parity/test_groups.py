@@ -16,7 +16,7 @@ from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from tests.parity import classic_groups, consumer_groups, group_bad_input, migrations
+from tests.parity import classic_groups, consumer_groups, group_bad_input, group_configs, migrations
 from tests.parity.groups import GroupTalk
 
 pytestmark = pytest.mark.conformance
@@ -33,7 +33,7 @@ Script = Callable[[GroupTalk], Awaitable[None]]
 TOPICS = {"orders": 3, "users": 1, "wide": 300}
 SCRIPTS: dict[str, Script] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": script
-    for module in (classic_groups, consumer_groups, migrations, group_bad_input)
+    for module in (classic_groups, consumer_groups, migrations, group_bad_input, group_configs)
     for name, script in inspect.getmembers(module, inspect.iscoroutinefunction)
     if script.__module__ == module.__name__
 }
@@ -101,6 +101,10 @@ CODES: Mapping[str, set[ErrorCode]] = {
         E.INVALID_REGULAR_EXPRESSION,
     },
     "ConsumerGroupDescribeRequest": {E.INVALID_GROUP_ID, E.GROUP_ID_NOT_FOUND},
+    "DescribeConfigsRequest": {E.INVALID_REQUEST},
+    "AlterConfigsRequest": {E.INVALID_CONFIG, E.INVALID_REQUEST},
+    "IncrementalAlterConfigsRequest": {E.INVALID_CONFIG, E.INVALID_REQUEST},
+    "ListConfigResourcesRequest": {E.UNSUPPORTED_VERSION},
 }
 # Codes of a broker in trouble no conversation with one brings about; these are tested elsewhere:
 # COORDINATOR_LOAD_IN_PROGRESS in storage_svc/coordinator/test_group_coordinator.py and faults/test_group_kills.py,

@@ -47,6 +47,10 @@ class Topics(Protocol):
 
     async def alter_configs(self, request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse: ...
 
+    async def list_config_resources(
+        self, request: topics_pb2.ListConfigResourcesRequest
+    ) -> topics_pb2.ListConfigResourcesResponse: ...
+
 
 #: A heartbeat's, when its answer was given before the call returned: the member says it again, word for word, over the
 #: same connection. True: it is answered as it was. False: it has to be asked again, and this is of no use any more.

@@ -180,6 +180,10 @@ def _configs_not_altered(request: topics_pb2.AlterConfigsRequest) -> topics_pb2.
     return topics_pb2.AlterConfigsResponse(resources=resources)
 
 
+def _resources_unknown(_: topics_pb2.ListConfigResourcesRequest) -> topics_pb2.ListConfigResourcesResponse:
+    return topics_pb2.ListConfigResourcesResponse(error_code=_TIMED_OUT)
+
+
 def _not_joined(request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse:
     return groups_pb2.JoinGroupResponse(error_code=_NO_COORDINATOR, generation_id=-1, member_id=request.member_id)
 
@@ -252,6 +256,7 @@ class GrpcTopics:
         self.delete_topics = unary.once(stub.DeleteTopics, _topics_not_deleted)
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, _configs_unknown)
         self.alter_configs = unary.once(stub.AlterConfigs, _configs_not_altered)
+        self.list_config_resources = unary.repeatable(stub.ListConfigResources, _resources_unknown)
 
 
 class GrpcGroups:

@@ -11,6 +11,7 @@ next start then recovers as after a crash.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -43,6 +44,7 @@ from storage_svc.settings import StorageSettings, parse_assignors, parse_topics
 from storage_svc.topics.broker_configs import BrokerValue, broker_values
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
+from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.registry import TopicRegistry
 
@@ -77,7 +79,9 @@ class Storage:
         )
         self.topic_registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
         self.leases = Leases(catalog)
-        configs = ConfigDescriptions(_broker_values(settings), self._own_configs, self.leases.is_known)
+        broker = _broker_values(settings)
+        self.group_configs = GroupConfigs(catalog, broker, self.coordinator.configure)
+        configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
         self.data = DataService(logs, self.topic_registry.name_of)
         self.offsets = OffsetsService(logs)
         self.topics = TopicsService(
@@ -86,10 +90,13 @@ class Storage:
                 partition_count=settings.num_partitions,
                 auto_create=settings.auto_create_topics_enable,
                 partitions_max=settings.partitions_max,
+                configured_groups_max=settings.groups_max,
             ),
             configs,
+            self.group_configs,
             offsets_log.ensure_topic,
             self.leases.is_known,
+            self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
         self.producers = ProducersService(catalog)
@@ -137,6 +144,7 @@ class Storage:
         await asyncio.to_thread(self.logs.sync_recovered)
         self.logs.start(asyncio.get_running_loop())
         self.health.checks["groups"] = lambda: self.coordinator.fault
+        self.group_configs.load()
         loading = self.coordinator.start()
         await asyncio.wait({loading}, timeout=_LOADING_WAIT_S)
         for name, count in parse_topics(self.settings.topics).items():
@@ -172,6 +180,9 @@ class Storage:
     def _own_configs(self, topic: str) -> Mapping[str, str] | None:
         found = self.topic_registry.get(topic)
         return None if found is None else found.configs
+
+    def _live_brokers(self) -> list[int]:
+        return [gateway.node_id for gateway in self.leases.live(time.monotonic_ns() // 1_000_000)]
 
 
 async def serve(storage: Storage, address: str) -> StorageServer:

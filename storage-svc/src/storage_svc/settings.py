@@ -106,10 +106,10 @@ class StorageSettings(ServiceSettings):
         45_000, ge=1, le=_INT_MAX, description="Silence after which a member of a KIP-848 consumer group is out."
     )
     group_consumer_min_session_timeout_ms: int = Field(
-        45_000, ge=1, le=_INT_MAX, description="Shortest that timeout may be set to."
+        45_000, ge=1, le=_INT_MAX, description="Shortest that timeout may be set to, here and for a group."
     )
     group_consumer_max_session_timeout_ms: int = Field(
-        60_000, ge=1, le=_INT_MAX, description="Longest that timeout may be set to."
+        60_000, ge=1, le=_INT_MAX, description="Longest that timeout may be set to, here and for a group."
     )
     group_consumer_heartbeat_interval_ms: int = Field(
         5_000,
@@ -118,10 +118,10 @@ class StorageSettings(ServiceSettings):
         description="How often members of a KIP-848 consumer group send heartbeats.",
     )
     group_consumer_min_heartbeat_interval_ms: int = Field(
-        5_000, ge=1, le=_INT_MAX, description="Shortest that interval may be set to."
+        5_000, ge=1, le=_INT_MAX, description="Shortest that interval may be set to, here and for a group."
     )
     group_consumer_max_heartbeat_interval_ms: int = Field(
-        15_000, ge=1, le=_INT_MAX, description="Longest that interval may be set to."
+        15_000, ge=1, le=_INT_MAX, description="Longest that interval may be set to, here and for a group."
     )
     group_consumer_max_size: int = Field(
         10_000, ge=1, le=_INT_MAX, description="Members a KIP-848 consumer group may have."
@@ -131,7 +131,13 @@ class StorageSettings(ServiceSettings):
         description="Assignors members may ask for, comma-separated; the first is for those that ask for none.",
     )
     group_consumer_assignment_interval_ms: int = Field(
-        1_000, ge=0, le=15_000, description="A consumer group's assignment is not computed anew before that."
+        1_000, ge=0, le=_INT_MAX, description="A consumer group's assignment is not computed anew before that."
+    )
+    group_consumer_min_assignment_interval_ms: int = Field(
+        0, ge=0, le=_INT_MAX, description="Shortest that interval may be set to, here and for a group."
+    )
+    group_consumer_max_assignment_interval_ms: int = Field(
+        15_000, ge=0, le=_INT_MAX, description="Longest that interval may be set to, here and for a group."
     )
     group_consumer_migration_policy: MigrationPolicy = Field(
         MigrationPolicy.BIDIRECTIONAL,
@@ -148,7 +154,7 @@ class StorageSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _within_limits(self) -> StorageSettings:
-        for name in ("session_timeout", "heartbeat_interval"):
+        for name in ("session_timeout", "heartbeat_interval", "assignment_interval"):
             value, low, high = (getattr(self, f"group_consumer_{limit}{name}_ms") for limit in ("", "min_", "max_"))
             if not low <= value <= high:
                 raise ValueError(f"group_consumer_{name}_ms is {value}, which is not within {low} and {high}")

@@ -21,6 +21,7 @@ from gateway_svc.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -59,4 +60,5 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     offset_delete.HANDLER,
     consumer_group_heartbeat.HANDLER,
     consumer_group_describe.HANDLER,
+    list_config_resources.HANDLER,
 )

@@ -1,4 +1,4 @@
-"""AlterConfigs: everything that is set for a topic is replaced by what is named; the older way of altering configs."""
+"""AlterConfigs: everything that is set for a topic or a group is replaced by what is named; the older way."""
 
 from __future__ import annotations
 

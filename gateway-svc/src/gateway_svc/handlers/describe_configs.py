@@ -1,7 +1,7 @@
-"""DescribeConfigs: every known config of a topic or of the broker, with where its value comes from.
+"""DescribeConfigs: every known config of a topic, a group or the broker, with where its value comes from.
 
 Version 0 only says whether a value is the default; synonyms and documentation are told when asked for. Other resource
-types than topic and broker are answered by storage, INVALID_REQUEST.
+types are answered by storage, INVALID_REQUEST.
 """
 
 from __future__ import annotations

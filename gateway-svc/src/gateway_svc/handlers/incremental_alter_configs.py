@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single configs of topics are set, deleted, appended to or subtracted from (KIP-339)."""
+"""IncrementalAlterConfigs: configs of topics and groups are set, deleted, appended to, subtracted from (KIP-339)."""
 
 from __future__ import annotations
 

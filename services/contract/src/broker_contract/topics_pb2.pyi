@@ -409,7 +409,7 @@ class ConfigResource(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     ALL_KEYS_FIELD_NUMBER: _builtins.int
     type: _builtins.int
-    """Kafka's resource types: 2 topic, 4 broker."""
+    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
     name: _builtins.str
     all_keys: _builtins.bool
     @_builtins.property
@@ -505,7 +505,7 @@ class Config(_message.Message):
     is_default: _builtins.bool
     is_sensitive: _builtins.bool
     source: _builtins.int
-    """Kafka's DescribeConfigs sources: 1 dynamic topic, 2 dynamic broker, 4 static broker, 5 default."""
+    """Kafka's DescribeConfigs sources: 1 dynamic topic, 2 dynamic broker, 4 static broker, 5 default, 8 dynamic group."""
     type: _builtins.int
     """Kafka's config types: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password."""
     documentation: _builtins.str
@@ -596,7 +596,7 @@ class ConfigChanges(_message.Message):
     REPLACES_ALL_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     type: _builtins.int
-    """Kafka's resource types: 2 topic, 4 broker."""
+    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
     name: _builtins.str
     replaces_all: _builtins.bool
     """What was set before and is not named here goes back to its default."""
@@ -689,3 +689,70 @@ class AlteredResource(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlteredResource: _TypeAlias = AlteredResource  # noqa: Y015
+
+@_typing.final
+class ListConfigResourcesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConfigResourcesRequest: _TypeAlias = ListConfigResourcesRequest  # noqa: Y015
+
+@_typing.final
+class ListConfigResourcesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedResource]:
+        """Topics and live brokers, whether or not something is set for them; groups for which something is set."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        resources: _abc.Iterable[Global___NamedResource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConfigResourcesResponse: _TypeAlias = ListConfigResourcesResponse  # noqa: Y015
+
+@_typing.final
+class NamedResource(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    type: _builtins.int
+    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        type: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedResource: _TypeAlias = NamedResource  # noqa: Y015

@@ -60,6 +60,11 @@ class TopicsStub:
                 request_serializer=topics__pb2.AlterConfigsRequest.SerializeToString,
                 response_deserializer=topics__pb2.AlterConfigsResponse.FromString,
                 _registered_method=True)
+        self.ListConfigResources = channel.unary_unary(
+                '/millrace.v1.Topics/ListConfigResources',
+                request_serializer=topics__pb2.ListConfigResourcesRequest.SerializeToString,
+                response_deserializer=topics__pb2.ListConfigResourcesResponse.FromString,
+                _registered_method=True)
 
 
 class TopicsServicer:
@@ -90,8 +95,14 @@ class TopicsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AlterConfigs(self, request, context):
-        """Answered once the changes are stored; logs follow them from then on.
+        """Answered once the changes are stored; logs and groups follow them from then on.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConfigResources(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -123,6 +134,11 @@ def add_TopicsServicer_to_server(servicer, server):
                     servicer.AlterConfigs,
                     request_deserializer=topics__pb2.AlterConfigsRequest.FromString,
                     response_serializer=topics__pb2.AlterConfigsResponse.SerializeToString,
+            ),
+            'ListConfigResources': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConfigResources,
+                    request_deserializer=topics__pb2.ListConfigResourcesRequest.FromString,
+                    response_serializer=topics__pb2.ListConfigResourcesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -260,6 +276,33 @@ class Topics:
             '/millrace.v1.Topics/AlterConfigs',
             topics__pb2.AlterConfigsRequest.SerializeToString,
             topics__pb2.AlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConfigResources(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Topics/ListConfigResources',
+            topics__pb2.ListConfigResourcesRequest.SerializeToString,
+            topics__pb2.ListConfigResourcesResponse.FromString,
             options,
             channel_credentials,
             insecure,

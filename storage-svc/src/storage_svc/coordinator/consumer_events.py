@@ -8,9 +8,9 @@ are set; when they are durable the answer is given. Durations are milliseconds; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from protocol_lib.errors import ErrorCode
 
@@ -19,6 +19,7 @@ from storage_svc.coordinator.consumer_member import ConsumerMember, Held, Partit
 from storage_svc.coordinator.consumer_records import ConsumerRecord
 from storage_svc.coordinator.group import Group, GroupLimits
 from storage_svc.coordinator.group_events import AnswerValue, Heartbeat, Join, Leave, Sync
+from storage_svc.topics import group_configs
 
 
 class MigrationPolicy(StrEnum):
@@ -40,7 +41,7 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupSettings:
-    """Kafka's group.consumer.* settings."""
+    """Kafka's group.consumer.* settings; a group may have some of its own."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -50,6 +51,19 @@ class ConsumerGroupSettings:
     #: A target assignment is not computed anew before that.
     assignment_interval_ms: int = 1_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def with_configs(self, own: Mapping[str, int]) -> ConsumerGroupSettings:
+        """These, but for what a group's configs say, by the names of `group_configs`."""
+        fields: dict[str, Any] = {_FIELDS[name]: value for name, value in own.items()}
+        return replace(self, **fields)
+
+
+#: The settings that a group's configs stand for.
+_FIELDS: Final = {
+    group_configs.SESSION_TIMEOUT: "session_timeout_ms",
+    group_configs.HEARTBEAT_INTERVAL: "heartbeat_interval_ms",
+    group_configs.ASSIGNMENT_INTERVAL: "assignment_interval_ms",
+}
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
@@ -91,6 +91,10 @@ class GroupCoordinator:
     @property
     def assignors(self) -> Sequence[str]:
         return self._settings.consumer.assignors
+
+    def configure(self, group_id: str, own: Mapping[str, int]) -> None:
+        """What the group says of itself, by Kafka's names of group configs; there or not, of either protocol."""
+        self._consumer.configure(group_id, own)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

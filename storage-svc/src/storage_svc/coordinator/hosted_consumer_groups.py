@@ -76,6 +76,8 @@ class HostedConsumerGroups:
         self._offsets_log = offsets_log
         self._topics = topics
         self._settings = settings
+        #: Of groups that have some of their own.
+        self._own_settings: dict[str, ConsumerGroupSettings] = {}
         self._classic_limits = classic_limits
         self._now_ms = wall_clock_ms
         self._loop = asyncio.get_running_loop()
@@ -86,8 +88,23 @@ class HostedConsumerGroups:
         #: Groups whose patterns are being matched.
         self._resolving: dict[str, asyncio.Task[None]] = {}
 
-    def _environment(self) -> Environment:
-        return Environment(self._topics, self._settings, self._classic_limits, self._now_ms())
+    def configure(self, group_id: str, own: Mapping[str, int]) -> None:
+        """From its next event on the group follows these configs, and the broker's in all else. Sessions and intervals
+        that have begun go on as they are until the member's next heartbeat."""
+        if own:
+            self._own_settings[group_id] = self._settings.with_configs(own)
+        else:
+            self._own_settings.pop(group_id, None)
+        hosted = self._hosted.by_id.get(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            # Another object: what `ConsumerRepeat` answers holds no more.
+            hosted.group = hosted.group.copy()
+
+    def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
+        return self._own_settings.get(group_id, self._settings)
+
+    def _environment(self, group_id: str) -> Environment:
+        return Environment(self._topics, self._settings_of(group_id), self._classic_limits, self._now_ms())
 
     def loaded(self) -> None:
         """The members of groups that were just loaded get a whole session."""
@@ -101,7 +118,7 @@ class HostedConsumerGroups:
         session = (group_id, ConsumerTimer(ConsumerTimerKind.SESSION, member_id))
         if session in self._timers or self._closed:
             return
-        self._timers.set(session, self._settings.session_timeout_ms)
+        self._timers.set(session, self._settings_of(group_id).session_timeout_ms)
         if state is MemberState.UNREVOKED_PARTITIONS:
             self._timers.set((group_id, ConsumerTimer(ConsumerTimerKind.REBALANCE, member_id)), rebalance_timeout_ms)
 
@@ -141,18 +158,19 @@ class HostedConsumerGroups:
             made_group, written = made
             if hosted is None:
                 hosted = self._hosted.made(made_group)
-            outcome = handle(made_group, heartbeat, self._environment(), written=written)
+            outcome = handle(made_group, heartbeat, self._environment(group_id), written=written)
             is_repeatable = False
         else:
             assert hosted is not None
             is_repeatable = says_nothing_new(group, heartbeat, self._topics) and group_id not in self._writing
-            outcome = handle(group, heartbeat, self._environment())
+            outcome = handle(group, heartbeat, self._environment(group_id))
         self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error), done)
         return self._repeat(hosted, heartbeat, serves) if is_repeatable else None
 
     def _repeat(self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves) -> ConsumerRepeat | None:
-        group, timeout_ms = hosted.group, self._settings.session_timeout_ms
+        group = hosted.group
         assert isinstance(group, ConsumerGroup)
+        timeout_ms = self._settings_of(group.group_id).session_timeout_ms
         session = self._timers.running((group.group_id, ConsumerTimer(ConsumerTimerKind.SESSION, heartbeat.member_id)))
         if session is None:
             return None
@@ -164,7 +182,7 @@ class HostedConsumerGroups:
             return ConsumerGroup(group_id), []
         if not group.members:
             return ConsumerGroup(group_id), [classic_record(group_id, None)] if group.generation_id else []
-        made = upgraded(group, self._topics) if may_upgrade(group, self._environment()) else None
+        made = upgraded(group, self._topics) if may_upgrade(group, self._environment(group_id)) else None
         return None if made is None else (made, upgrade_records(made))
 
     async def join(self, hosted: HostedGroup, join: Join) -> JoinAnswer:
@@ -177,7 +195,7 @@ class HostedConsumerGroups:
 
     def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
         assert isinstance(hosted.group, ConsumerGroup)
-        outcome = handle(hosted.group, heartbeat, self._environment())
+        outcome = handle(hosted.group, heartbeat, self._environment(hosted.group.group_id))
         self._perform(hosted, outcome, ErrorAnswer, ErrorAnswer, lambda answer: done(answer.error))
 
     async def leave(self, hosted: HostedGroup, leave: Leave) -> LeaveAnswer:
@@ -193,7 +211,8 @@ class HostedConsumerGroups:
             if not future.done():
                 future.set_result(answer)
 
-        self._perform(hosted, handle(hosted.group, call, self._environment()), kind, failed, done)
+        outcome = handle(hosted.group, call, self._environment(hosted.group.group_id))
+        self._perform(hosted, outcome, kind, failed, done)
         return await future
 
     def _perform(
@@ -228,7 +247,7 @@ class HostedConsumerGroups:
     def _tell(self, hosted: HostedGroup, event: ConsumerEvent) -> None:
         """An event nobody waits for."""
         assert isinstance(hosted.group, ConsumerGroup)
-        self._take(hosted, handle(hosted.group, event, self._environment()))
+        self._take(hosted, handle(hosted.group, event, self._environment(hosted.group.group_id)))
 
     def _take(self, hosted: HostedGroup, outcome: Outcome) -> asyncio.Future[int] | None:
         """Performs all but the answer. What is returned becomes 0 once the answer may be given, or Kafka's code."""

@@ -1,7 +1,7 @@
 """Altering configs: checks who may be altered and turns faults into Kafka's error codes, one resource at a time.
 
-Configs of topics are altered while they are in use. Those of brokers are settings of the process (environment), and
-other resources have none: INVALID_REQUEST.
+Configs of topics and groups are altered while they are in use. Those of brokers are settings of the process
+(environment), and other resources have none: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.admission import group_id_fault
 from storage_svc.log.config import LogConfig
-from storage_svc.rpc.configs import BROKER_RESOURCE, TOPIC_RESOURCE
+from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed
-from storage_svc.topics.configs import InvalidConfigError
+from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
+from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 from storage_svc.topics.registry import TopicRegistry
 
 log = service_logs.get(__name__)
 
 
 class ConfigAlterations:
-    def __init__(self, registry: TopicRegistry[LogConfig]) -> None:
+    def __init__(self, registry: TopicRegistry[LogConfig], groups: GroupConfigs, configured_groups_max: int) -> None:
         self._registry = registry
+        self._groups = groups
+        self._configured_groups_max = configured_groups_max
 
     def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
         """One outcome per resource, in order."""
@@ -37,30 +41,58 @@ class ConfigAlterations:
         ]
 
     def _alter(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
-        if resource.type == BROKER_RESOURCE:
-            return _refused(ErrorCode.INVALID_REQUEST, "Configs of brokers are set before the start.")
-        if resource.type != TOPIC_RESOURCE:
-            return _refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}.")
-        topic = self._registry.get(resource.name)
-        if topic is None:
-            return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name[:300]}' does not exist.")
-        changes = [
-            ConfigChange(each.name, each.operation, each.value if each.HasField("value") else None)
-            for each in resource.changes
-        ]
         try:
-            configs = changed(topic.configs, changes, replaces_all=resource.replaces_all)
-            if not validate_only and configs != topic.configs:
-                self._registry.configure(topic, configs)
-                log.info("altered a topic's configs", topic=topic.name, configs=configs)
+            if resource.type == TOPIC_RESOURCE:
+                return self._alter_topic(resource, validate_only)
+            if resource.type == GROUP_RESOURCE:
+                return self._alter_group(resource, validate_only)
         except InvalidChangeError as error:
             return _refused(ErrorCode.INVALID_REQUEST, str(error))
         except InvalidConfigError as error:
             return _refused(ErrorCode.INVALID_CONFIG, str(error))
         except CatalogError as error:
-            log.error("cannot alter a topic's configs", topic=topic.name, reason=str(error))
+            log.error("cannot alter configs", resource=resource.name[:300], reason=str(error))
             return _refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The configs could not be stored: {error}")
+        if resource.type == BROKER_RESOURCE:
+            return _refused(ErrorCode.INVALID_REQUEST, "Configs of brokers are set before the start.")
+        return _refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}.")
+
+    def _alter_topic(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+        topic = self._registry.get(resource.name)
+        if topic is None:
+            return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name[:300]}' does not exist.")
+        configs = changed(
+            topic.configs, _changes(resource), TOPIC_CONFIGS, check_configs, replaces_all=resource.replaces_all
+        )
+        if not validate_only and configs != topic.configs:
+            self._registry.configure(topic, configs)
+            log.info("altered a topic's configs", topic=topic.name, configs=configs)
         return pb.AlteredResource()
+
+    def _alter_group(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+        """The group need not exist."""
+        if not resource.name:
+            return _refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        if group_id_fault(resource.name, empty_allowed=False):
+            return _refused(ErrorCode.INVALID_REQUEST, "No group has a name as long as that.")
+        own = self._groups.own(resource.name)
+        configs = changed(
+            own, _changes(resource), GROUP_CONFIGS, self._groups.check, replaces_all=resource.replaces_all
+        )
+        if validate_only or configs == own:
+            return pb.AlteredResource()
+        if not own and len(self._groups) >= self._configured_groups_max:
+            return _refused(ErrorCode.POLICY_VIOLATION, f"{len(self._groups)} groups have configs: that is the limit.")
+        self._groups.configure(resource.name, configs)
+        log.info("altered a group's configs", group=resource.name, configs=configs)
+        return pb.AlteredResource()
+
+
+def _changes(resource: pb.ConfigChanges) -> list[ConfigChange]:
+    return [
+        ConfigChange(each.name, each.operation, each.value if each.HasField("value") else None)
+        for each in resource.changes
+    ]
 
 
 def _refused(code: ErrorCode, message: str) -> pb.AlteredResource:

@@ -1,23 +1,42 @@
-"""Topic and broker configs as DescribeConfigs shows them: all known keys, with defaults, synonyms and sources."""
+"""Configs of topics, groups and brokers as DescribeConfigs shows them: all known keys, with defaults, synonyms and
+sources; and the names of what has configs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.topics.broker_configs import BrokerValue
-from storage_svc.topics.configs import TOPIC_CONFIGS, TopicConfig
+from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType
+from storage_svc.topics.group_configs import GROUP_CONFIGS
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+GROUP_RESOURCE: Final = 32
 
 #: Kafka's config sources.
 _TOPIC_SOURCE: Final = 1
 _STATIC_BROKER_SOURCE: Final = 4
 _DEFAULT_SOURCE: Final = 5
+_GROUP_SOURCE: Final = 8
+
+
+class _Config(Protocol):
+    """What topic and group configs have in common."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> ConfigType: ...
+    @property
+    def default(self) -> str: ...
+    @property
+    def broker_key(self) -> str | None: ...
+    @property
+    def documentation(self) -> str: ...
 
 
 class ConfigDescriptions:
@@ -25,11 +44,14 @@ class ConfigDescriptions:
         self,
         broker: Mapping[str, BrokerValue],
         topic_configs: Callable[[str], Mapping[str, str] | None],
+        group_configs: Callable[[str], Mapping[str, str]],
         is_broker: Callable[[int], bool],
     ) -> None:
         self._broker = broker
         #: Topic name -> what was set for it; None: there is no such topic.
         self._topic_configs = topic_configs
+        #: Group id -> what was set for it, whether or not there is such a group.
+        self._group_configs = group_configs
         self._is_broker = is_broker
 
     def describe(self, resource: pb.ConfigResource) -> pb.ResourceConfigs:
@@ -52,6 +74,13 @@ class ConfigDescriptions:
                 answer.error_message = f"Unexpected broker id {resource.name[:100]}."
             elif resource.name:
                 configs = [_broker_config(value) for value in self._broker.values()]
+        elif resource.type == GROUP_RESOURCE:
+            if resource.name:
+                own = self._group_configs(resource.name)
+                configs = [self._config(each, own, _GROUP_SOURCE) for each in GROUP_CONFIGS.values()]
+            else:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                answer.error_message = "Group name must not be empty"
         else:
             answer.error_code = ErrorCode.INVALID_REQUEST
             answer.error_message = f"Unsupported resource type {resource.type}."
@@ -60,12 +89,16 @@ class ConfigDescriptions:
         return answer
 
     def of_topic(self, own: Mapping[str, str]) -> list[pb.Config]:
-        return [self._topic_config(config, own.get(config.name)) for config in TOPIC_CONFIGS.values()]
+        return [
+            self._config(each, own, _TOPIC_SOURCE, is_read_only=each.check is None) for each in TOPIC_CONFIGS.values()
+        ]
 
-    def _topic_config(self, config: TopicConfig, own: str | None) -> pb.Config:
+    def _config(
+        self, config: _Config, own: Mapping[str, str], own_source: int, *, is_read_only: bool = False
+    ) -> pb.Config:
         synonyms = []
-        if own is not None:
-            synonyms.append(pb.Synonym(name=config.name, value=own, source=_TOPIC_SOURCE))
+        if config.name in own:
+            synonyms.append(pb.Synonym(name=config.name, value=own[config.name], source=own_source))
         broker = self._broker.get(config.broker_key or "")
         if broker is not None and broker.is_set:
             synonyms.append(pb.Synonym(name=broker.name, value=broker.value, source=_STATIC_BROKER_SOURCE))
@@ -74,7 +107,7 @@ class ConfigDescriptions:
         return pb.Config(
             name=config.name,
             value=first.value,
-            is_read_only=config.check is None,
+            is_read_only=is_read_only,
             is_default=first.source == _DEFAULT_SOURCE,
             source=first.source,
             type=config.type,

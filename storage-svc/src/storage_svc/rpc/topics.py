@@ -1,9 +1,10 @@
-"""The Topics service: describe, create, delete topics, describe configs. Errors are Kafka codes per topic."""
+"""The Topics service: describe, create, delete topics; describe, alter, list configs, those of groups and brokers, too.
+Errors are Kafka codes per topic or resource."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,9 +15,10 @@ from service_chassis import logs as service_logs
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.rpc.config_alterations import ConfigAlterations
-from storage_svc.rpc.configs import ConfigDescriptions
+from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigDescriptions
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import InvalidConfigError, check_configs
+from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, collision, name_fault
 from storage_svc.topics.registry import Topic, TopicRegistry
 
@@ -29,6 +31,7 @@ class TopicDefaults:
     auto_create: bool
     #: All topics together.
     partitions_max: int
+    configured_groups_max: int
 
 
 @dataclass(slots=True)
@@ -56,15 +59,19 @@ class TopicsService:
         registry: TopicRegistry[LogConfig],
         defaults: TopicDefaults,
         configs: ConfigDescriptions,
+        group_configs: GroupConfigs,
         create_offsets_topic: Callable[[], ErrorCode],
         is_broker: Callable[[int], bool],
+        live_brokers: Callable[[], Iterable[int]],
     ) -> None:
         self._registry = registry
         self._defaults = defaults
         self._configs = configs
         self._create_offsets_topic = create_offsets_topic
         self._is_broker = is_broker
-        self._alterations = ConfigAlterations(registry)
+        self._live_brokers = live_brokers
+        self._group_configs = group_configs
+        self._alterations = ConfigAlterations(registry, group_configs, defaults.configured_groups_max)
 
     # --- describe -------------------------------------------------------------------------------------------------
 
@@ -274,6 +281,18 @@ class TopicsService:
 
     async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsResponse:
         return pb.AlterConfigsResponse(resources=self._alterations.alter(request))
+
+    async def list_config_resources(
+        self,
+        request: pb.ListConfigResourcesRequest,  # noqa: ARG002
+    ) -> pb.ListConfigResourcesResponse:
+        named = {
+            TOPIC_RESOURCE: self._registry.names(),
+            BROKER_RESOURCE: map(str, self._live_brokers()),
+            GROUP_RESOURCE: self._group_configs.group_ids(),
+        }
+        resources = [pb.NamedResource(type=kind, name=name) for kind, names in named.items() for name in names]
+        return pb.ListConfigResourcesResponse(resources=resources)
 
 
 def _not_stored(name: str, error: Exception) -> _Fault:

@@ -2,6 +2,7 @@
 
     topics          name, 16-byte id, partition count
     topic_configs   a topic's own settings, as Kafka names and writes them
+    group_configs   a group's, whether or not the group exists
     deletions       ids of deleted topics whose directories may still be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
@@ -20,12 +21,17 @@ from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
+_GROUP_CONFIGS: Final = """
+CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+                            PRIMARY KEY (group_id, name)) WITHOUT ROWID;
+"""
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELETE CASCADE, name TEXT NOT NULL,
                             value TEXT NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
+{_GROUP_CONFIGS.strip()}
 CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -33,6 +39,8 @@ INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
+#: From the version before, which knew nothing of groups.
+_UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
 
 class CatalogError(Exception):
@@ -66,6 +74,8 @@ class Catalog:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version == 0:
                     connection.executescript(_SCHEMA)
+                elif version == 1:
+                    connection.executescript(_UPGRADE)
                 elif version != _SCHEMA_VERSION:
                     raise CatalogError(f"{path} has format {version}; this program knows format {_SCHEMA_VERSION}")
         except BaseException:
@@ -101,6 +111,22 @@ class Catalog:
             connection.execute("DELETE FROM topic_configs WHERE topic = ?", (name,))
             connection.executemany(
                 "INSERT INTO topic_configs VALUES (?, ?, ?)", [(name, key, value) for key, value in configs.items()]
+            )
+
+    def group_configs(self) -> dict[str, dict[str, str]]:
+        """What is set for each group; groups for which nothing is are left out."""
+        with _translated():
+            configs: dict[str, dict[str, str]] = {}
+            for group_id, name, value in self._connection.execute("SELECT group_id, name, value FROM group_configs"):
+                configs.setdefault(group_id, {})[name] = value
+            return configs
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """These and no others are set for the group."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM group_configs WHERE group_id = ?", (group_id,))
+            connection.executemany(
+                "INSERT INTO group_configs VALUES (?, ?, ?)", [(group_id, key, value) for key, value in configs.items()]
             )
 
     def remove_topic(self, name: str) -> None:

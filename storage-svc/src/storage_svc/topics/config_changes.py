@@ -1,4 +1,4 @@
-"""Changes of a topic's configs, as IncrementalAlterConfigs (KIP-339) and AlterConfigs describe them. Pure.
+"""Changes of a topic's or a group's configs, as IncrementalAlterConfigs (KIP-339) and AlterConfigs describe them. Pure.
 
     own {cleanup.policy: compact}    APPEND cleanup.policy delete     ->   {cleanup.policy: compact,delete}
     own {retention.ms: 1000}         DELETE retention.ms              ->   {}
@@ -9,11 +9,11 @@ appended again, one that is not in it is not missed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType, InvalidConfigError, check_configs
+from storage_svc.topics.configs import ConfigType, InvalidConfigError
 
 
 class Operation(IntEnum):
@@ -31,12 +31,32 @@ class ConfigChange(NamedTuple):
     value: str | None
 
 
+class Config(Protocol):
+    """One of the configs that there are."""
+
+    @property
+    def type(self) -> ConfigType: ...
+    @property
+    def default(self) -> str: ...
+
+
 class InvalidChangeError(Exception):
     """The request makes no sense whatever the config: a key twice, no value, an operation that does not exist."""
 
 
-def changed(own: Mapping[str, str], changes: Sequence[ConfigChange], *, replaces_all: bool) -> dict[str, str]:
-    """What is set for the topic after the changes.
+def changed(
+    own: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    known: Mapping[str, Config],
+    check: Callable[[Mapping[str, str | None]], dict[str, str]],
+    *,
+    replaces_all: bool,
+) -> dict[str, str]:
+    """What is set for the resource after the changes.
+
+    Args:
+        known: the configs that resources of its kind have.
+        check: what to store of values, None being the default; raises InvalidConfigError.
 
     Raises:
         InvalidChangeError
@@ -44,27 +64,25 @@ def changed(own: Mapping[str, str], changes: Sequence[ConfigChange], *, replaces
     """
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
-        raise InvalidChangeError("A config is given twice.")
+        raise InvalidChangeError("Error due to duplicate config keys")
+    missing = [name for name, operation, value in changes if value is None and operation != Operation.DELETE]
+    if missing:
+        raise InvalidChangeError(f"Null value not supported for : {', '.join(missing)}")
     given: dict[str, str | None] = {} if replaces_all else dict(own)
     for name, operation, value in changes:
         if operation not in Operation.__members__.values():
             raise InvalidChangeError(f"Unknown operation {operation} for {name}.")
         if operation == Operation.DELETE:
             given[name] = None
-        elif value is None:
-            raise InvalidChangeError(f"{name} needs a value.")
         elif operation == Operation.SET:
             given[name] = value
         else:
-            given[name] = _list_changed(name, given.get(name), Operation(operation), value)
-    return check_configs(given)
+            given[name] = _list_changed(known.get(name), name, given.get(name), Operation(operation), value or "")
+    return check(given)
 
 
-def _list_changed(name: str, now: str | None, operation: Operation, value: str) -> str:
-    config = TOPIC_CONFIGS.get(name)
-    if config is None:
-        raise InvalidConfigError(f"Unknown topic config name: {name}")
-    if config.type is not ConfigType.LIST:
+def _list_changed(config: Config | None, name: str, now: str | None, operation: Operation, value: str) -> str:
+    if config is None or config.type is not ConfigType.LIST:
         raise InvalidConfigError(f"Can't {operation.name} to key {name} because its type is not LIST.")
     members = _members(config.default if now is None else now)
     named = _members(value)

@@ -117,6 +117,45 @@ async def test_loaded_members_get_a_whole_session(tmp_path: Path) -> None:
     await node.close()
 
 
+async def test_a_groups_own_configs_count_from_the_next_heartbeat_on(tmp_path: Path) -> None:
+    consumer = ConsumerGroupSettings(session_timeout_ms=60_000, heartbeat_interval_ms=7_000)
+    node = await Node(tmp_path, replace(SETTINGS, consumer=consumer)).open()
+    mine = await enter(node, "m1")
+    other = await enter(node, "m1", "other")
+    assert mine.heartbeat_interval_ms == other.heartbeat_interval_ms == 7_000
+    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 50, "consumer.session.timeout.ms": 200})
+    for _ in range(2):  # the long way, and the short one of heartbeats that say nothing new
+        assert (await beat(node, "m1", mine.member_epoch)).heartbeat_interval_ms == 50
+        assert (await beat(node, "m1", other.member_epoch, "other")).heartbeat_interval_ms == 7_000
+    await asyncio.sleep(0.3)
+    assert (list(found(node).members), list(found(node, "other").members)) == ([], ["m1"])
+    node.coordinator.configure("g", {})
+    assert (await enter(node, "m1")).heartbeat_interval_ms == 7_000
+    await node.close()
+
+
+async def test_loaded_members_get_a_session_of_their_groups_own_length(tmp_path: Path) -> None:
+    node = await Node(tmp_path, replace(SETTINGS, consumer=CONSUMER)).open()
+    await enter(node, "m1")
+    await node.close()
+    await node.open(wait=False)
+    node.coordinator.configure("g", {"consumer.session.timeout.ms": 100})
+    await node.loading
+    await asyncio.sleep(0.2)
+    assert found(node).members == {}
+    await node.close()
+
+
+async def test_a_groups_own_assignment_interval(tmp_path: Path) -> None:
+    node = await Node(tmp_path, replace(SETTINGS, consumer=ConsumerGroupSettings(assignment_interval_ms=60_000))).open()
+    node.coordinator.configure("quick", {"consumer.assignment.interval.ms": 0})
+    for group, states in (("slow", {"ASSIGNING"}), ("quick", {"RECONCILING"})):
+        await enter(node, "m1", group)
+        await enter(node, "m2", group)
+        assert {found(node, group).state.name} == states
+    await node.close()
+
+
 async def test_a_deleted_group_leaves_nothing(node: Node) -> None:
     joined = await enter(node, "m1", pattern="orders")
     await asyncio.sleep(0.05)

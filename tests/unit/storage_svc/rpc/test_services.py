@@ -66,6 +66,8 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
         partitions_max=60,
         log_retention_ms=1234,
         group_initial_rebalance_delay_ms=0,
+        group_consumer_session_timeout_ms=46_000,
+        groups_max=2,
     )
     storage = await Storage.start(settings)
     server = await serve(storage, f"unix:{tmp_path}/storage.sock")
@@ -255,9 +257,73 @@ async def test_broker_configs(peer: Peer) -> None:
     assert (await peer.configs(4, "")).configs == []
 
 
+async def alter(peer: Peer, kind: int, name: str, validate_only: bool = False, **configs: str) -> tuple[int, str]:
+    """Sets a resource's configs; the error code and message."""
+    changes = [topics.ConfigChange(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    resource = topics.ConfigChanges(type=kind, name=name, changes=changes)
+    request = topics.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (outcome,) = (await peer.topics.AlterConfigs(request)).resources
+    return outcome.error_code, outcome.error_message
+
+
+async def test_group_configs_with_source_and_synonyms(peer: Peer) -> None:
+    assert await alter(peer, 32, "g", validate_only=True, consumer_session_timeout_ms="60000") == (0, "")
+    assert await alter(peer, 32, "g", consumer_session_timeout_ms="50000") == (0, "")
+    answer = await peer.configs(32, "g")
+    assert (answer.error_code, [config.name for config in answer.configs]) == (
+        0,
+        ["consumer.heartbeat.interval.ms", "consumer.session.timeout.ms", "consumer.assignment.interval.ms"],
+    )
+    heartbeat, session, _ = answer.configs
+    assert (session.value, session.source, session.is_default, session.is_read_only) == ("50000", 8, False, False)
+    assert [(each.name, each.value, each.source) for each in session.synonyms] == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "46000", 4),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    assert (heartbeat.value, heartbeat.source, heartbeat.is_default, heartbeat.type) == ("5000", 5, True, 3)
+    assert [(each.name, each.value, each.source) for each in heartbeat.synonyms] == [
+        ("group.consumer.heartbeat.interval.ms", "5000", 5)
+    ]
+    assert all(config.documentation for config in answer.configs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "configs", "expected"),
+    [
+        (32, "", {}, (E.INVALID_REQUEST, "Default group resources are not allowed.")),
+        (32, "g" * 32_768, {}, (E.INVALID_REQUEST, "No group has a name as long as that.")),
+        (32, "g", {"nonsense": "1"}, (E.INVALID_CONFIG, "Unknown group config name: nonsense")),
+        (4, "1", {}, (E.INVALID_REQUEST, "Configs of brokers are set before the start.")),
+        (16, "all", {}, (E.INVALID_REQUEST, "Unsupported resource type 16.")),
+    ],
+)
+async def test_configs_that_cannot_be_altered(
+    peer: Peer, kind: int, name: str, configs: dict[str, str], expected: tuple[int, str]
+) -> None:
+    assert await alter(peer, kind, name, **configs) == expected
+
+
+async def test_the_number_of_groups_with_configs_is_bounded(peer: Peer) -> None:
+    for name in ("a", "b"):
+        assert await alter(peer, 32, name, consumer_session_timeout_ms="50000") == (0, "")
+    refused = await alter(peer, 32, "c", consumer_session_timeout_ms="50000")
+    assert refused == (E.POLICY_VIOLATION, "2 groups have configs: that is the limit.")
+    assert await alter(peer, 32, "a", consumer_session_timeout_ms="55000") == (0, "")
+
+
+async def test_what_has_configs_is_listed(peer: Peer) -> None:
+    await peer.create(new("orders"))
+    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=3000))
+    await alter(peer, 32, "g", consumer_session_timeout_ms="50000")
+    answer = await peer.topics.ListConfigResources(topics.ListConfigResourcesRequest())
+    assert [(each.type, each.name) for each in answer.resources] == [(2, "orders"), (4, "1"), (32, "g")]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
     [
+        (32, "", E.INVALID_REQUEST),
         (2, "nothing", E.UNKNOWN_TOPIC_OR_PARTITION),
         (4, "9", E.INVALID_REQUEST),
         (4, "one", E.INVALID_REQUEST),

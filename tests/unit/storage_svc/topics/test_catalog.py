@@ -76,6 +76,26 @@ def test_gateway_names_keep_their_node_ids(catalog: Catalog, tmp_path: Path) -> 
     again.close()
 
 
+def test_configs_of_groups_survive(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.set_group_configs("g", {"a": "1", "b": "2"})
+    catalog.set_group_configs("h", {"a": "3"})
+    catalog.set_group_configs("g", {"b": "4"})
+    catalog.set_group_configs("h", {})
+    again = reopened(catalog, tmp_path)
+    assert again.group_configs() == {"g": {"b": "4"}}
+    again.close()
+
+
+def test_a_catalog_from_before_groups_had_configs(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.add_topic(ORDERS)
+    catalog._connection.executescript("DROP TABLE group_configs; PRAGMA user_version = 1")
+    again = reopened(catalog, tmp_path)
+    again.set_group_configs("g", {"a": "1"})
+    last = reopened(again, tmp_path)
+    assert (last.topics(), last.group_configs()) == ([ORDERS], {"g": {"a": "1"}})
+    last.close()
+
+
 def test_every_change_is_synced(catalog: Catalog) -> None:
     execute = catalog._connection.execute
     assert execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, Operation, changed
-from storage_svc.topics.configs import InvalidConfigError
+from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 COMPACT = {"cleanup.policy": "compact"}
+Change = tuple[str, int, str | None]
+
+
+def after(own: dict[str, str], *changes: Change, replaces_all: bool = False) -> dict[str, str]:
+    asked = [ConfigChange(*each) for each in changes]
+    return changed(own, asked, TOPIC_CONFIGS, check_configs, replaces_all=replaces_all)
 
 
 @pytest.mark.parametrize(
@@ -24,24 +30,35 @@ COMPACT = {"cleanup.policy": "compact"}
         ({"retention.ms": "1"}, [("flush.ms", SET, "5")], {"retention.ms": "1", "flush.ms": "5"}),
     ],
 )
-def test_changes(own: dict[str, str], changes: list[tuple[str, int, str | None]], expected: dict[str, str]) -> None:
-    assert changed(own, [ConfigChange(*each) for each in changes], replaces_all=False) == expected
+def test_changes(own: dict[str, str], changes: list[Change], expected: dict[str, str]) -> None:
+    assert after(own, *changes) == expected
 
 
 def test_replacing_all_forgets_what_is_not_named() -> None:
-    change = ConfigChange("flush.ms", SET, "5")
-    assert changed({"retention.ms": "1"}, [change], replaces_all=True) == {"flush.ms": "5"}
-    assert changed({"retention.ms": "1"}, [], replaces_all=True) == {}
+    assert after({"retention.ms": "1"}, ("flush.ms", SET, "5"), replaces_all=True) == {"flush.ms": "5"}
+    assert after({"retention.ms": "1"}, replaces_all=True) == {}
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], InvalidChangeError, "A config is given twice."),
-        ([("retention.ms", SET, None)], InvalidChangeError, "retention.ms needs a value."),
+        (
+            [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+            InvalidChangeError,
+            "Error due to duplicate config keys",
+        ),
+        (
+            [("retention.ms", SET, None), ("flush.ms", APPEND, None)],
+            InvalidChangeError,
+            "Null value not supported for : retention.ms, flush.ms",
+        ),
         ([("retention.ms", 4, "1")], InvalidChangeError, "Unknown operation 4 for retention.ms."),
         ([("nonsense", SET, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
-        ([("nonsense", APPEND, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
+        (
+            [("nonsense", APPEND, "1")],
+            InvalidConfigError,
+            "Can't APPEND to key nonsense because its type is not LIST.",
+        ),
         (
             [("retention.ms", APPEND, "1")],
             InvalidConfigError,
@@ -59,7 +76,7 @@ def test_replacing_all_forgets_what_is_not_named() -> None:
         ),
     ],
 )
-def test_refusals(changes: list[tuple[str, int, str | None]], error: type[Exception], message: str) -> None:
+def test_refusals(changes: list[Change], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
-        changed({}, [ConfigChange(*each) for each in changes], replaces_all=False)
+        after({}, *changes)
     assert str(raised.value) == message

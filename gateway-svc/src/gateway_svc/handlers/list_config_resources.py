@@ -1,0 +1,55 @@
+"""ListConfigResources: the names of what has configs: topics, live brokers, and groups for which something is set.
+
+Version 0 asks for subscriptions to client metrics (KIP-714), later ones for the types they name, none being all
+(KIP-1142). Nothing is subscribed to here, and brokers have no loggers whose levels can be altered, so that these types
+have no names; any other type is UNSUPPORTED_VERSION, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+from gateway_svc.context import Call, Services
+from gateway_svc.handler import TaskHandler
+
+_TOPIC: Final = 2
+_BROKER: Final = 4
+_BROKER_LOGGER: Final = 8
+_CLIENT_METRICS: Final = 16
+_GROUP: Final = 32
+_TYPES: Final = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
+
+
+async def handle(
+    call: Call, request: ListConfigResourcesRequest, services: Services
+) -> tuple[ListConfigResourcesResponse, int]:
+    asked = frozenset((_CLIENT_METRICS,) if call.version == 0 else request.resource_types or _TYPES)
+    if not asked <= _TYPES:
+        return _response(ErrorCode.UNSUPPORTED_VERSION)
+    answer = await services.storage.topics.list_config_resources(
+        topics_pb2.ListConfigResourcesRequest(correlation_id=call.correlation_id)
+    )
+    return _response(
+        ErrorCode(answer.error_code),
+        *(
+            ConfigResource(resource_name=each.name, resource_type=each.type)
+            for each in answer.resources
+            if each.type in asked
+        ),
+    )
+
+
+def _response(error: ErrorCode, *resources: ConfigResource) -> tuple[ListConfigResourcesResponse, int]:
+    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=error, config_resources=resources), error
+
+
+HANDLER = TaskHandler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, handle)

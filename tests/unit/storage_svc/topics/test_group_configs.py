@@ -1,0 +1,140 @@
+"""Configs of groups: what may be set, what counts, and that both last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from storage_svc.topics.broker_configs import BrokerValue
+from storage_svc.topics.catalog import Catalog, CatalogError
+from storage_svc.topics.configs import ConfigType, InvalidConfigError
+from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
+LIMITS = {SESSION: (2000, 45000, 60000), HEARTBEAT: (1000, 5000, 15000), ASSIGNMENT: (0, 1000, 15000)}
+Told = list[tuple[str, Mapping[str, int]]]
+
+
+def broker(**others: str) -> dict[str, BrokerValue]:
+    values = {}
+    for config in GROUP_CONFIGS.values():
+        keys = (config.min_key, config.broker_key, config.max_key)
+        values.update({key: str(value) for key, value in zip(keys, LIMITS[config.name], strict=True)})
+    values |= {name.replace("_", "."): value for name, value in others.items()}
+    return {name: BrokerValue(name, ConfigType.INT, value, value, False, "") for name, value in values.items()}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def told() -> Told:
+    """What the coordinator hears."""
+    return []
+
+
+def configs_on(catalog: Catalog, told: Told, **others: str) -> GroupConfigs:
+    made = GroupConfigs(catalog, broker(**others), lambda group_id, own: told.append((group_id, own)))
+    made.load()
+    return made
+
+
+@pytest.fixture
+def configs(catalog: Catalog, told: Told) -> GroupConfigs:
+    return configs_on(catalog, told)
+
+
+def test_the_names_of_the_brokers_keys() -> None:
+    assert [(each.broker_key, each.min_key, each.max_key) for each in GROUP_CONFIGS.values()] == [
+        (f"group.consumer.{name}", f"group.consumer.min.{name}", f"group.consumer.max.{name}")
+        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, {}),
+        ({SESSION: " 50000 "}, {SESSION: "50000"}),
+        ({SESSION: "+2001", HEARTBEAT: "02000"}, {SESSION: "2001", HEARTBEAT: "2000"}),
+        (
+            {SESSION: "60000", HEARTBEAT: "15000", ASSIGNMENT: "0"},
+            {SESSION: "60000", HEARTBEAT: "15000", ASSIGNMENT: "0"},
+        ),
+        ({SESSION: None, "nonsense": None}, {}),
+    ],
+)
+def test_what_may_be_set(configs: GroupConfigs, given: dict[str, str | None], kept: dict[str, str]) -> None:
+    assert configs.check(given) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"nonsense": "1", SESSION: "x"}, "Unknown group config name: nonsense"),
+        ({"share.session.timeout.ms": "50000"}, "Unknown group config name: share.session.timeout.ms"),
+        ({SESSION: "soon"}, f"Invalid value soon for configuration {SESSION}: Not a number of type INT"),
+        ({SESSION: ""}, f"Invalid value  for configuration {SESSION}: Not a number of type INT"),
+        ({SESSION: "5_000"}, f"Invalid value 5_000 for configuration {SESSION}: Not a number of type INT"),
+        ({SESSION: "2147483648"}, f"Invalid value 2147483648 for configuration {SESSION}: Not a number of type INT"),
+        ({SESSION: "0"}, f"Invalid value 0 for configuration {SESSION}: Value must be at least 1"),
+        ({ASSIGNMENT: "-1"}, f"Invalid value -1 for configuration {ASSIGNMENT}: Value must be at least 0"),
+        ({SESSION: "1999"}, f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms"),
+        ({SESSION: "60001"}, f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms"),
+        (
+            {SESSION: "1", HEARTBEAT: "1"},
+            f"{HEARTBEAT} must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            {ASSIGNMENT: "15001"},
+            f"{ASSIGNMENT} must be less than or equal to group.consumer.max.assignment.interval.ms",
+        ),
+        ({SESSION: "5000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
+        ({SESSION: "6000", HEARTBEAT: "6000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
+    ],
+)
+def test_what_may_not_be_set(configs: GroupConfigs, given: dict[str, str | None], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as raised:
+        configs.check(given)
+    assert str(raised.value) == message
+
+
+def test_what_is_set_counts_at_once_and_after_a_restart(catalog: Catalog, configs: GroupConfigs, told: Told) -> None:
+    configs.configure("g", {SESSION: "50000"})
+    configs.configure("h", {HEARTBEAT: "6000"})
+    configs.configure("h", {})
+    assert told == [("g", {SESSION: 50000}), ("h", {HEARTBEAT: 6000}), ("h", {})]
+    told.clear()
+    again = configs_on(catalog, told)
+    assert (again.group_ids(), again.own("g"), again.own("h")) == (["g"], {SESSION: "50000"}, {})
+    assert told == [("g", {SESSION: 50000})]
+
+
+def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
+    catalog: Catalog, configs: GroupConfigs, told: Told
+) -> None:
+    configs.configure("g", {SESSION: "50000", HEARTBEAT: "2000"})
+    told.clear()
+    again = configs_on(
+        catalog,
+        told,
+        group_consumer_max_session_timeout_ms="46000",
+        group_consumer_min_heartbeat_interval_ms="3000",
+    )
+    assert told == [("g", {HEARTBEAT: 3000, SESSION: 46000})]
+    assert again.own("g") == {SESSION: "50000", HEARTBEAT: "2000"}
+
+
+def test_what_cannot_be_stored_does_not_count(tmp_path: Path, told: Told) -> None:
+    catalog = Catalog.open(tmp_path)
+    configs = configs_on(catalog, told)
+    catalog.close()
+    with pytest.raises(CatalogError):
+        configs.configure("g", {SESSION: "50000"})
+    assert (configs.group_ids(), told) == ([], [])
