@@ -1,7 +1,9 @@
-"""Configs of a topic in use, altered by a stock client: they take effect at once and survive a restart."""
+"""Configs of a topic and a group in use, altered by a stock client: they take effect at once and survive a restart."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +17,43 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from millrace.broker import Broker
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+from tests.wire.conftest import Wire
 
 
-def altered(admin: AdminClient, name: str, operation: AlterConfigOpType, value: str) -> None:
+def altered(
+    admin: AdminClient,
+    name: str,
+    operation: AlterConfigOpType,
+    value: str,
+    kind: ResourceType = ResourceType.TOPIC,
+) -> None:
     entry = ConfigEntry(name, value, incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=[entry])
+    resource = ConfigResource(kind, "orders", incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(10)
 
 
-def described(admin: AdminClient, name: str) -> tuple[str, bool]:
+def described(admin: AdminClient, name: str, kind: ResourceType = ResourceType.TOPIC) -> tuple[str, bool]:
     """(value, whether it is the default)."""
-    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "orders")]).values()
+    (future,) = admin.describe_configs([ConfigResource(kind, "orders")]).values()
     entry: Any = future.result(10)[name]
     return entry.value, entry.is_default
+
+
+def heartbeat(broker: Broker, epoch: int, **fields: Any) -> Any:
+    """Of the member "m" of the group "orders"."""
+    request = ConsumerGroupHeartbeatRequest(group_id="orders", member_id="m", member_epoch=epoch, **fields)
+
+    async def ask() -> Any:
+        wire = Wire(*await asyncio.open_connection(*broker.kafka_address))
+        answer = await wire.call(68, 1, request)
+        await wire.close()
+        return answer
+
+    return asyncio.run(ask())
 
 
 def outcome(producer: Producer, value: bytes) -> str | None:
@@ -58,3 +83,31 @@ def test_a_topic_in_use_is_altered(tmp_path: Path) -> None:
         assert described(admin, "max.message.bytes") == ("1000", False)
         altered(admin, "max.message.bytes", AlterConfigOpType.DELETE, "")
         assert described(admin, "max.message.bytes") == ("1048588", True)
+
+
+def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
+    """Its members are out after a shorter silence, whatever the broker says."""
+    session, group = "consumer.session.timeout.ms", ResourceType.GROUP
+    bounds = {
+        "group_consumer_min_session_timeout_ms": 100,
+        "group_consumer_min_heartbeat_interval_ms": 50,
+        "group_consumer_heartbeat_interval_ms": 50,
+    }
+    with Broker(data_dir=tmp_path, topics="orders:1", **bounds) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        altered(admin, session, AlterConfigOpType.SET, "200", group)
+        with pytest.raises(KafkaException, match=f"{session} must be greater than or equal to group.consumer.min"):
+            altered(admin, session, AlterConfigOpType.SET, "99", group)
+    with Broker(data_dir=tmp_path, **bounds) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert described(admin, session, group) == ("200", False)
+        assert described(admin, "consumer.heartbeat.interval.ms", group) == ("50", False)  # the broker's own setting
+        joined = heartbeat(
+            broker, 0, rebalance_timeout_ms=1000, subscribed_topic_names=("orders",), topic_partitions=()
+        )
+        assert (joined.error_code, joined.heartbeat_interval_ms) == (0, 50)
+        assert heartbeat(broker, joined.member_epoch).error_code == 0
+        time.sleep(0.4)
+        assert heartbeat(broker, joined.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        altered(admin, session, AlterConfigOpType.DELETE, "", group)
+        assert described(admin, session, group) == ("45000", True)

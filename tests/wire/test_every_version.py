@@ -30,6 +30,7 @@ from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol_lib.messages.list_config_resources import ListConfigResourcesRequest
 from protocol_lib.messages.list_groups import ListGroupsRequest
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -366,14 +367,15 @@ def ask_describe_configs(_version: int, _topic_id: bytes) -> Any:
             DescribeConfigsResource(resource_type=2, resource_name="single", configuration_keys=("retention.ms",)),
             DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None),
             DescribeConfigsResource(resource_type=2, resource_name="nowhere", configuration_keys=None),
+            DescribeConfigsResource(resource_type=32, resource_name="anybody", configuration_keys=None),
         ),
         include_synonyms=True,
     )
 
 
 def check_describe_configs(version: int, response: Any, _topic_id: bytes) -> None:
-    topic, broker, unknown = response.results
-    assert (topic.error_code, broker.error_code, unknown.error_code) == (0, 0, 3)
+    topic, broker, _, group = response.results
+    assert [each.error_code for each in response.results] == [0, 0, 3, 0]
     (retention,) = topic.configs
     assert (retention.name, retention.value, retention.read_only) == ("retention.ms", "604800000", False)
     if version == 0:
@@ -381,6 +383,17 @@ def check_describe_configs(version: int, response: Any, _topic_id: bytes) -> Non
     else:
         assert retention.config_source == 5
     assert {each.name for each in broker.configs} >= {"num.partitions", "message.max.bytes"}
+    assert [each.value for each in group.configs if each.name == "consumer.session.timeout.ms"] == ["45000"]
+
+
+def ask_list_config_resources(version: int, _topic_id: bytes) -> Any:
+    return ListConfigResourcesRequest(resource_types=(4, 16, 32) if version >= 1 else ())
+
+
+def check_list_config_resources(version: int, response: Any, _topic_id: bytes) -> None:
+    assert response.error_code == 0
+    found = [(each.resource_type, each.resource_name) for each in response.config_resources]
+    assert found == ([(4, "1")] if version >= 1 else [])
 
 
 def ask_list_groups(version: int, _topic_id: bytes) -> Any:
@@ -488,6 +501,7 @@ def check_consumer_group_describe(_version: int, response: Any, _topic_id: bytes
 
 
 CASES: dict[ApiKey, tuple[Ask, Check]] = {
+    ApiKey.LIST_CONFIG_RESOURCES: (ask_list_config_resources, check_list_config_resources),
     ApiKey.PRODUCE: (ask_produce, check_produce),
     ApiKey.FETCH: (ask_fetch, check_fetch),
     ApiKey.LIST_OFFSETS: (ask_list_offsets, check_list_offsets),

@@ -1,0 +1,38 @@
+"""Apache Kafka's kafka-configs.sh (its ConfigCommand) sets, shows and removes configs of groups."""
+
+import pytest
+from kafka_broker import java, need_java
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
+
+COMMAND = "kafka.admin.ConfigCommand"
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+BROKERS_SESSION = f"DEFAULT_CONFIG:group.{SESSION}=45000"
+
+
+def test_configs_of_groups(bootstrap: str, layout: str) -> None:
+    need_java()
+    group = f"configured-{layout}"
+
+    def command(*arguments: str) -> list[str]:
+        output = java(COMMAND, "--bootstrap-server", bootstrap, "--entity-type", "groups", *arguments)
+        return [line.strip() for line in output.splitlines()]
+
+    assert command("--describe", "--entity-name", group) == [
+        f"The group '{group}' doesn't exist and doesn't have dynamic config."
+    ]
+    changed = [f"Completed updating config for group {group}."]
+    assert command("--alter", "--entity-name", group, "--add-config", f"{SESSION}=50000") == changed
+    own = f"{SESSION}=50000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{SESSION}=50000, {BROKERS_SESSION}}}"
+    described = [f"Dynamic configs for group {group} are:", own]
+    assert command("--describe", "--entity-name", group) == described
+    assert command("--describe") == described  # of all groups: the tool lists them by ListConfigResources
+    _, assignment, heartbeat, session = command("--describe", "--entity-name", group, "--all")
+    assert (assignment.partition("=")[0], session) == ("consumer.assignment.interval.ms", own)
+    assert heartbeat.startswith(
+        f"{HEARTBEAT}=500 sensitive=false synonyms={{STATIC_BROKER_CONFIG:group.{HEARTBEAT}=500"
+    )
+    with pytest.raises(AssertionError, match=f"{SESSION} must be less than or equal to group.consumer.max.session"):
+        command("--alter", "--entity-name", group, "--add-config", f"{SESSION}=60001")
+    assert command("--alter", "--entity-name", group, "--delete-config", SESSION) == changed
+    assert command("--describe") == []
