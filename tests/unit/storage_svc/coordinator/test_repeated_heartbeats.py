@@ -186,6 +186,20 @@ async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
     assert again()
 
 
+async def test_a_member_repeats_until_its_group_is_configured(node: Node) -> None:
+    epoch, repeat = await repeating(node)
+    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": 300})
+    assert not repeat()
+    answers, again = consumer(node, "m1", epoch)
+    assert (answers[0].heartbeat_interval_ms, repeat()) == (200, False)
+    assert again is not None
+    for _ in range(3):
+        await asyncio.sleep(0.15)
+        assert again()
+    await asyncio.sleep(0.7)
+    assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
+
+
 async def test_what_was_told_over_another_connection_ends_it(node: Node) -> None:
     epoch, repeat = await repeating(node, connection_id=1)
     answers, other = consumer(node, "m1", epoch, connection_id=2)
