@@ -46,8 +46,10 @@ JVM = (
     "-Djava.awt.headless=true",
 )
 PROPERTIES = Path(__file__).with_name("apache_kafka.properties")
-#: Millrace is told what apache_kafka.properties tells Kafka, and to take as many connections as Kafka does.
+#: Millrace is told what apache_kafka.properties tells Kafka, and to take as many connections as Kafka does. It keeps
+#: the bytecode that its first start compiles, as a package that was installed has it and Kafka its class files.
 ALIKE = {
+    "PYTHONDONTWRITEBYTECODE": "",
     "MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false",
     "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
     "MILLRACE_MAX_CONNECTIONS": "1000000",

@@ -1,6 +1,9 @@
 import json
 import logging
+import re
+import sys
 
+import pytest
 from pydantic import SecretStr
 from service_chassis import logs
 
@@ -14,7 +17,7 @@ def test_json_line(capsys):
     logs.configure("storage-svc", "info", "json")
     log.bind(topic="orders").info("topic created", partitions=3, name="a\nb")
     (line,) = _lines(capsys)
-    assert line.pop("ts").endswith("Z")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line.pop("ts"))
     assert line == {
         "level": "info", "service": "storage-svc", "logger": "part", "event": "topic created",
         "topic": "orders", "partitions": 3, "name": "a\nb",
@@ -67,15 +70,28 @@ def test_configured_for_a_while(capsys):
     assert capsys.readouterr().err.endswith("Z debug   part: x\n")
 
 
-def test_exception(capsys):
+@pytest.mark.parametrize("given", ["handled", "error", "exc_info"])
+def test_exception(capsys, given):
     logs.configure("s", "info", "json")
+    log = logs.get("part")
     try:
         raise ValueError("broken")
-    except ValueError:
-        logs.get("part").exception("failed", n=1)
+    except ValueError as error:
+        if given == "handled":
+            log.exception("failed", n=1)
+        else:
+            log.error("failed", n=1, exc_info=error if given == "error" else sys.exc_info())
     (line,) = _lines(capsys)
-    assert (line["level"], line["event"], line["n"]) == ("error", "failed", 1)
-    assert line["exception"].endswith("ValueError: broken")
+    assert (line.pop("level"), line.pop("event"), line.pop("n")) == ("error", "failed", 1)
+    told = line.pop("exception").splitlines()
+    assert (told[0], told[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
+    assert line.keys() == {"ts", "service", "logger"}
+
+
+def test_there_may_be_no_exception(capsys):
+    logs.configure("s", "info", "text")
+    logs.get("part").exception("failed")
+    assert capsys.readouterr().err.endswith("error   part: failed\n")
 
 
 def test_standard_logging_comes_through(capsys):

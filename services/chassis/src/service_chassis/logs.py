@@ -4,16 +4,19 @@
      "event": "listening", "port": 9092}
 
 `get(name)` is cheap and may be called at import. A line below the level costs one comparison; where even building the
-fields would cost, ask `debug_enabled()` first. Lines are rendered by structlog, which is imported when the first one is
-written. Fields whose name says secret (password, token, …) and pydantic secrets are masked, whatever their value.
+fields would cost, ask `debug_enabled()` first. Fields whose name says secret (password, token, …) and pydantic secrets
+are masked, whatever their value. The time of a line is UTC, in microseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 __all__ = ["Logger", "capture_standard_logging", "configure", "configured", "debug_enabled", "get"]
@@ -134,32 +137,32 @@ class _Forward(logging.Handler):
 
 
 def _renderer(service: str, format: Format) -> _Render:  # noqa: A002
-    import structlog
-
-    processors: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        structlog.processors.format_exc_info,
-        _mask_secrets,
-    ]
-    if format == "json":
-        processors.append(structlog.processors.JSONRenderer(default=str))
-    else:
-        processors.append(_text)
+    rendered = _json if format == "json" else _text
 
     def render(level: str, logger: str, event: str, fields: dict[str, Any]) -> str:
-        head = {"ts": None, "level": level, "service": service, "logger": logger, "event": event}
-        line: Any = {**head, **fields, **head}  # no field may pass for the head
-        for process in processors:
-            line = process(None, level, line)
-        return str(line)
+        written_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        head = {"ts": written_at, "level": level, "service": service, "logger": logger, "event": event}
+        line: dict[str, Any] = {**head, **fields, **head}  # no field may pass for the head
+        if (exception := _exception(line.pop("exc_info", None))) is not None:
+            line["exception"] = exception
+        return rendered({key: _masked(key, value) for key, value in line.items()})
 
     return render
 
 
-def _mask_secrets(_logger: Any, _level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for key, value in line.items():
-        line[key] = _masked(key, value)
-    return line
+def _exception(exc_info: Any) -> str | None:
+    """The traceback of an exception, of what sys.exc_info() says, or, if True, of what is being handled."""
+    if not exc_info:
+        return None
+    if isinstance(exc_info, BaseException):
+        error: BaseException | None = exc_info
+    else:
+        error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
+    return "".join(traceback.format_exception(error)).rstrip("\n") if error is not None else None
+
+
+def _json(line: dict[str, Any]) -> str:
+    return json.dumps(line, default=str)
 
 
 def _masked(key: str, value: Any) -> Any:
@@ -171,7 +174,7 @@ def _masked(key: str, value: Any) -> Any:
     return value
 
 
-def _text(_logger: Any, _level: str, line: MutableMapping[str, Any]) -> str:
+def _text(line: dict[str, Any]) -> str:
     line.pop("service", None)
     exception = line.pop("exception", "")
     head = f"{line.pop('ts')} {line.pop('level'):<7} {line.pop('logger')}: {_one_line(line.pop('event'))}"
