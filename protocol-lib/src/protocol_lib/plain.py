@@ -15,10 +15,14 @@ class PlainToken:
 
 
 def encode_plain(token: PlainToken) -> bytes:
+    """EncodeError for what the token cannot carry: a NUL, or text that is no UTF-8."""
     parts = (token.authorization_id, token.username, token.password)
     if any("\0" in part for part in parts):
         raise EncodeError("a name or password with a NUL")
-    return "\0".join(parts).encode()
+    try:
+        return "\0".join(parts).encode()
+    except UnicodeEncodeError:  # it would show the password, so it is no cause either
+        raise EncodeError("a name or password that cannot be written in UTF-8") from None
 
 
 def decode_plain(data: bytes) -> PlainToken:

@@ -7,7 +7,8 @@
     .verify(token)    <-  v=SIGNATURE                   what that returned
 
 The server keeps no password: `ScramCredential` is what it stores. A name or password is its UTF-8, as in Kafka, which
-does not prepare strings (RFC 4013) either: two sides of which one did would not agree on names outside ASCII.
+does not prepare strings (RFC 4013) either: two sides of which one did would not agree on names outside ASCII. One that
+has no UTF-8 (a lone surrogate) raises EncodeError as soon as it is given.
 
 Beyond what Kafka checks: the channel binding must be the header that the first message had, a first message with the
 reserved attribute `m` is refused, and signatures are over the text that was received, whatever extensions it has.
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from protocol_lib.errors import DecodeError, ProtocolError
+from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
 
 #: Kafka's bounds for what a broker stores (ScramMechanism); below the least, neither side goes on.
 ITERATIONS_MIN: Final = 4_096
@@ -64,7 +65,7 @@ class ScramMechanism(Enum):
         return hmac.digest(key, data, self.hash_name)
 
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
-        return hashlib.pbkdf2_hmac(self.hash_name, password.encode(), salt, iterations)
+        return hashlib.pbkdf2_hmac(self.hash_name, _utf8(password), salt, iterations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class ScramCredential:
     def decoy(cls, mechanism: ScramMechanism, username: str, secret: bytes) -> "ScramCredential":
         """A credential nobody has the password of, the same at each call, for names that are no user's: an answer that
         differs from other names' would tell who exists."""
-        salt = mechanism.hmac(secret, b"salt " + username.encode())[:_SALT_BYTES]
+        salt = mechanism.hmac(secret, b"salt " + _utf8(username))[:_SALT_BYTES]
         return cls(salt, ITERATIONS_MIN, secrets.token_bytes(mechanism.hash_size), mechanism.hmac(secret, salt))
 
 
@@ -205,6 +206,7 @@ class ScramClient:
         self, mechanism: ScramMechanism, username: str, password: str, *, is_token: bool = False, nonce: str = ""
     ) -> None:
         """`is_token`: name and password are those of a delegation token. `nonce` is random unless it is given."""
+        _utf8(username + password)
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce or _random_nonce()
@@ -261,6 +263,13 @@ class ScramClient:
 
 def _random_nonce() -> str:
     return secrets.token_urlsafe(_NONCE_BYTES)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # it would show the password, so it is no cause either
+        raise EncodeError("a name or password that cannot be written in UTF-8") from None
 
 
 def _text(token: bytes) -> str:

@@ -21,6 +21,10 @@ def test_what_is_refused(token):
         decode_plain(token)
 
 
-def test_what_cannot_be_said():
-    with pytest.raises(EncodeError):
-        encode_plain(PlainToken("al\0ice", "s"))
+@pytest.mark.parametrize(
+    "token", [PlainToken("al\0ice", "s"), PlainToken("alice", "s\ud800"), PlainToken("\udfff", "s")], ids=ascii
+)
+def test_what_cannot_be_said(token):
+    with pytest.raises(EncodeError) as refused:
+        encode_plain(token)
+    assert refused.value.__cause__ is None  # a UnicodeEncodeError has the password in it

@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol_lib.errors import DecodeError, ProtocolError
+from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
 from protocol_lib.scram import (
     AuthenticationFailed,
     ScramClient,
@@ -88,6 +88,18 @@ def test_any_name_and_password(username, password, mechanism):
     assert server.receive_first(client.first()).username == username
     challenge = server.challenge(ScramCredential.of_password(mechanism, password))
     client.verify(server.receive_final(client.final(challenge)))
+
+
+@MECHANISMS
+def test_what_has_no_utf_8_is_refused_before_anything_is_sent(mechanism):
+    for refused in (
+        lambda: ScramClient(mechanism, "\ud800", "pencil"),
+        lambda: ScramClient(mechanism, "user", "pencil\udfff"),
+        lambda: ScramCredential.of_password(mechanism, "\ud800"),
+        lambda: ScramCredential.decoy(mechanism, "\ud800", b"secret"),
+    ):
+        with pytest.raises(EncodeError):
+            refused()
 
 
 def test_a_delegation_token_says_so():
