@@ -6,8 +6,9 @@
 
 Rules: all are started at once and wait for each other by themselves. A process is ready when its /readyz answers 200.
 One that ends before everything was ready for the first time, or that says another try cannot help (status 78), ends
-the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s, doubling to 5 s,
-back to 0.1 s once it stayed up for 10 s. Stopping is SIGTERM per kind of service, last started first, SIGKILL to what
+the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s. The wait doubles, up
+to 5 s, with each death before it was ready for 2 s; after that long it has recovered, and the next death is a first one.
+Stopping is SIGTERM per kind of service, last started first, SIGKILL to what
 is left at the deadline.
 
 The module imports little: the supervisor is a process of its own for as long as the broker runs.
@@ -31,7 +32,8 @@ __all__ = ["ServiceFailedError", "ServiceProcess", "Supervisor"]
 
 RESTART_DELAY_FIRST_S = 0.1
 RESTART_DELAY_MAX_S = 5.0
-STABLE_AFTER_S = 10.0
+#: Ready for this long, a service is no longer one that fails again and again: its clients were served meanwhile.
+STABLE_AFTER_S = 2.0
 #: The same number as service_chassis.lifecycle.START_ERROR_STATUS, which is not imported for its weight.
 _START_ERROR_STATUS = 78
 #: Readiness is asked often while it is about to come, seldom when it takes long (a log is being recovered).
@@ -65,7 +67,7 @@ class _Child:
     process: ServiceProcess
     popen: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
-    ready: bool = False
+    ready_at: float | None = None
     starts: int = 0
     delay_s: float = RESTART_DELAY_FIRST_S
     restart_at: float | None = None
@@ -132,9 +134,9 @@ class Supervisor:
             for child in self._children:
                 if child.restart_at is not None and now >= child.restart_at:
                     self._start(child, read_end)
-                if child.popen is not None and not child.ready:
+                if child.popen is not None and child.ready_at is None:
                     self._probe(child)
-            if not all_were_ready and all(child.ready for child in self._children):
+            if not all_were_ready and all(child.ready_at is not None for child in self._children):
                 all_were_ready = True
                 on_ready()
 
@@ -142,7 +144,7 @@ class Supervisor:
         now = time.monotonic()
         waits = [child.restart_at - now for child in self._children if child.restart_at is not None]
         for child in self._children:
-            if child.popen is not None and not child.ready:
+            if child.popen is not None and child.ready_at is None:
                 waits.append(_POLL_S if now - child.started_at < _POLL_OFTEN_FOR_S else _POLL_SELDOM_S)
         timeout = max(0.0, min(waits)) if waits else None
         try:
@@ -158,7 +160,7 @@ class Supervisor:
             # A terminal's Ctrl-C reaches the launcher alone, which then stops the services in order.
             process_group=0,
         )
-        child.popen, child.started_at, child.restart_at, child.ready = popen, time.monotonic(), None, False
+        child.popen, child.started_at, child.restart_at, child.ready_at = popen, time.monotonic(), None, None
         child.starts += 1
         threading.Thread(target=self._wait, args=(child, popen), name=f"wait-{child.label}", daemon=True).start()
 
@@ -168,27 +170,29 @@ class Supervisor:
     def _probe(self, child: _Child) -> None:
         if check(child.process.http_address, timeout_s=_PROBE_TIMEOUT_S) is not None:
             return
-        child.ready = True
+        child.ready_at = time.monotonic()
         if child.starts > 1 and child.popen is not None:
-            seconds = round(time.monotonic() - child.started_at, 3)
+            seconds = round(child.ready_at - child.started_at, 3)
             _log("warning", "service is back", process=child.label, pid=child.popen.pid, ready_after_s=seconds)
 
     def _ended(self, event: _Ended, all_were_ready: bool) -> None:
         child = event.child
         if child.popen is not event.popen:
             return
-        up_s = time.monotonic() - child.started_at
-        child.popen, child.ready = None, False
+        now = time.monotonic()
+        up_s = now - child.started_at
+        stable = child.ready_at is not None and now - child.ready_at >= STABLE_AFTER_S
+        child.popen, child.ready_at = None, None
         how = f"signal {signal.Signals(-event.status).name}" if event.status < 0 else f"status {event.status}"
         if event.status == _START_ERROR_STATUS or not all_were_ready:
             raise ServiceFailedError(f"{child.label} could not start ({how}); its log line says why")
-        if up_s >= STABLE_AFTER_S:
+        if stable:
             child.delay_s = RESTART_DELAY_FIRST_S
         _log(
             "error", "service ended", process=child.label, pid=event.popen.pid, how=how,
             up_s=round(up_s, 3), restart_in_s=child.delay_s,
         )  # fmt: skip
-        child.restart_at = time.monotonic() + child.delay_s
+        child.restart_at = now + child.delay_s
         child.delay_s = min(child.delay_s * 2, RESTART_DELAY_MAX_S)
 
     def _stop_all(self) -> None:
