@@ -99,7 +99,9 @@ class Storage:
             self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
-        self.producers = ProducersService(catalog)
+        self.producers = ProducersService(
+            catalog, (each for log in logs.logs.values() for each in log.producers.producers)
+        )
         self.cluster = ClusterService(logs.cluster_id, self.leases)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))

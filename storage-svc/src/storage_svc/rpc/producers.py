@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker_contract import producers_pb2 as pb
@@ -16,10 +17,16 @@ log = service_logs.get(__name__)
 BLOCK_SIZE: Final = 1000
 #: From here an epoch is not raised any more: the producer gets a new id (Kafka: exhausted at 32766).
 EPOCH_MAX: Final = 32_766
+#: No broker gets that far: ids from here were made up by a client, and must not use up the others.
+_FOREIGN: Final = 2**62
 
 
 class ProducersService:
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, in_use: Iterable[int] = ()) -> None:
+        """`in_use`: the ids that logs remember. This catalog gave them out, unless it was lost or the logs are Apache
+        Kafka's: a new producer with one of them would be taken for the old one, and its records for repeated ones.
+        """
+        catalog.skip_producer_ids(1 + max((each for each in in_use if each < _FOREIGN), default=-1))
         self._catalog = catalog
         self._block = range(0)
         #: Every id below was given out, or skipped.

@@ -7,8 +7,10 @@
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
-Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). The log folder's lock keeps
-other processes away. Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
+Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
+its opening: what was lost cannot be told from what is there. Without a file, all but topic settings, gateway ids and
+unfinished deletions is found again in the logs. The log folder's lock keeps other processes away. Owner: the storage
+service's event loop; calls block it for one sync, and control work is rare.
 """
 
 from __future__ import annotations
@@ -43,8 +45,14 @@ COMMIT;
 _UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
 
+_WHAT_TO_DO: Final = (
+    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away: the next start makes the"
+    " topics anew from their folders, with every record, without their settings"
+)
+
+
 class CatalogError(Exception):
-    """The catalog cannot be read or written, and why: a full disk, a broken or a newer file."""
+    """The catalog cannot be read or written, and why: a full disk, a damaged or a newer file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,16 @@ class Catalog:
     def open(cls, data_dir: Path) -> Catalog:
         """Raises: CatalogError."""
         path = data_dir / FILE_NAME
-        with _translated():
+        with _translated(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            with _translated():
+            with _translated(path):
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute("PRAGMA foreign_keys=ON")
+                (fault,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if fault != "ok":
+                    raise _damaged(path, fault)
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version == 0:
                     connection.executescript(_SCHEMA)
@@ -149,6 +160,12 @@ class Catalog:
             first = self._take(connection, "next_producer_id", count)
         return range(first, first + count)
 
+    def skip_producer_ids(self, end: int) -> None:
+        """No id below `end` is given out any more."""
+        if end > self.next_producer_id():
+            with self._transaction() as connection:
+                connection.execute("UPDATE counters SET value = ? WHERE name = 'next_producer_id'", (end,))
+
     def next_producer_id(self) -> int:
         """The first id of the next block: every lower one was allocated."""
         with _translated():
@@ -192,8 +209,15 @@ class Catalog:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        # Errors of sqlite3 itself (a closed connection) have no code.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise _damaged(path, str(error)) from error
         raise CatalogError(f"catalog: {error}") from error
+
+
+def _damaged(path: Path | str, fault: str) -> CatalogError:
+    return CatalogError(f"{path} is damaged ({' '.join(fault.split())}): {_WHAT_TO_DO}")

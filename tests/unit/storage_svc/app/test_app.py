@@ -81,6 +81,23 @@ async def test_a_folder_in_use_is_refused_and_usable_afterwards(tmp_path: Path) 
     await storage.stop()
 
 
+async def test_without_its_catalog_a_folder_gives_no_producer_the_id_of_another(tmp_path: Path) -> None:
+    """A new producer's first batch would be taken for one of the old producer's, and not be written."""
+    settings = StorageSettings(data_dir=tmp_path, topics="orders")
+    storage = await Storage.start(settings)
+    for producer_id in (41, 2**62, 2**63 - 1):
+        batch = build_batch(
+            [Record(0, 1_700_000_000_000, None, b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0
+        )
+        assert storage.logs.logs["orders", 0].append(batch).error_code == 0
+    await storage.stop()
+    (tmp_path / "catalog.sqlite").unlink()
+    storage = await Storage.start(settings)
+    fresh = producers_pb2.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
+    assert (await storage.producers.init_producer_id(fresh)).producer_id == 42
+    await storage.stop()
+
+
 async def test_a_start_that_fails_lets_go_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"nonsense" * 1000)
     settings = StorageSettings(data_dir=tmp_path)
@@ -213,6 +230,32 @@ def test_what_keeps_it_from_starting_is_said(
     status, lines = process.end(signal.SIGCONT)
     assert status == 78
     assert reason in str(lines[-1]["reason"])
+
+
+def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, processes: list[Process]) -> None:
+    process = Process(tmp_path, MILLRACE_TOPICS="orders:2")
+    processes.append(process)
+    assert process.ready().end()[0] == 0
+    catalog = tmp_path / "data" / "catalog.sqlite"
+    kept = catalog.read_bytes()
+    catalog.write_bytes(kept[:4096] + bytes(4096) + kept[8192:])
+
+    process = Process(tmp_path)
+    processes.append(process)
+    _, errors = process.process.communicate(timeout=30)
+    assert process.process.returncode == 78
+    assert "Traceback" not in errors
+    line = json.loads(errors.splitlines()[-1])
+    assert line["event"] == "cannot start"
+    assert line["reason"].startswith(f"{catalog} is damaged (")
+    assert "move catalog.sqlite, catalog.sqlite-wal and catalog.sqlite-shm away" in line["reason"]
+
+    catalog.unlink()
+    process = Process(tmp_path)
+    processes.append(process)
+    process.ready()
+    assert "millrace_partitions 2.0" in process.get("/metrics")
+    assert process.end()[0] == 0
 
 
 def test_a_killed_process_loses_no_answered_commit(tmp_path: Path, processes: list[Process]) -> None:

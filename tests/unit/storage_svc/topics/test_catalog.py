@@ -65,6 +65,10 @@ def test_blocks_of_producer_ids_never_overlap(catalog: Catalog, tmp_path: Path) 
     again = reopened(catalog, tmp_path)
     assert again.next_producer_id() == 1000
     assert again.allocate_producer_ids(1000) == range(1000, 2000)
+    again.skip_producer_ids(1500)
+    assert again.next_producer_id() == 2000
+    again.skip_producer_ids(2500)
+    assert again.allocate_producer_ids(10) == range(2500, 2510)
     again.close()
 
 
@@ -109,9 +113,15 @@ def test_a_newer_format_is_refused(catalog: Catalog, tmp_path: Path) -> None:
         Catalog.open(tmp_path)
 
 
-def test_a_broken_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"not a database, by any means" * 100)
-    with pytest.raises(CatalogError, match="not a database"):
+@pytest.mark.parametrize("page", range(8))
+def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_path: Path, page: int) -> None:
+    catalog.add_topic(ORDERS)
+    catalog.close()
+    path = tmp_path / FILE_NAME
+    content = path.read_bytes()
+    assert len(content) == 8 * 4096
+    path.write_bytes(content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :])
+    with pytest.raises(CatalogError, match=f"^{path} is damaged .*: put a copy of it back, or move"):
         Catalog.open(tmp_path)
 
 
