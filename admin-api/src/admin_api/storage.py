@@ -6,6 +6,7 @@ the request's number is found in storage's debug log too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TypeVar
 
@@ -33,8 +34,10 @@ EARLIEST = -2
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
-#: No answer at all. Only the first of a row is worth a warning: probes ask many times a second while storage starts.
+#: No answer at all. Only the first of a row is worth a warning: probes ask many times a second.
 _SILENCE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+#: Both are started at once, so storage may be silent this long at first before anybody is told.
+_START_PATIENCE_S = 10.0
 
 log = logs.get(__name__)
 Response = TypeVar("Response")
@@ -43,10 +46,12 @@ Response = TypeVar("Response")
 class Storage:
     """The channel to storage-svc; it connects on first use and reconnects by itself. Build it inside the event loop."""
 
-    def __init__(self, address: str, *, timeout_s: float) -> None:
+    def __init__(self, address: str, *, timeout_s: float, start_patience_s: float = _START_PATIENCE_S) -> None:
         self.timeout_s = timeout_s
-        #: Whether the last call was answered.
-        self.answers = True
+        #: Whether the last call was not answered, and whether that was warned of.
+        self._is_silent = False
+        self._warned = False
+        self._patient_until = time.monotonic() + start_patience_s
         self._channel = rpc.channel(address)
         self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
         self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
@@ -55,6 +60,19 @@ class Storage:
 
     def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
         return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
+
+    def answered(self) -> bool:
+        """Notes that a call was answered. True after a silence."""
+        after_silence = self._is_silent
+        self._is_silent, self._warned, self._patient_until = False, False, 0.0
+        return after_silence
+
+    def silent(self) -> bool:
+        """Notes that a call was not answered at all. True when that is worth a warning: once, and not at the start."""
+        self._is_silent = True
+        worth_it = not self._warned and time.monotonic() >= self._patient_until
+        self._warned = self._warned or worth_it
+        return worth_it
 
     async def close(self) -> None:
         await self._channel.close()
@@ -183,17 +201,15 @@ class StorageCalls:
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            silent, known = error.code() in _SILENCE, not self._storage.answers
-            self._storage.answers = not silent
-            (log.debug if silent and known else log.warning)(
+            warn = self._storage.silent() if error.code() in _SILENCE else True
+            (log.warning if warn else log.debug)(
                 "storage call failed",
                 correlation_id=self.correlation_id,
                 code=error.code().name,
                 details=error.details(),
             )
             raise errors.from_rpc(error) from error
-        if not self._storage.answers:
-            self._storage.answers = True
+        if self._storage.answered():
             log.info("storage answers", correlation_id=self.correlation_id)
         return answer
 
