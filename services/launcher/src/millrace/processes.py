@@ -7,7 +7,7 @@
 Rules: all are started at once and wait for each other by themselves. A process is ready when its /readyz answers 200.
 One that ends before everything was ready for the first time, or that says another try cannot help (status 78), ends
 the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s. The wait doubles, up
-to 5 s, with each death before it was ready for 2 s; ready that long it has recovered, and its next death is a first one.
+to 5 s, with each death before it was ready for 2 s; ready that long it has recovered, the next death is a first one.
 Stopping is SIGTERM per kind of service, last started first, SIGKILL to what is left at the deadline.
 
 The module imports little: the supervisor is a process of its own for as long as the broker runs.
