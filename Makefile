@@ -36,7 +36,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -q -m "not compose and not conformance and not slow" tests
+	$(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
 
 # How much of the full suites `make faults` runs: 1 is what docs/figures.md says of them.
 FAULTS_SCALE ?= 1

@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite."""
+"""Fixtures of the whole suite, and how `make test` shares it between two processes."""
 
 import copy
 from collections.abc import Iterator
@@ -7,8 +7,32 @@ import pytest
 from kafka_broker import apache_kafka
 from kafka_classes import kafka_classes
 from service_chassis import logs
+from xdist.scheduler import LoadFileScheduling
 
 __all__ = ["apache_kafka", "kafka_classes"]
+
+
+#: Where a file of tests goes, all files of its folder go: one Apache Kafka serves `clients`, and of Spark, which takes
+#: both cores and a gigabyte, one runs at a time.
+_TOGETHER = {
+    "tests/clients/": "Apache Kafka",
+    "tests/test_kafka_broker.py": "Apache Kafka",
+    "tests/e2e/": "Spark",
+    "tests/unit/spark_etl/": "Spark",
+}
+
+
+class TwoProcesses(LoadFileScheduling):
+    """pytest -n: a file at a time, in order, to the process that is free; fixtures of a module are made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((scope for path, scope in _TOGETHER.items() if file.startswith(path)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoProcesses:
+    return TwoProcesses(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -206,17 +206,10 @@ def check_once():
     return check
 
 
-_FIGURES = pytest.StashKey[list[str]]()
-
-
-def pytest_configure(config):
-    config.stash[_FIGURES] = []
-
-
 @pytest.fixture
 def figures(request):
     """Says one line that is printed when all tests are over."""
-    return lambda line: request.config.stash[_FIGURES].append(f"{request.node.name}: {line}")
+    return lambda line: request.node.user_properties.append(("figures", f"{request.node.name}: {line}"))
 
 
 @pytest.fixture
@@ -225,8 +218,15 @@ def scaled():
     return lambda full: max(1, round(full * float(os.environ.get("FAULTS_SCALE", "1"))))
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    if config.stash[_FIGURES]:
+def pytest_terminal_summary(terminalreporter):
+    # A test's last report has all it said, also when it ran in another process (pytest -n).
+    last = [report for reports in terminalreporter.stats.values() for report in reports if _of_a_test(report)]
+    lines = [line for report in last for name, line in report.user_properties if name == "figures"]
+    if lines:
         terminalreporter.section("figures of the fault suites")
-        for line in config.stash[_FIGURES]:
+        for line in lines:
             terminalreporter.write_line(line)
+
+
+def _of_a_test(report):
+    return getattr(report, "when", "") == "teardown"
