@@ -32,7 +32,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -99,25 +99,30 @@ def _profile(workload: Workload, side: Side) -> str:
         warm = workload.run(side, workload.amount)
         rate = workload.amount / warm.seconds
         amount = min(workload.amount_max, max(workload.amount, int(rate * SECONDS)))
-        before = _Served.of(processes.values())
+        before = Served.of(map(_metrics, processes.values()))
         with _flame_graphs(f"{workload.name}-{side.layout.name.lower()}", processes):
             workload.run(side, amount)
-        served = _Served.of(processes.values()).since(before)
-        frames = f"{served.frames / (served.record_bytes / 1e6):12.2f}" if served.frames else f"{'':12}"
-        before = _Served.of(processes.values())
+        profiled = Served.of(map(_metrics, processes.values())).since(before)
+        before = Served.of(map(_metrics, processes.values()))
         with _traced(processes.values()) as calls:
             workload.run(side, max(1, workload.amount // 4, int(amount * TRACED_SHARE)))
-        served = _Served.of(processes.values()).since(before)
+        traced = Served.of(map(_metrics, processes.values())).since(before)
     finally:
         workload.finish(side)
         side.delete_topics()
+    return counters(profiled, traced, calls)
+
+
+def counters(profiled: Served, traced: Served, calls: Calls) -> str:
+    """The row's cells; those without a stream, or without strace, are empty."""
+    frames = f"{profiled.frames / (profiled.record_bytes / 1e6):12.2f}" if profiled.frames else f"{'':12}"
     if not calls.count:
         return frames
-    return f"{frames}{calls.count / served.requests:16.1f}{calls.moved / served.record_bytes:14.2f}"
+    return f"{frames}{calls.count / traced.requests:16.1f}{calls.moved / traced.record_bytes:14.2f}"
 
 
 @dataclass
-class _Served:
+class Served:
     """What the broker's own metrics say, from its start to now."""
 
     frames: float = 0
@@ -125,10 +130,11 @@ class _Served:
     record_bytes: float = 0
 
     @classmethod
-    def of(cls, pids: Iterable[int]) -> _Served:
+    def of(cls, pages: Iterable[str]) -> Served:
+        """Of the metrics pages of all its processes."""
         served = cls()
-        for pid in pids:
-            for line in _metrics(pid).splitlines():
+        for page in pages:
+            for line in page.splitlines():
                 name, _, value = line.rpartition(" ")
                 if name.startswith("millrace_storage_frames_total{"):
                     served.frames += float(value)
@@ -138,8 +144,8 @@ class _Served:
                     served.record_bytes += float(value)
         return served
 
-    def since(self, before: _Served) -> _Served:
-        return _Served(
+    def since(self, before: Served) -> Served:
+        return Served(
             self.frames - before.frames,
             self.requests - before.requests,
             max(1.0, self.record_bytes - before.record_bytes),
@@ -185,17 +191,27 @@ def _flame_graphs(name: str, processes: dict[str, int]) -> Iterator[None]:
 
 
 @dataclass
-class _Calls:
-    """System calls; filled in when the tracing is over."""
+class Calls:
+    """System calls, and the bytes those moved whose result says so."""
 
     count: int = 0
     moved: int = 0
-    by_name: dict[str, int] = field(default_factory=dict)
+
+    def add(self, line: bytes) -> None:
+        """A line of strace; what is no call, or not its end, does not count."""
+        found = _CALL.match(line)
+        if found is None:
+            return
+        call, result = found[1].decode(), int(found[2])
+        self.count += 1
+        if result > 0 and _MOVING.fullmatch(call):
+            self.moved += result
 
 
 @contextlib.contextmanager
-def _traced(pids: Iterable[int]) -> Iterator[_Calls]:
-    calls = _Calls()
+def _traced(pids: Iterable[int]) -> Iterator[Calls]:
+    """Filled in when the tracing is over."""
+    calls = Calls()
     if shutil.which("strace") is None:
         yield calls
         return
@@ -218,14 +234,7 @@ def _traced(pids: Iterable[int]) -> Iterator[_Calls]:
             tracing.send_signal(signal.SIGINT)
             tracing.wait(30)
         for line in written:
-            found = _CALL.match(line)
-            if found is None:
-                continue
-            call, result = found[1].decode(), int(found[2])
-            calls.count += 1
-            calls.by_name[call] = calls.by_name.get(call, 0) + 1
-            if result > 0 and _MOVING.fullmatch(call):
-                calls.moved += result
+            calls.add(line)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ def regressions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield f"{figure.workload}: failed: {figure.error}"
             continue
         old = was.get(_key(figure))
-        if old is None or not old.ratio or not figure.ratio:
+        if old is None or old.ratio is None or figure.ratio is None:
             continue
-        share = figure.ratio / old.ratio if figure.better == "more" else old.ratio / figure.ratio
-        if share < MARGIN:
+        more, less = (figure.ratio, old.ratio) if figure.better == "more" else (old.ratio, figure.ratio)
+        if more < MARGIN * less:
             yield (
                 f"{figure.workload}, {figure.measure}, {figure.layout.value}: "
                 f"{figure.ratio:.2f} of Apache Kafka, in the table {old.ratio:.2f}"

@@ -83,6 +83,35 @@ def test_a_ratio_that_has_fallen_far_is_a_regression(now: float, better: str, fa
     )
 
 
+def test_a_ratio_that_is_nothing_now_is_a_regression() -> None:
+    fallen = regressions(results([100], [200]), results([100], [0]))
+
+    assert list(fallen) == ["p, rate, one process: 0.00 of Apache Kafka, in the table 2.00"]
+
+
+def test_without_apache_kafka_there_is_no_ratio_and_nothing_to_say_of_it() -> None:
+    alone = results([100, 10], [200, 40])
+    for each in alone["workloads"]["p"]["rounds"]:
+        del each["kafka"]
+    (figure,) = figures(alone)
+
+    assert (figure.kafka, figure.ours, figure.ratio, figure.reached) == (None, (40, 120, 200), None, None)
+    assert list(regressions(results([100], [200]), alone)) == []
+
+
+def test_what_it_cost_is_per_gb_and_the_median() -> None:
+    shown = results([100, 100, 100], [200, 200, 200])
+    for nth, each in enumerate(shown["workloads"]["p"]["rounds"], 1):
+        memory = {"gateway-svc": nth * 10**8}
+        each["one"] |= {
+            "bytes": 2 * 10**9,
+            "usage": {"cpu_seconds": {"gateway-svc": nth**2}, "rss_bytes": memory, "pss_bytes": memory},
+        }
+
+    # CPU seconds 1, 4 and 9 for 2 GB each
+    assert "| produce (page cache) | one process | gateway-svc | 2.00 | 200 | 200 |" in markdown(shown)
+
+
 def test_a_failure_and_a_missing_table_are_regressions() -> None:
     good = results([100], [200])
 
