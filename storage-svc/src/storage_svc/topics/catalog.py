@@ -8,9 +8,9 @@
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
-its opening: what was lost cannot be told from what is there. Without a file, all but topic settings, gateway ids and
-unfinished deletions is found again in the logs. The log folder's lock keeps other processes away. Owner: the storage
-service's event loop; calls block it for one sync, and control work is rare.
+its opening: what was lost cannot be told from what is there. Without a file, all but the settings of topics and groups,
+gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
+Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ COMMIT;
 #: From the version before, which knew nothing of groups.
 _UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
-
 _WHAT_TO_DO: Final = (
     f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away: the next start makes the"
-    " topics anew from their folders, with every record, without their settings"
+    " topics anew from their folders, with every record, without the settings of topics and groups"
 )
 
 

@@ -113,16 +113,17 @@ def test_a_newer_format_is_refused(catalog: Catalog, tmp_path: Path) -> None:
         Catalog.open(tmp_path)
 
 
-@pytest.mark.parametrize("page", range(8))
-def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_path: Path, page: int) -> None:
+def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_path: Path) -> None:
     catalog.add_topic(ORDERS)
     catalog.close()
     path = tmp_path / FILE_NAME
     content = path.read_bytes()
-    assert len(content) == 8 * 4096
-    path.write_bytes(content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :])
-    with pytest.raises(CatalogError, match=f"^{path} is damaged .*: put a copy of it back, or move"):
-        Catalog.open(tmp_path)
+    pages = len(content) // 4096
+    assert pages > 5
+    for page in range(pages):
+        path.write_bytes(content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :])
+        with pytest.raises(CatalogError, match=f"^{path} is damaged .*: put a copy of it back, or move"):
+            Catalog.open(tmp_path)
 
 
 def test_a_full_disk_leaves_the_catalog_as_it_was(catalog: Catalog) -> None:
