@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from kafka_broker import apache_kafka
 from kafka_classes import kafka_classes
 from service_chassis import logs
@@ -11,6 +12,10 @@ from xdist.scheduler import LoadFileScheduling
 
 __all__ = ["apache_kafka", "kafka_classes"]
 
+
+# How long an example takes is the machine's affair: tests do not measure time.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 #: Where a file of tests goes, all files of its folder go: one Apache Kafka serves `clients`, and of Spark, which takes
 #: both cores and a gigabyte, one runs at a time.

@@ -22,7 +22,6 @@ def _run(machines: int, *, reproducible: bool) -> Tally:
         settings=settings(
             max_examples=machines,
             stateful_step_count=50,
-            deadline=None,
             derandomize=reproducible,
             database=None,
             # Making a failure smaller takes minutes: the long run does.

@@ -151,7 +151,7 @@ requests = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests)
 def test_whoever_is_no_member_changes_nothing(groups: Groups, request: tuple[str, str, Any]) -> None:
     kind, name, number = request

@@ -255,9 +255,7 @@ async def test_too_many_connections(start_broker: StartBroker, log_lines: LogLin
     await fourth.call(18, 0, ApiVersionsRequest())
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(
     body=st.binary(max_size=200),
     key=st.sampled_from([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19, 20, 22, 32]) | st.integers(-2, 100),

@@ -109,7 +109,7 @@ CHECKS = [
     checks.response_schema_conformance,
     checks.negative_data_rejection,
 ]
-FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+FEW = settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 
 
 @pytest.mark.parametrize("known", [{}, KNOWN], ids=["made-up", "existing"])

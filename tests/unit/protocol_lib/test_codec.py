@@ -55,7 +55,7 @@ def test_what_is_encoded_is_decoded(cls, version, fill):
         assert decode(cls, version, encode(sent, version)) == sent
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_whatever_is_encoded_is_decoded(data):
     cls, version = data.draw(st.sampled_from(VERSIONS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storage_svc.coordinator.assignors import ASSIGNORS, Assignment
 from storage_svc.coordinator.assignors.group_view import GroupView, MemberView
@@ -61,7 +61,6 @@ GROUPS = st.tuples(
 
 
 @given(st.sampled_from(sorted(ASSIGNORS)), st.lists(GROUPS, min_size=1, max_size=4))
-@settings(deadline=None)
 def test_whatever_came_before(name: str, groups: list[tuple[dict[bytes, int], dict[str, set[bytes]]]]) -> None:
     assignment: Assignment = {}
     for counts, members in groups:

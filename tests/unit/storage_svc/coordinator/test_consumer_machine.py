@@ -264,4 +264,4 @@ def snapshot(group: ConsumerGroup) -> dict[str, object]:
 
 
 TestConsumerGroups = ConsumerGroups.TestCase
-TestConsumerGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=100, stateful_step_count=40)

@@ -324,6 +324,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, report_multiple_bugs=False
-)
+TestGroupMachine.settings = settings(max_examples=150, stateful_step_count=40, report_multiple_bugs=False)

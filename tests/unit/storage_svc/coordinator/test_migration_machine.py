@@ -388,4 +388,4 @@ def spread(world: World, held: object) -> set[Place]:
 
 
 TestMixedGroups = MixedGroups.TestCase
-TestMixedGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+TestMixedGroups.settings = settings(max_examples=100, stateful_step_count=40, report_multiple_bugs=False)

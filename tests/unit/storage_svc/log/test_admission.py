@@ -271,7 +271,7 @@ BODY = b"".join(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), max_size=3), st.integers(0, 6))
 def test_records_are_malformed_where_the_protocol_library_says_so(changes, cut):
     body = bytearray(BODY[: len(BODY) - cut])

@@ -113,5 +113,5 @@ class CompactedLog(RuleBasedStateMachine):
         self._folder.cleanup()
 
 
-CompactedLog.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+CompactedLog.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 test_compacted_log = pytest.mark.timeout(120)(CompactedLog.TestCase)

@@ -202,6 +202,4 @@ class ProducerModel(RuleBasedStateMachine):
 
 
 TestProducerModel = ProducerModel.TestCase
-TestProducerModel.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestProducerModel.settings = settings(max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck))

@@ -49,7 +49,7 @@ def left(segments: list[Expected], log_start_offset: int, config: LogConfig) -> 
     retention_bytes=st.integers(-1, 2000),
     retention_ms=st.integers(-1, 40),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_deleted(tmp_path_factory, batches, share_below_start, policy, retention_bytes, retention_ms):
     path = tmp_path_factory.mktemp("data")
     directory = LogDirectory.open(path, LogSettings(flush_policy=FlushPolicy.OS), clock=lambda: NOW_MS)

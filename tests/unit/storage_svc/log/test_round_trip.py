@@ -20,7 +20,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=EVENTS, data=st.data())
 def test_any_history_reads_back(folders, make_batch, read_all, events, data):
     config = LogConfig(segment_bytes=4000, index_interval_bytes=200)
