@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from service_chassis import lifecycle, logs
+from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import HttpEndpoint
 from service_chassis.settings import SettingsError, load
 
@@ -33,6 +34,7 @@ def main() -> int:
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     from gateway_svc.storage_grpc import GrpcStorage
 
+    keep_freed_memory()
     counts = GatewayMetrics()
     connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
     starting = asyncio.create_task(Gateway.start(settings, connection.storage, counts), name="gateway start")

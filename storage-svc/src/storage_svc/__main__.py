@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from service_chassis import lifecycle, logs, metrics
+from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import Health, HttpEndpoint
 
 from storage_svc.app import Storage, serve
@@ -34,6 +35,7 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
     Raises:
         lifecycle.StartError: the data folder, the catalog or an address cannot be used.
     """
+    keep_freed_memory()
     health, registry = Health(), metrics.registry("storage-svc")
     async with contextlib.AsyncExitStack() as undo:
         undo.callback(health.watch_loop())

@@ -24,6 +24,10 @@ _COMMON: _Options = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A megabyte of records leaves in one go. By default it is cut into 64 HTTP/2 frames, and gRPC hands what is over
+    # 64 KB from one of its threads to the next.
+    ("grpc.http2.max_frame_size", 1024 * 1024),
+    ("grpc.http2.write_buffer_size", 8 * 1024 * 1024),
 ]
 _CHANNEL: _Options = [
     *_COMMON,
