@@ -23,6 +23,7 @@ from gateway_svc.connection import Connection
 from gateway_svc.connections import Connections
 from gateway_svc.context import Services
 from gateway_svc.dispatch import Dispatcher
+from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.listening import advertised, bind
@@ -70,6 +71,7 @@ class Gateway:
             answers=MemoryBudget(settings.gateway_memory_bytes),
             files=self._files,
             sessions=FetchSessions(),
+            fetch_answers=FetchAnswers(),
             conversions=Conversions(loop),
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,

@@ -21,14 +21,16 @@ import secrets
 import socket
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from protocol_lib.api import ApiKey
 from service_chassis import logs
 
 from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
+from gateway_svc.known_fetches import KnownFetches
 from gateway_svc.known_heartbeat import KnownHeartbeat, known
 from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
         self._heads = KnownHeads()
+        self._fetches = KnownFetches()
         self._heartbeat: KnownHeartbeat | None = None
         self._closed = False
         #: Whether requests are being started: what they answer at once leaves when all are.
@@ -300,11 +303,15 @@ class Connection(asyncio.BufferedProtocol):
         return not len(self._pipeline) or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
 
     def _start(self, frame: bytes | memoryview) -> None:
-        call, request = self._dispatcher.open(self, frame)
+        request: Any
+        fetch = None if logs.debug_enabled() else self._fetches.open(self, frame)  # every request has lines of its own
+        call, request = fetch or self._dispatcher.open(self, frame)
         self._services.requests.take(call.size)
         self._pipeline.open(call)
         if call.route.kind is Kind.APPEND:
             self._heads.learn(call, request, frame)
+        elif fetch is None and call.route.api_key == ApiKey.FETCH:
+            self._fetches.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)
         if call.repeat is not None:
             self._heartbeat = known(call, frame)

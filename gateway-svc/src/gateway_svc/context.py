@@ -15,6 +15,7 @@ from service_chassis import logs
 
 from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
+from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.message_sets import Conversions
@@ -46,6 +47,7 @@ class Services:
     #: None when this gateway does not see storage's files.
     files: SliceFiles | None
     sessions: FetchSessions
+    fetch_answers: FetchAnswers
     conversions: Conversions
     #: (API key, lowest, highest version) of everything served, as ApiVersions says it.
     api_ranges: tuple[tuple[int, int, int], ...]
@@ -142,6 +144,11 @@ class Call(Pending):
     def answer(self, response: Any, error: int = 0) -> None:
         """Encodes the response and lets it leave in its turn. `error`: its first error code, for the metrics."""
         self.client.answered(self, self.encoded(response, error))
+
+    def answer_parts(self, parts: list[Part]) -> None:
+        """An answer that is encoded already, from its length on."""
+        self._count(0, sum(map(len, parts)) - 4)
+        self.client.answered(self, parts)
 
     def encoded(self, response: Any, error: int) -> list[Part]:
         """The answer's bytes; it is counted as given."""
