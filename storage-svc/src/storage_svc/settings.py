@@ -90,10 +90,10 @@ class StorageSettings(ServiceSettings):
         4096, ge=0, le=32_767, description="Longest metadata a client may commit with an offset."
     )
     group_initial_rebalance_delay_ms: int = Field(
-        3000,
+        0,
         ge=0,
         le=_INT_MAX,
-        description="How long an empty group waits for more members before its first rebalance.",
+        description="How long an empty group waits for more members before its first rebalance; in Kafka 3000.",
     )
     group_min_session_timeout_ms: int = Field(
         6_000, ge=1, le=_INT_MAX, description="Shortest session timeout a group member may ask for."

@@ -69,7 +69,6 @@ class Broker:
         self._http_port = http_port if admin else None
         self._settings: dict[str, object] = {
             "topics": topics,
-            "group_initial_rebalance_delay_ms": 0,
             "gateway_name": GATEWAY_NAME,
             "log_level": log_level,
             "log_format": "text",
