@@ -709,6 +709,30 @@ def test_a_static_member_that_comes_back_while_stable_needs_no_rebalance(support
     assert driver.heartbeat("s2", 1, instance_id="one") == E.NONE
 
 
+def test_a_static_follower_that_comes_back_has_nothing_to_skip() -> None:
+    driver = Driver()
+    driver.join(new="a")
+    driver.join(new="s", instance_id="one")
+    driver.fire(JOIN_TIMER)
+    driver.fire(JOIN_TIMER)
+    (store,) = stores(driver.sync("a", 1, assignments={"a": b"A", "s": b"S"}))
+    driver.do(Stored(store.write, E.NONE))
+    (store,) = stores(driver.join(new="s2", instance_id="one", supports_skipping_assignment=True))
+    assert answers(driver.do(Stored(store.write, E.NONE))) == {
+        driver.request: JoinAnswer(
+            member_id="s2",
+            generation_id=1,
+            protocol_type="consumer",
+            protocol_name="range",
+            leader="a",
+            skip_assignment=False,
+        )
+    }
+    assert answers(driver.sync("s2", 1)) == {
+        driver.request: SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=b"S")
+    }
+
+
 def test_a_static_member_whose_return_cannot_be_stored_keeps_its_old_id() -> None:
     driver = static()
     (store,) = stores(driver.join(new="s2", instance_id="one", protocols=(("range", b"new"),)))

@@ -47,10 +47,13 @@ PROTOCOLS = st.sampled_from(
 #: What a group of those above refuses, unless it is empty.
 ODD_PROTOCOLS = st.sampled_from([("consumer", (("other", b"5"),)), ("connect", (("range", b"6"),)), ("consumer", ())])
 INSTANCES = st.sampled_from([None, None, None, "one", "two"])
+FIRST_INSTANCES = st.sampled_from([None, "one", "two"])
 #: None: the one that the caller has.
 CLAIMED = st.sampled_from([None, None, None, None, "one", "two"])
 TIMES = st.sampled_from([(6_000, 5_000), (6_000, 12_000), (10_000, 8_000)])
 PICK = st.integers(0, 30)
+#: Of a write.
+OUTCOMES = st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_COORDINATOR])
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -65,15 +68,18 @@ class GroupMachine(RuleBasedStateMachine):
 
     @initialize(
         delay_ms=st.sampled_from([0, 3_000]),
-        members=st.lists(st.tuples(INSTANCES, PROTOCOLS), max_size=4, unique_by=lambda each: each[0] or id(each)),
+        members=st.lists(st.tuples(FIRST_INSTANCES, PROTOCOLS), max_size=4, unique_by=lambda each: each[0] or id(each)),
+        gap_ms=st.sampled_from([0, 1_500, 2_500]),
         assigned=st.booleans(),
     )
-    def begin(self, delay_ms: int, members: list[tuple[str | None, object]], assigned: bool) -> None:
-        """Members that are there from the beginning, before their leader assigns or after it."""
+    def begin(self, delay_ms: int, members: list[tuple[str | None, object]], gap_ms: int, assigned: bool) -> None:
+        """Members that are there from the beginning, before their leader assigns or after it. They come one after the
+        other: with 2.5 s between them the delay is extended as far as it can be."""
         self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=SIZE_MAX), 0)
         self.model = ClassicModel(delay_ms, SIZE_MAX)
         for instance_id, protocols in members:
             self.join_with("", protocols, (10_000, 8_000), instance_id=instance_id)
+            self.time_passes(gap_ms)
         if members:
             self.time_passes(1_000 if not assigned else 3 * delay_ms)
         if assigned and members:
@@ -218,6 +224,25 @@ class GroupMachine(RuleBasedStateMachine):
             supports_skipping_assignment=skip,
         )
 
+    @rule(pick=PICK, skip=st.booleans(), error=OUTCOMES)
+    @precondition(lambda self: self.group.state is GroupState.STABLE and not self.writes)
+    @precondition(lambda self: any(member.instance_id for member in self.group.members))
+    def a_static_member_restarts(self, pick: int, skip: bool, error: ErrorCode) -> None:
+        """It comes back as it was, which needs no rebalance; the log takes that, or it does not."""
+        self.a_static_member_comes_back(pick, None, skip)
+        if self.writes:
+            self.stored(error)
+
+    @rule(error=OUTCOMES)
+    @precondition(lambda self: self.group.state is GroupState.COMPLETING_REBALANCE and not self.writes)
+    def everybody_syncs(self, error: ErrorCode) -> None:
+        """A commit of before comes late; then the log takes the leader's assignment, or it does not."""
+        for member_id in self.group.members.ids():
+            generation_id = self.group.generation_id
+            self.send(Commit(request=self.next_request(), member_id=member_id, generation_id=generation_id))
+            self.sync_of(member_id, self.group.generation_id, None, None)
+        self.stored(error)
+
     @rule()
     @precondition(lambda self: self.group.state is GroupState.COMPLETING_REBALANCE)
     def the_leader_assigns(self) -> None:
@@ -280,7 +305,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert self.perform(TimerFired(timer)) == {}, "a timer that nothing depends on"
         self.model.now = until
 
-    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]))
+    @rule(error=OUTCOMES)
     @precondition(lambda self: self.writes)
     def stored(self, error: ErrorCode) -> None:
         """The log finishes writes in order."""
