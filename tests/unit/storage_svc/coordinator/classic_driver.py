@@ -1,0 +1,159 @@
+"""A classic group whose clients, log and clock are played by the test: events in, exact instructions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocol_lib.errors import ErrorCode
+from storage_svc.coordinator.group import Group, GroupLimits
+from storage_svc.coordinator.group_events import (
+    JOIN_TIMER,
+    Answer,
+    CancelTimer,
+    Commit,
+    ErrorAnswer,
+    GroupState,
+    Heartbeat,
+    Instruction,
+    Join,
+    Leave,
+    Leaver,
+    Retire,
+    SetTimer,
+    Store,
+    Stored,
+    Sync,
+    TimerFired,
+)
+from storage_svc.coordinator.group_machine import handle
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+E = ErrorCode
+NOW = 1_000_000
+SESSION = 10_000
+REBALANCE = 60_000
+RANGE = (("range", b"r"),)
+
+
+class Driver:
+    """Sends events with fresh request numbers and checks the invariants after each."""
+
+    def __init__(self, *, delay_ms: int = 0, size_max: int = 1000, group: Group | None = None) -> None:
+        limits = GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
+        self.group = group or Group("g", limits, NOW)
+        self.request = 0
+        self.now_ms = NOW
+
+    def do(self, event: object) -> list[Instruction]:
+        out = handle(self.group, event, self.now_ms)  # type: ignore[arg-type]
+        self.group.check_invariants()
+        return out
+
+    def join(self, member_id: str = "", new: str = "", **fields: object) -> list[Instruction]:
+        self.request += 1
+        given = {"session_timeout_ms": SESSION, "rebalance_timeout_ms": REBALANCE, "protocol_type": "consumer"}
+        given |= {"protocols": RANGE, **fields}
+        return self.do(Join(request=self.request, member_id=member_id, new_member_id=new, **given))  # type: ignore[arg-type]
+
+    def sync(self, member_id: str, generation_id: int, **fields: object) -> list[Instruction]:
+        self.request += 1
+        return self.do(Sync(request=self.request, member_id=member_id, generation_id=generation_id, **fields))  # type: ignore[arg-type]
+
+    def heartbeat(self, member_id: str, generation_id: int, **fields: object) -> ErrorCode:
+        self.request += 1
+        out = self.do(
+            Heartbeat(request=self.request, member_id=member_id, generation_id=generation_id, **fields)  # type: ignore[arg-type]
+        )
+        return error_of(out, self.request)
+
+    def commit(self, member_id: str, generation_id: int, **fields: object) -> ErrorCode:
+        self.request += 1
+        out = self.do(Commit(request=self.request, member_id=member_id, generation_id=generation_id, **fields))  # type: ignore[arg-type]
+        return error_of(out, self.request)
+
+    def leave(self, *members: Leaver) -> list[Instruction]:
+        self.request += 1
+        return self.do(Leave(request=self.request, members=members))
+
+    def fire(self, timer: object) -> list[Instruction]:
+        return self.do(TimerFired(timer))  # type: ignore[arg-type]
+
+
+def answers(out: list[Instruction]) -> dict[int, object]:
+    return {each.request: each.value for each in out if isinstance(each, Answer)}
+
+
+def error_of(out: list[Instruction], request: int) -> ErrorCode:
+    answer = answers(out)[request]
+    assert isinstance(answer, ErrorAnswer)
+    return answer.error
+
+
+def stores(out: list[Instruction]) -> list[Store]:
+    return [each for each in out if isinstance(each, Store)]
+
+
+def timers(out: list[Instruction]) -> list[SetTimer | CancelTimer]:
+    return [each for each in out if isinstance(each, SetTimer | CancelTimer)]
+
+
+def empty() -> Driver:
+    """Generation 0, no members."""
+    return Driver()
+
+
+def preparing() -> Driver:
+    """Members a (leader, has not rejoined) and b (parked), generation 1."""
+    driver = stable()
+    driver.join("b", protocols=(("range", b"changed"),))
+    assert driver.group.state is PREPARING
+    return driver
+
+
+def completing() -> Driver:
+    """Members a (leader) and b, generation 1, nobody has synced."""
+    driver = Driver()
+    driver.join(new="a")
+    driver.join(new="b")
+    driver.fire(JOIN_TIMER)  # delayed once more: b came during the delay
+    driver.fire(JOIN_TIMER)
+    assert driver.group.state is COMPLETING
+    return driver
+
+
+def stable() -> Driver:
+    """Members a (leader) and b, generation 1, assigned b"A" and b"B"."""
+    driver = completing()
+    (store,) = stores(driver.sync("a", 1, assignments={"a": b"A", "b": b"B"}))
+    driver.sync("b", 1)
+    driver.do(Stored(store.write, ErrorCode.NONE))
+    assert driver.group.state is STABLE
+    return driver
+
+
+def dead() -> Driver:
+    driver = Driver()
+    driver.do(Retire())
+    assert driver.group.state is DEAD
+    return driver
+
+
+def static() -> Driver:
+    """Static member s (instance "one") alone and stable in generation 1."""
+    driver = Driver()
+    driver.join(new="s", instance_id="one")
+    driver.fire(JOIN_TIMER)
+    (store,) = stores(driver.sync("s", 1, assignments={"s": b"S"}))
+    driver.do(Stored(store.write, E.NONE))
+    assert driver.group.state is STABLE
+    return driver
+
+
+STATES: dict[GroupState, Callable[[], Driver]] = {
+    EMPTY: empty,
+    PREPARING: preparing,
+    COMPLETING: completing,
+    STABLE: stable,
+    DEAD: dead,
+}
+ALL = tuple(STATES)
