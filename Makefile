@@ -2,7 +2,7 @@
 # make demo         set-up + the main job on real data
 # make test         set-up + what every change must pass, on a machine with Python 3.11+, Java 17 and make
 # make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
-# make mutants      breaks one guarantee of the log after the other and demands that a test notices each
+# make mutants      breaks one guarantee of the log and of groups after the other and demands that a test notices each
 # make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
 # make bench        Millrace beside Apache Kafka (Java 17), into docs/benchmarks, within 30 minutes; QUICK=1 within 5, into build

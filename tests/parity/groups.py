@@ -123,7 +123,9 @@ class GroupTalk(Talk):
     async def fetch(self, who: str, *partitions: tuple[str, int], **fields: Any) -> Any:
         """All committed offsets when no partition is named."""
         version = fields.pop("version", 8)
+        is_stable = fields.pop("require_stable", False)
         if version < 8:
+            fields |= {"require_stable": is_stable} if version == 7 else {}
             old = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=(index,)) for name, index in partitions)
             request = OffsetFetchRequest(group_id=self.group, topics=old if partitions else None, **fields)
             return await self.ask(who, 9, version, request)
@@ -136,7 +138,7 @@ class GroupTalk(Talk):
         group = OffsetFetchRequestGroup(
             group_id=fields.pop("group_id", self.group), topics=topics if partitions else None, **fields
         )
-        return await self.ask(who, 9, version, OffsetFetchRequest(groups=(group,)))
+        return await self.ask(who, 9, version, OffsetFetchRequest(groups=(group,), require_stable=is_stable))
 
     async def describe(self, who: str, *, version: int = 6) -> Any:
         request = DescribeGroupsRequest(groups=(self.group,), include_authorized_operations=version >= 3)

@@ -16,7 +16,7 @@ from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from tests.parity import classic_groups, consumer_groups, group_bad_input, group_configs, migrations
+from tests.parity import classic_groups, classic_offsets, consumer_groups, group_bad_input, group_configs, migrations
 from tests.parity.groups import GroupTalk
 
 pytestmark = pytest.mark.conformance
@@ -33,7 +33,7 @@ Script = Callable[[GroupTalk], Awaitable[None]]
 TOPICS = {"orders": 3, "users": 1, "wide": 300}
 SCRIPTS: dict[str, Script] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": script
-    for module in (classic_groups, consumer_groups, migrations, group_bad_input, group_configs)
+    for module in (classic_groups, classic_offsets, consumer_groups, migrations, group_bad_input, group_configs)
     for name, script in inspect.getmembers(module, inspect.iscoroutinefunction)
     if script.__module__ == module.__name__
 }
