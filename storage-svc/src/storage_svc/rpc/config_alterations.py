@@ -14,7 +14,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.admission import group_id_fault
 from storage_svc.log.config import LogConfig
-from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, MESSAGE_LENGTH_MAX, TOPIC_RESOURCE
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
@@ -96,4 +96,4 @@ def _changes(resource: pb.ConfigChanges) -> list[ConfigChange]:
 
 
 def _refused(code: ErrorCode, message: str) -> pb.AlteredResource:
-    return pb.AlteredResource(error_code=code, error_message=message)
+    return pb.AlteredResource(error_code=code, error_message=message[:MESSAGE_LENGTH_MAX])

@@ -17,6 +17,9 @@ TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 GROUP_RESOURCE: Final = 32
 
+#: Names and values of configs are cut in messages about them: old versions have strings of up to 32,767 bytes.
+MESSAGE_LENGTH_MAX: Final = 1000
+
 #: Kafka's config sources.
 _TOPIC_SOURCE: Final = 1
 _STATIC_BROKER_SOURCE: Final = 4

@@ -15,7 +15,13 @@ from service_chassis import logs as service_logs
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.rpc.config_alterations import ConfigAlterations
-from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigDescriptions
+from storage_svc.rpc.configs import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    MESSAGE_LENGTH_MAX,
+    TOPIC_RESOURCE,
+    ConfigDescriptions,
+)
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import InvalidConfigError, check_configs
 from storage_svc.topics.group_configs import GroupConfigs
@@ -305,7 +311,7 @@ def _refused(name: str, fault: _Fault) -> pb.CreatedTopic:
         name=name,
         id=_NO_ID,
         error_code=fault.code,
-        error_message=fault.message,
+        error_message=fault.message[:MESSAGE_LENGTH_MAX],
         partition_count=-1,
         replication_factor=-1,
     )

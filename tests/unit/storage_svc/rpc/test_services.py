@@ -304,6 +304,15 @@ async def test_configs_that_cannot_be_altered(
     assert await alter(peer, kind, name, **configs) == expected
 
 
+async def test_a_message_about_a_huge_name_is_cut(peer: Peer) -> None:
+    huge = topics.ConfigChange(name="x" * 32_767, operation=2, value="1")
+    request = topics.AlterConfigsRequest(resources=[topics.ConfigChanges(type=32, name="g", changes=[huge])])
+    (outcome,) = (await peer.topics.AlterConfigs(request)).resources
+    assert (outcome.error_code, len(outcome.error_message)) == (E.INVALID_CONFIG, 1000)
+    (refused,) = await peer.create(new("a", **{"x" * 32_767: "1"}))
+    assert (refused.error_code, len(refused.error_message)) == (E.INVALID_CONFIG, 1000)
+
+
 async def test_the_number_of_groups_with_configs_is_bounded(peer: Peer) -> None:
     for name in ("a", "b"):
         assert await alter(peer, 32, name, consumer_session_timeout_ms="50000") == (0, "")
