@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -103,15 +104,15 @@ class HttpEndpoint:
         """Raises OSError when the address cannot be taken."""
         server = _Server(self._address, self._registry, self._health)
         self._server = server
-        self._thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="health", daemon=True)
+        self._thread = Thread(target=server.serve, name="health", daemon=True)
         self._thread.start()
         return self
 
     def close(self) -> None:
         if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.end()
             self._thread.join(timeout=_CLIENT_TIMEOUT_S)
+            self._server.server_close()
             self._server = self._thread = None
 
 
@@ -124,6 +125,27 @@ class _Server(ThreadingHTTPServer):
         self.health = health
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         super().__init__((address.host, address.port), _Handler)
+        self.socket.setblocking(False)  # a client may be gone again when it is to be accepted
+        self._ending, self._end = socket.socketpair()
+
+    def serve(self) -> None:
+        """Until `end`. Sleeps in between, as the standard library's `serve_forever` does not."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            selector.register(self._ending, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select()]
+                if self._ending in ready:
+                    return
+                self.handle_request()
+
+    def end(self) -> None:
+        self._end.close()
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._ending.close()
+        self._end.close()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away in the middle of an answer is no news."""

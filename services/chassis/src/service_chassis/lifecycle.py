@@ -30,7 +30,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from service_chassis import logs
+from service_chassis import logs, memory
 from service_chassis.settings import ServiceSettings, SettingsError, load
 
 __all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
@@ -130,6 +130,7 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]], stop_dea
     async def whole() -> None:
         await main(stop)
 
+    memory.give_back_when_idle()
     running = asyncio.create_task(whole(), name="main")
     stopped = asyncio.create_task(stop.wait(), name="stop")
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
