@@ -1,0 +1,12 @@
+"""A case of test_every_version.py: how an API is asked in a version, and what its answer must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: (version, topic id of "single") -> request
+Ask = Callable[[int, bytes], Any]
+#: (version, response, topic id) -> asserts
+Check = Callable[[int, Any, bytes], None]
+Case = tuple[Ask, Check]
