@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +54,8 @@ def _until(process: Process, event: str) -> list[dict[str, Any]]:
 
 
 def test_from_start_to_stop(stack: Stack, start: Callable[..., Process]) -> None:
-    began = time.monotonic()
     process = start(storage_address=stack.storage_address, admin_http="127.0.0.1:0")
     lines = _until(process, "listening")
-    assert time.monotonic() - began < 8  # alone on the machine 0.5 s
     assert [line for line in lines if line["level"] != "info"] == []
     base_url = f"http://127.0.0.1:{lines[-1]['port']}"
     with httpx.Client(base_url=base_url, timeout=10) as client:
