@@ -122,6 +122,22 @@ async def test_records_there_and_back(storage: RemoteStorage, by_reference: bool
         assert broker.gateway.memory_held == 0
 
 
+async def test_large_and_small_appends_keep_their_order_whatever_waits(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+
+        async def produces(partition: int, sizes: list[int]) -> list[int]:
+            wire = await broker.connect()
+            for size in sizes:
+                wire.send(0, 7, produce_request("orders", batch(os.urandom(size)), partition=partition, acks=1))
+            answers = [(await wire.receive())[1] for _ in sizes]
+            return [answer.responses[0].partition_responses[0].base_offset for answer in answers]
+
+        large, mixed, small = [900_000] * 12, [900_000, 100, 70_000, 100] * 4, [100] * 12
+        offsets = await asyncio.gather(produces(0, large), produces(1, mixed), produces(2, small))
+        assert offsets == [[*range(12)], [*range(16)], [*range(12)]]
+        assert broker.gateway.memory_held == 0
+
+
 async def test_offsets_by_timestamp_and_epoch_and_deleting_records(storage: RemoteStorage) -> None:
     async with gateway_of(storage, "one") as broker:
         wire = await broker.connect()

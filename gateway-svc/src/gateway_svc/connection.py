@@ -9,7 +9,7 @@ then read from in place.
     frame = length i32, then that many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
 Reading pauses while requests wait: for their place in the pipeline (`waiting`), for the client to read its answers
-(`sending`), or for memory (`memory`).
+(`sending`), for their turn on the way to storage (`append_window`), or for memory (`memory`).
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.close()
         self._drop_long()
         self._services.requests.forget(self)
+        if self._services.storage.window is not None:
+            self._services.storage.window.forget(self)
         self._connections.remove(self)
 
     def pause_writing(self) -> None:
@@ -179,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
                 begin = position + 4
                 if size > end - begin:
                     break
-                if not self._may_start(store, begin):
+                if not self._may_start(store, begin, size):
                     self._hold(store, position, end)
                     return
                 position = self._start_run(store, begin, begin + size, end) or begin + size
@@ -278,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_long(self) -> None:
         buffer = cast(bytearray, self._long)
-        if not self._may_start(buffer, 0):
+        if not self._may_start(buffer, 0, len(buffer)):
             self.frame_started_at = None
             self._pause_reading()
             return
@@ -297,10 +299,19 @@ class Connection(asyncio.BufferedProtocol):
             self._long_taken = 0
             self._services.requests.end_overdraft(self)
 
-    def _may_start(self, store: bytes | bytearray, begin: int) -> bool:
+    def _may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         if self._writer.busy:
             return False
-        return not len(self._pipeline) or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
+        window = self._services.storage.window
+        if window is None or not window.full:
+            return not len(self._pipeline) or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
+        kind = self._dispatcher.kind(*_length(store, begin))
+        if not self._pipeline.admits(kind):
+            return False
+        if kind is not Kind.APPEND or window.admits(size):
+            return True
+        window.wait(self, self._go_on)
+        return False
 
     def _start(self, frame: bytes | memoryview) -> None:
         request: Any

@@ -15,6 +15,8 @@ from typing import Protocol
 from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
 from broker_contract.data import AppendRequest, AppendResponse, AppendRun, ReadRequest, ReadResponse
 
+from gateway_svc.append_window import AppendWindow
+
 
 class Records(Protocol):
     """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
@@ -123,3 +125,5 @@ class Storage:
     groups: Groups
     producers: Producers
     cluster: Cluster
+    #: Bytes of appends on their way to a storage that is elsewhere; connections wait while it is full.
+    window: AppendWindow | None = None

@@ -304,6 +304,7 @@ class GrpcStorage:
         unary = _Unary(metrics, self._records.connected)
         self.storage = Storage(
             records=self._records,
+            window=self._records.window,
             offsets=GrpcOffsets(channel, unary),
             topics=GrpcTopics(channel, unary),
             groups=GrpcGroups(channel, unary, self._groups),

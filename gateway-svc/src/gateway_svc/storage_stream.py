@@ -1,6 +1,12 @@
 """Appends and reads over one long-lived gRPC stream that all connections share.
 
 What waits when the writer wakes leaves in one frame (up to FRAME_BYTES), answers come back in any order by call id.
+
+Appends do not pile up on the way: a frame that holds many bytes asks storage to say when it has taken it, and only
+FRAMES_AHEAD such frames are on their way. Connections look at `window`, the bytes of appends that storage has not
+taken, before they start one, and wait for their turn there. So a client that sends megabytes flat out costs others
+the time of a few, and the memory of a few.
+
 When the stream breaks, every call is answered at once, as `storage_grpc` says, and the stream is opened again.
 """
 
@@ -20,6 +26,7 @@ from broker_contract.data import (
     AppendRun,
     Buffer,
     Cancel,
+    FrameTaken,
     ReadRequest,
     ReadResponse,
     ReadResult,
@@ -28,11 +35,16 @@ from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.errors import ErrorCode
 
+from gateway_svc.append_window import LARGE_BYTES, AppendWindow
 from gateway_svc.lasting_stream import LastingStream
 from gateway_svc.metrics import GatewayMetrics
 
 #: A frame takes no more calls once it is this long.
-FRAME_BYTES: Final = 8 * 1024 * 1024
+FRAME_BYTES: Final = 512 * 1024
+#: So many frames of LARGE_BYTES and more may be on their way: one is received while the other is written to the log.
+FRAMES_AHEAD: Final = 2
+#: Connections wait with their appends while storage has not taken as many bytes: two batches of a megabyte.
+WINDOW_BYTES: Final = 3 * FRAME_BYTES
 #: Most calls without an answer; more are answered as if storage were away.
 OUTSTANDING_MAX: Final = 100_000
 
@@ -40,14 +52,15 @@ _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
 
 
 class _Outgoing:
-    """A frame being filled."""
+    """A frame being filled; `appended` bytes of it are appends'."""
 
-    __slots__ = ("call_ids", "parts", "size")
+    __slots__ = ("appended", "call_ids", "parts", "size")
 
     def __init__(self) -> None:
         self.call_ids: list[int] = []
         self.parts: list[Buffer] = []
         self.size = 0
+        self.appended = 0
 
 
 class _Waiting:
@@ -87,6 +100,10 @@ class RecordStream:
         self._waiting: dict[int, _Waiting] = {}
         self._frames: deque[_Outgoing] = deque()
         self._wake = asyncio.Event()
+        #: Bytes of appends that storage has not taken.
+        self.window = AppendWindow(WINDOW_BYTES)
+        #: How many of them are in each frame that it was asked about, by call id.
+        self._ahead: dict[int, int] = {}
         self._last_call_id = 0
         self._stream = LastingStream(
             "stream",
@@ -120,12 +137,16 @@ class RecordStream:
         frame = self._frame()
         mark = len(frame.parts)
         try:
-            frame.size += put_item(frame.parts, call_id, request)
+            size = put_item(frame.parts, call_id, request)
         except FrameError:
             # A name too long to be forwarded is not the name of a topic.
             del frame.parts[mark:]
             done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
             return call_id
+        frame.size += size
+        if type(request) is not ReadRequest:
+            frame.appended += size
+            self.window.take(size)
         frame.call_ids.append(call_id)
         self._waiting[call_id] = _Waiting(request, done)
         self._wake.set()
@@ -148,10 +169,17 @@ class RecordStream:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._frames:
+            while self._frames and len(self._ahead) < FRAMES_AHEAD:
                 frame = self._frames.popleft()
                 self._counts["sent"] += 1
+                asked = frame.size >= LARGE_BYTES
+                if asked:
+                    self._last_call_id += 1
+                    put_item(frame.parts, self._last_call_id, FrameTaken())
+                    self._ahead[self._last_call_id] = frame.appended
                 await stream.write(frame_to_wire(frame.parts))
+                if not asked:
+                    self.window.give(frame.appended)
 
     async def _read(self, stream: Any) -> None:
         waiting = self._waiting
@@ -161,9 +189,16 @@ class RecordStream:
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
             for call_id, item in read_items(frame_from_wire(wire)):
-                call = waiting.pop(call_id, None)
-                if call is not None:
+                if type(item) is FrameTaken:
+                    self._taken(call_id)
+                elif (call := waiting.pop(call_id, None)) is not None:
                     call.done(item)
+
+    def _taken(self, call_id: int) -> None:
+        """Frames that wait may leave, and connections that wait may go on."""
+        if self._frames:
+            self._wake.set()
+        self.window.give(self._ahead.pop(call_id, 0))
 
     def _fail_all(self) -> None:
         never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
@@ -171,6 +206,8 @@ class RecordStream:
         calls, self._waiting = self._waiting, {}
         for call_id, call in calls.items():
             call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
+        self._ahead.clear()
+        self.window.give(self.window.used)
 
     async def close(self) -> None:
         await self._stream.close()

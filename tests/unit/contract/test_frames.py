@@ -10,6 +10,7 @@ from broker_contract.data import (
     AppendResponse,
     AppendRun,
     Cancel,
+    FrameTaken,
     Item,
     ReadPartition,
     ReadRequest,
@@ -97,7 +98,15 @@ read_responses = st.builds(
         max_size=4,
     ),
 )
-items = append_requests | append_runs | append_responses | read_requests | read_responses | st.just(Cancel())
+items = (
+    append_requests
+    | append_runs
+    | append_responses
+    | read_requests
+    | read_responses
+    | st.just(Cancel())
+    | st.just(FrameTaken())
+)
 
 
 def encode(calls: list[tuple[int, Item]]) -> bytes:

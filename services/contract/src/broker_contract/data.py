@@ -159,4 +159,9 @@ class Cancel:
     """The read of this call id is not waited for any more."""
 
 
-Item = AppendRequest | AppendRun | AppendResponse | ReadRequest | ReadResponse | Cancel
+@dataclass(slots=True)
+class FrameTaken:
+    """Asked in a frame: say when storage has taken it. Answered so, with the same call id."""
+
+
+Item = AppendRequest | AppendRun | AppendResponse | ReadRequest | ReadResponse | Cancel | FrameTaken

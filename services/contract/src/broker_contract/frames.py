@@ -24,6 +24,8 @@ length 0xFFFF for null.
                                count x record batch; answered by kind 2 or 7, one outcome a batch
     kind 7   appended          an append response without errors: count x (base_offset i64, log_append_time_ms i64,
                                log_start_offset i64)
+    kind 8   frame taken       (empty) in a frame to storage: say so when its appends are written or wait for a sync;
+                               sent back with the same call id
 
 `topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order.
 Record bytes are views of the received frame. Whoever hands them on leaves them unchanged until the call is answered;
@@ -46,6 +48,7 @@ from broker_contract.data import (
     AppendRun,
     Buffer,
     Cancel,
+    FrameTaken,
     Item,
     ReadPartition,
     ReadRequest,
@@ -199,6 +202,8 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
             kind, size = 4, _put_read_response(parts, item)
         case Cancel():
             kind, size = 5, 0
+        case FrameTaken():
+            kind, size = 8, 0
     parts[index] = _ITEM.pack(kind, call_id, size)
     return _ITEM.size + size
 
@@ -332,6 +337,7 @@ _DECODERS: Final[dict[int, Callable[[_Reader], Item]]] = {
     5: lambda _reader: Cancel(),
     6: _get_append_run,
     7: _get_appended,
+    8: lambda _reader: FrameTaken(),
 }
 
 

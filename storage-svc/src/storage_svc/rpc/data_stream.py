@@ -23,6 +23,7 @@ from broker_contract.data import (
     AppendRun,
     Buffer,
     Cancel,
+    FrameTaken,
     ReadRequest,
     ReadResponse,
 )
@@ -99,6 +100,9 @@ class _Exchange:
                     if (give_up := self._reads.pop(call_id, None)) is not None:
                         self._open_calls -= 1
                         give_up()
+                case FrameTaken():
+                    self._open_calls += 1
+                    self._answer(call_id, item)
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
         if self._open_calls > _CALLS_MAX:
@@ -120,7 +124,7 @@ class _Exchange:
         if not answered:
             self._reads[call_id] = give_up
 
-    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse) -> None:
+    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse | FrameTaken) -> None:
         self._open_calls -= 1
         if not self._frames or self._frame_size > _FRAME_BYTES:
             self._frames.append([])

@@ -11,6 +11,7 @@ from broker_contract.data import (
     AppendRequest,
     AppendResponse,
     Cancel,
+    FrameTaken,
     ReadPartition,
     ReadRequest,
 )
@@ -114,6 +115,16 @@ async def test_parked_and_cancelled_reads(served):
     answers = await stream.receive(2)
     assert set(answers) == {2, 3}
     assert len(answers[2].partitions[0].records) == len(BATCH)
+
+
+async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
+    directory, channel = served
+    stream = Stream(channel)
+    await stream.send((1, read(0, wait=60_000)), (2, FrameTaken()), (3, append(acks=1)))
+    answers = await stream.receive(2)
+    assert (answers[2], answers[3].partitions[0].base_offset) == (FrameTaken(), 0)
+    assert stream.frames == 1
+    assert directory.logs["t", 0].log_end_offset == 2
 
 
 async def test_a_broken_frame_ends_the_stream(served):
