@@ -30,6 +30,7 @@ from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
+from gateway_svc.known_commit import KnownCommit, KnownCommits
 from gateway_svc.known_fetches import KnownFetches
 from gateway_svc.known_heartbeat import KnownHeartbeat, known
 from gateway_svc.produce_runs import KnownHeads, ProduceRun
@@ -74,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._heads = KnownHeads()
         self._fetches = KnownFetches()
         self._heartbeat: KnownHeartbeat | None = None
+        self._commits = KnownCommits()
         self._closed = False
         #: Whether requests are being started: what they answer at once leaves when all are.
         self._starting = False
@@ -200,6 +202,9 @@ class Connection(asyncio.BufferedProtocol):
             return frame_end
         taken = None
         if not logs.debug_enabled():  # every request has lines of its own
+            if (commit := self._commits.find(store, begin, frame_end)) is not None:
+                self._start_known(commit, store, begin)
+                return frame_end
             taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
         behind = frame_end if taken is None else taken.end
         view, shift = memoryview(store), 0
@@ -323,9 +328,17 @@ class Connection(asyncio.BufferedProtocol):
             self._heads.learn(call, request, frame)
         elif fetch is None and call.route.api_key == ApiKey.FETCH:
             self._fetches.learn(call, request, frame)
+        elif call.route.api_key == ApiKey.OFFSET_COMMIT:
+            self._commits.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)
         if call.repeat is not None:
             self._heartbeat = known(call, frame)
+
+    def _start_known(self, commit: KnownCommit, store: bytes | bytearray, begin: int) -> None:
+        call, offsets = commit.open(self, store, begin)
+        self._services.requests.take(call.size)
+        self._pipeline.open(call)
+        commit.start(call, offsets, self._services)
 
     def _end_start(self) -> None:
         self._starting = False

@@ -150,6 +150,12 @@ class Call(Pending):
         self._count(0, sum(map(len, parts)) - 4)
         self.client.answered(self, parts)
 
+    def answer_bytes(self, body: bytes) -> None:
+        """As `answer`, of a response without an error that is encoded already."""
+        size = len(body) + 4 + len(self.route.header_tail)
+        self._count(0, size)
+        self.client.answered(self, (_FRAME_HEAD.pack(size, self.correlation_id) + self.route.header_tail + body,))
+
     def encoded(self, response: Any, error: int) -> list[Part]:
         """The answer's bytes; it is counted as given."""
         route = self.route

@@ -7,6 +7,7 @@ group is GROUP_ID_NOT_FOUND; version 10 names topics by id, an unknown id is UNK
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from broker_contract import groups_pb2
@@ -26,35 +27,42 @@ _TOPIC_ID_VERSION = 10
 
 
 def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
+    services.storage.groups.commit_offsets(asked(call, request), partial(answer, call, request))
+
+
+def asked(call: Call, request: OffsetCommitRequest) -> groups_pb2.CommitOffsetsRequest:
+    """What storage is asked: a row for each partition, in the order of the request."""
     by_id = call.version >= _TOPIC_ID_VERSION
-    services.storage.groups.commit_offsets(
-        groups_pb2.CommitOffsetsRequest(
-            correlation_id=call.correlation_id,
-            group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            offsets=[
-                groups_pb2.CommitOffsetsRequest.Offset(
-                    topic="" if by_id else topic.name,
-                    topic_id=bytes(topic.topic_id) if by_id else b"",
-                    partition=partition.partition_index,
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.committed_metadata,
-                )
-                for topic in request.topics
-                for partition in topic.partitions
-            ],
-            group_not_found_supported=call.version >= _GROUP_NOT_FOUND_VERSION,
-        ),
-        partial(_answer, call, request),
+    return groups_pb2.CommitOffsetsRequest(
+        correlation_id=call.correlation_id,
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+        offsets=[
+            groups_pb2.CommitOffsetsRequest.Offset(
+                topic="" if by_id else topic.name,
+                topic_id=bytes(topic.topic_id) if by_id else b"",
+                partition=partition.partition_index,
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+        group_not_found_supported=call.version >= _GROUP_NOT_FOUND_VERSION,
     )
 
 
-def _answer(call: Call, request: OffsetCommitRequest, answer: groups_pb2.CommitOffsetsResponse) -> None:
-    codes = iter(answer.error_codes)
+def answer(call: Call, request: OffsetCommitRequest, outcome: groups_pb2.CommitOffsetsResponse) -> None:
+    call.answer(answered(request, outcome.error_codes), next(filter(None, outcome.error_codes), 0))
+
+
+def answered(request: OffsetCommitRequest, error_codes: Iterable[int]) -> OffsetCommitResponse:
+    """The answer; codes in the order of the request's partitions."""
+    codes = iter(error_codes)
     topics = tuple(
         OffsetCommitResponseTopic(
             name=topic.name,
@@ -67,7 +75,7 @@ def _answer(call: Call, request: OffsetCommitRequest, answer: groups_pb2.CommitO
         for topic in request.topics
         if topic.partitions
     )
-    call.answer(OffsetCommitResponse(topics=topics), next(filter(None, answer.error_codes), 0))
+    return OffsetCommitResponse(topics=topics)
 
 
 HANDLER = InlineHandler(ApiKey.OFFSET_COMMIT, 0, 10, serve)
