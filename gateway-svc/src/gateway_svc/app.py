@@ -26,6 +26,7 @@ from gateway_svc.dispatch import Dispatcher
 from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.handlers import HANDLERS
+from gateway_svc.joined_reads import JoinedReads
 from gateway_svc.listening import advertised, bind
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.message_sets import Conversions
@@ -72,6 +73,7 @@ class Gateway:
             files=self._files,
             sessions=FetchSessions(),
             fetch_answers=FetchAnswers(),
+            joined_reads=JoinedReads(storage.records, loop),
             conversions=Conversions(loop),
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,

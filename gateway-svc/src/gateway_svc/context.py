@@ -17,6 +17,7 @@ from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
+from gateway_svc.joined_reads import JoinedReads
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.message_sets import Conversions
 from gateway_svc.metrics import ApiCounts, GatewayMetrics
@@ -48,6 +49,7 @@ class Services:
     files: SliceFiles | None
     sessions: FetchSessions
     fetch_answers: FetchAnswers
+    joined_reads: JoinedReads
     conversions: Conversions
     #: (API key, lowest, highest version) of everything served, as ApiVersions says it.
     api_ranges: tuple[tuple[int, int, int], ...]

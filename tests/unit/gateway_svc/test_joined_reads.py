@@ -1,0 +1,147 @@
+"""Reads that ask the same in one turn are one read at storage; any other is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from broker_contract.data import (
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    ReadPartition,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+)
+from gateway_svc.joined_reads import JoinedReads
+
+EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
+
+
+class Storage:
+    """Answers a read when it is told to, or at once."""
+
+    def __init__(self, at_once: ReadResponse | None = None) -> None:
+        self.at_once = at_once
+        self.asked: list[ReadRequest] = []
+        self.done: list[Callable[[ReadResponse], None]] = []
+        self.given_up: list[int] = []
+
+    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
+        raise AssertionError("nobody appends")
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        self.asked.append(request)
+        self.done.append(done)
+        number = len(self.asked) - 1
+        if self.at_once is not None:
+            done(self.at_once)
+        return lambda: self.given_up.append(number)
+
+
+PARTITION = ReadPartition("t", 0, 7, 1000)
+
+
+def request(correlation_id: int = 1, partition: ReadPartition = PARTITION) -> ReadRequest:
+    return ReadRequest(correlation_id, "c", 11, 500, 1, 2000, 0, True, [partition])
+
+
+async def test_alike_in_one_turn_is_asked_once_and_answered_to_all() -> None:
+    storage, answers = Storage(), list[tuple[int, ReadResponse]]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for number in range(3):
+        reads.read(
+            dataclasses.replace(request(number), client_id=str(number)), lambda a, n=number: answers.append((n, a))
+        )  # type: ignore[misc]
+    assert [asked.correlation_id for asked in storage.asked] == [0]
+    storage.done[0](EMPTY)
+    assert answers == [(0, EMPTY), (1, EMPTY), (2, EMPTY)]
+
+
+OTHERS = [
+    *(
+        dataclasses.replace(request(), partitions=[dataclasses.replace(PARTITION, **{name: value})])  # type: ignore[arg-type]
+        for name, value in {
+            "topic": "u",
+            "partition": 1,
+            "fetch_offset": 8,
+            "max_bytes": 999,
+            "leader_epoch": 0,
+            "topic_id": bytes(15) + b"\1",
+        }.items()
+    ),
+    *(
+        dataclasses.replace(request(), **{name: value})
+        for name, value in {
+            "version": 12,
+            "max_wait_ms": 501,
+            "min_bytes": 2,
+            "max_bytes": 1999,
+            "isolation_level": 1,
+            "by_reference": False,
+            "partitions": [PARTITION, PARTITION],
+        }.items()
+    ),
+]
+
+
+async def test_what_differs_in_anything_is_asked_by_itself() -> None:
+    storage = Storage()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    asked = [request(), *OTHERS]
+    for each in asked:
+        reads.read(each, lambda _answer: None)
+    assert storage.asked == asked
+
+
+async def test_several_partitions_are_never_joined() -> None:
+    storage = Storage()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for _ in range(2):
+        reads.read(dataclasses.replace(request(), partitions=[PARTITION, PARTITION]), lambda _answer: None)
+    assert len(storage.asked) == 2
+
+
+async def test_a_read_of_an_earlier_turn_is_not_joined() -> None:
+    storage = Storage()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for _ in range(2):
+        reads.read(request(), lambda _answer: None)
+        await asyncio.sleep(0)
+    assert len(storage.asked) == 2
+
+
+async def test_an_answer_is_not_given_to_who_asks_after_it() -> None:
+    storage, answers = Storage(EMPTY), list[ReadResponse]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for _ in range(2):
+        reads.read(request(), answers.append)
+    assert (len(storage.asked), answers) == (2, [EMPTY, EMPTY])
+
+
+@pytest.mark.parametrize("leaving", [0, 1])
+async def test_one_that_gives_up_leaves_the_other(leaving: int) -> None:
+    storage, answers = Storage(), list[int]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    give_up = [reads.read(request(), lambda _answer, n=number: answers.append(n)) for number in range(2)]  # type: ignore[misc]
+    give_up[leaving]()
+    give_up[leaving]()
+    storage.done[0](EMPTY)
+    assert (answers, storage.given_up) == ([1 - leaving], [])
+    give_up[1 - leaving]()
+    assert storage.given_up == []
+
+
+async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> None:
+    storage, answers = Storage(), list[ReadResponse]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for give_up in [reads.read(request(), answers.append) for _ in range(2)]:
+        give_up()
+    assert storage.given_up == [0]
+    reads.read(request(), answers.append)
+    assert len(storage.asked) == 2
+    storage.done[1](EMPTY)
+    assert answers == [EMPTY]
