@@ -26,7 +26,8 @@ def test_configs_of_groups(bootstrap: str, layout: str) -> None:
     own = f"{SESSION}=50000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{SESSION}=50000, {BROKERS_SESSION}}}"
     described = [f"Dynamic configs for group {group} are:", own]
     assert command("--describe", "--entity-name", group) == described
-    assert command("--describe") == described  # of all groups: the tool lists them by ListConfigResources
+    of_all = command("--describe")  # found by ListGroups and ListConfigResources
+    assert of_all[of_all.index(described[0]) :][:2] == described
     _, assignment, heartbeat, session = command("--describe", "--entity-name", group, "--all")
     assert (assignment.partition("=")[0], session) == ("consumer.assignment.interval.ms", own)
     assert heartbeat.startswith(
@@ -35,4 +36,4 @@ def test_configs_of_groups(bootstrap: str, layout: str) -> None:
     with pytest.raises(AssertionError, match=f"{SESSION} must be less than or equal to group.consumer.max.session"):
         command("--alter", "--entity-name", group, "--add-config", f"{SESSION}=60001")
     assert command("--alter", "--entity-name", group, "--delete-config", SESSION) == changed
-    assert command("--describe") == []
+    assert described[0] not in command("--describe")
