@@ -14,7 +14,7 @@ from millrace.ports import Reservation
 from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
 
 SERVICE = """
-import http.server, os, signal, sys, threading
+import http.server, os, signal, sys, threading, time
 name, port, trace, *behaviour = sys.argv[1:]
 with open(trace, "a") as file:
     file.write(f"{name} start {os.getpid()}\\n")
@@ -25,6 +25,10 @@ with open(trace, "a") as file:
         sys.exit(1)
     if "fail-again" in behaviour and open(trace).read().count(f"{name} start") > 1:
         sys.exit(78)
+    if "slow" in behaviour:
+        time.sleep(float(behaviour[1]))
+        file.write(f"{name} serves {os.getpid()}\\n")
+        file.flush()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: "deaf" in behaviour or stopped.set())
 
@@ -56,13 +60,16 @@ class Ensemble:
 
     def __init__(self, folder, held, specification, stop_deadline_s=10.0):
         self._trace = folder / "trace"
+        self._trace.touch()
         script = folder / "service.py"
         script.write_text(SERVICE)
         services = []
         for name, behaviour in specification.items():
             address = held.enter_context(Reservation("127.0.0.1", 0)).address
             command = (sys.executable, str(script), name, str(address.port), str(self._trace), *behaviour)
-            services.append(ServiceProcess(name, {"MILLRACE_LOG_FORMAT": "json"}, str(address), command=command))
+            after = services[0].http_address if "after-first" in behaviour else ""
+            settings = {"MILLRACE_LOG_FORMAT": "json"}
+            services.append(ServiceProcess(name, settings, str(address), command=command, after=after))
         self.supervisor = Supervisor(services, stop_deadline_s)
         self.ready = threading.Event()
         self.error = None
@@ -113,6 +120,28 @@ def test_starts_all_and_stops_in_reverse_order(ensemble):
     assert sorted(made.trace()[:3]) == ["admin start", "gateway start", "storage start"]
     assert made.trace()[3:] == ["admin stop", "gateway stop", "storage stop"]
     assert made.supervisor.pids() == {}
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "trace"),
+    [
+        ("0.5", ["broker start", "broker serves", "admin start"]),
+        ("2.6", ["broker start", "admin start", "broker serves"]),  # held back no longer
+    ],
+)
+def test_one_that_is_held_back_starts_when_the_first_serves(ensemble, slow_s, trace):
+    made = ensemble({"broker": ["slow", slow_s], "admin": ["after-first"]})
+    assert made.ready.wait(10)
+    assert made.trace() == trace
+
+
+def test_one_that_is_held_back_may_never_start(ensemble):
+    made = ensemble({"broker": ["slow", "0.6"], "admin": ["after-first"]})
+    _until(lambda: made.trace() == ["broker start"])
+    made.supervisor.stop()
+    made.join()
+    assert made.error is None
+    assert made.trace() == ["broker start"]
 
 
 def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble, capfd):

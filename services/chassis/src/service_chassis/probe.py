@@ -7,7 +7,7 @@ import socket
 
 from service_chassis import address as addresses
 
-__all__ = ["check"]
+__all__ = ["check", "listens"]
 
 _ANSWER_BYTES_MAX = 65536
 #: Where a service that listens on every interface is found.
@@ -18,9 +18,7 @@ def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | 
     """Asks a service's endpoint: None when it answered 200, else what is wrong."""
     target = addresses.parse(address)
     try:
-        with contextlib.closing(
-            socket.create_connection((_LOOPBACK.get(target.host, target.host), target.port), timeout_s)
-        ) as connection:
+        with contextlib.closing(_connected(target, timeout_s)) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {target}\r\n\r\n".encode())
             answer = b""
             while len(answer) < _ANSWER_BYTES_MAX and (part := connection.recv(_ANSWER_BYTES_MAX)):
@@ -33,3 +31,16 @@ def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | 
         return None
     said = b"".join(status).decode("latin-1") or "nothing"
     return f"{target}{path} answered {said}: {body.decode('latin-1').strip()}"
+
+
+def listens(address: str, timeout_s: float = 5.0) -> bool:
+    """Whether a service's endpoint is there, ready or not."""
+    try:
+        _connected(addresses.parse(address), timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connected(target: addresses.Address, timeout_s: float) -> socket.socket:
+    return socket.create_connection((_LOOPBACK.get(target.host, target.host), target.port), timeout_s)

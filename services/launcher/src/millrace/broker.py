@@ -179,11 +179,17 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
     async def live() -> None:
         stop = asyncio.Event()
         try:
-            broker = await DirectBroker.start(settings, storage_bind=storage_bind)
+            broker = await DirectBroker.start(settings)
         except BaseException as error:
             started.set_exception(error)
             return
         try:
+            if storage_bind is not None:
+                try:
+                    await broker.serve_storage(storage_bind)
+                except BaseException as error:
+                    started.set_exception(error)
+                    return
             host, port = next(iter(broker.gateway.addresses.values()))
             if not started.cancelled():
                 started.set_result((addresses.Address(host, port), asyncio.get_running_loop(), stop))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 from service_chassis import lifecycle, metrics
@@ -18,23 +19,26 @@ def main() -> int:
 
 
 async def serve(settings: DirectSettings, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set."""
-    broker = await DirectBroker.start(settings, storage_bind=settings.storage_bind)
+    """Runs until `stop` is set. Its endpoint answers from when clients are served: the launcher waits for that."""
+    broker = await DirectBroker.start(settings)
     health = Health()
     health.checks["storage"] = lambda: _first_fault(broker.core.health)
     health.checks["gateway"] = lambda: _first_fault(broker.gateway.health)
-    end_watch = health.watch_loop()
     registry = metrics.merged(broker.core.registry, broker.gateway.registry)
-    endpoint = HttpEndpoint(settings.broker_http, registry, health).start()
-    try:
+    endpoint = HttpEndpoint(settings.broker_http, registry, health)
+    async with contextlib.AsyncExitStack() as undo:
+        undo.callback(health.watch_loop())
+        undo.callback(endpoint.close)
+        undo.push_async_callback(broker.stop)
+        try:
+            endpoint.start()
+        except OSError as error:
+            raise lifecycle.StartError(f"cannot listen at {settings.broker_http}: {error.strerror}") from error
+        await broker.serve_storage(settings.storage_bind)
         lifecycle.freeze_start_objects()
         health.set_ready(True)
         await stop.wait()
         health.set_ready(False, "stopping")
-    finally:
-        await broker.stop()
-        end_watch()
-        endpoint.close()
 
 
 def _first_fault(health: Health) -> str | None:

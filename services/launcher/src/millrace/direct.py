@@ -53,14 +53,14 @@ def direct_storage(core: storage_app.Storage) -> Storage:
 class DirectBroker:
     """A started gateway over a started storage core. Used in the event loop that started it."""
 
-    def __init__(self, core: storage_app.Storage, gateway: Gateway, server: StorageServer | None) -> None:
+    def __init__(self, core: storage_app.Storage, gateway: Gateway) -> None:
         self.core = core
         self.gateway = gateway
-        self._server = server
+        self._server: StorageServer | None = None
 
     @classmethod
-    async def start(cls, settings: DirectSettings, *, storage_bind: str | None) -> DirectBroker:
-        """Starts storage, the gateway, and gRPC for storage if `storage_bind` is given; undoes it all on an error.
+    async def start(cls, settings: DirectSettings) -> DirectBroker:
+        """Starts storage and the gateway: clients are served. Undoes it all on an error.
 
         Raises:
             StartError: the data folder, the catalog or an address cannot be used.
@@ -78,16 +78,19 @@ class DirectBroker:
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error
             undo.push_async_callback(gateway.stop)
-            # Last: clients need not wait until gRPC is imported and admin-api can be served.
-            server = None
-            if storage_bind is not None:
-                try:
-                    server = await storage_app.serve(core, storage_bind)
-                except OSError as error:
-                    raise StartError(str(error)) from error
-                undo.push_async_callback(server.stop, 0.0)
             undo.pop_all()
-        return cls(core, gateway, server)
+        return cls(core, gateway)
+
+    async def serve_storage(self, address: str) -> None:
+        """gRPC for admin-api. Apart from `start`: clients need not wait until gRPC is imported.
+
+        Raises:
+            StartError: the address cannot be used.
+        """
+        try:
+            self._server = await storage_app.serve(self.core, address)
+        except OSError as error:
+            raise StartError(str(error)) from error
 
     async def stop(self) -> None:
         """In order: no more clients, no more admin-api, then storage is synced and marked as cleanly stopped."""

@@ -64,11 +64,11 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        processes.append(admin_process(socket, self.http))
+        processes.append(admin_process(socket, self.http, after="" if self.apart else http))
         return processes
 
 
-def admin_process(storage_address: str, http: Address) -> ServiceProcess:
-    """admin-api over a storage that runs already or is about to."""
+def admin_process(storage_address: str, http: Address, *, after: str = "") -> ServiceProcess:
+    """admin-api over a storage that runs already or is about to; `after`: see ServiceProcess."""
     settings = {"MILLRACE_STORAGE_ADDRESS": storage_address, "MILLRACE_ADMIN_HTTP": str(http)}
-    return ServiceProcess("admin-api", settings, str(http))
+    return ServiceProcess("admin-api", settings, str(http), after=after)

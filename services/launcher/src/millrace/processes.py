@@ -4,11 +4,12 @@
     thread A: supervisor.run(on_ready=...)                  # blocks until stopped; raises ServiceFailedError
     thread B: supervisor.stop()                             # or a signal handler of thread A
 
-Rules: all are started at once and wait for each other by themselves. A process is ready when its /readyz answers 200.
-One that ends before everything was ready for the first time, or that says another try cannot help (status 78), ends
-the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s. The wait doubles, up
-to 5 s, with each death before it was ready for 2 s; ready that long it has recovered, the next death is a first one.
-Stopping is SIGTERM per kind of service, last started first, SIGKILL to what is left at the deadline.
+Rules: all are started at once and wait for each other by themselves; one with `after` is held back until that address
+listens, 2 s at most, so that what clients wait for has the processors to itself. A process is ready when its /readyz
+answers 200. One that ends before everything was ready for the first time, or that says another try cannot help (status
+78), ends the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s. The wait
+doubles, up to 5 s, with each death before it was ready for 2 s; ready that long it has recovered, the next death is a
+first one. Stopping is SIGTERM per kind of service, last started first, SIGKILL to what is left at the deadline.
 
 The module imports little: the supervisor is a process of its own for as long as the broker runs.
 """
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from service_chassis.probe import check
+from service_chassis.probe import check, listens
 
 __all__ = ["ServiceFailedError", "ServiceProcess", "Supervisor"]
 
@@ -40,6 +41,10 @@ _POLL_S = 0.01
 _POLL_SELDOM_S = 0.2
 _POLL_OFTEN_FOR_S = 2.0
 _PROBE_TIMEOUT_S = 2.0
+#: A data folder that takes long to recover keeps nobody else from starting.
+_HELD_BACK_MAX_S = 2.0
+#: How long who asks a second time waits for those that are about to end.
+_IMPATIENT_GRACE_S = 0.1
 
 
 class ServiceFailedError(Exception):
@@ -57,6 +62,8 @@ class ServiceProcess:
     number: int = 1
     #: The command line, `millrace.service` if empty. Its standard input closes when the supervisor ends.
     command: Sequence[str] = ()
+    #: The HTTP address of a process that is to serve before this one is started, if any.
+    after: str = ""
 
 
 @dataclass(eq=False)
@@ -106,7 +113,10 @@ class Supervisor:
         self._children[:] = [_Child(process) for process in self.processes]
         try:
             for child in self._children:
-                self._start(child, read_end)
+                if child.process.after:
+                    child.started_at = time.monotonic()
+                else:
+                    self._start(child, read_end)
             self._watch(read_end, on_ready)
         finally:
             self._stop_all()
@@ -131,13 +141,19 @@ class Supervisor:
                 self._ended(event, all_were_ready)
             now = time.monotonic()
             for child in self._children:
-                if child.restart_at is not None and now >= child.restart_at:
+                if (child.restart_at is not None and now >= child.restart_at) or self._held_back_enough(child, now):
                     self._start(child, read_end)
                 if child.popen is not None and child.ready_at is None:
                     self._probe(child)
             if not all_were_ready and all(child.ready_at is not None for child in self._children):
                 all_were_ready = True
                 on_ready()
+
+    @staticmethod
+    def _held_back_enough(child: _Child, now: float) -> bool:
+        return child.starts == 0 and (
+            now - child.started_at >= _HELD_BACK_MAX_S or listens(child.process.after, timeout_s=_PROBE_TIMEOUT_S)
+        )
 
     def _next_event(self) -> _Ended | _StopAsked | None:
         now = time.monotonic()
@@ -214,7 +230,8 @@ class Supervisor:
         """Returns when all of them ended, at the deadline, or when the stop was asked for again."""
         while any(child.popen is not None for child in running):
             if deadline is not None and self._impatient:
-                return
+                # Not at once: who has ended already may be heard of only now.
+                deadline = min(deadline, time.monotonic() + _IMPATIENT_GRACE_S)
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 event = self._events.get(timeout=timeout)
