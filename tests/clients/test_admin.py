@@ -85,7 +85,10 @@ async def test_more_partitions(broker):
     name = await broker.topic(partitions=1)
     async with Admin(broker.bootstrap) as admin:
         await admin.topics.add_partitions(name, 4)
-        assert sorted((await admin.topics.describe(name)).partitions) == [0, 1, 2, 3]
+        async with asyncio.timeout(20):  # brokers hear of what the controller did a moment later
+            while (found := sorted((await admin.topics.describe(name)).partitions)) == [0]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert found == [0, 1, 2, 3]
         with pytest.raises(BrokerError, match="INVALID_PARTITIONS"):
             await admin.topics.add_partitions(name, 2)
 
