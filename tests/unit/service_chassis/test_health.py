@@ -28,6 +28,12 @@ def _get(address, path):
         return error.code, error.read().decode()
 
 
+def test_an_address_that_is_taken_is_an_oserror(served):
+    state, registry, address = served
+    with pytest.raises(OSError, match="Address already in use"):
+        health.HttpEndpoint(address, registry, state).start()
+
+
 def test_ready_only_when_said_and_every_check_passes(served):
     state, _, address = served
     assert _get(address, "/readyz") == (503, '{"ready": false, "faults": {"service": "starting"}}\n')

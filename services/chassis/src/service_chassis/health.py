@@ -124,9 +124,9 @@ class _Server(ThreadingHTTPServer):
         self.registry = registry
         self.health = health
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        self._ending, self._end = socket.socketpair()  # first: an address that is taken ends in `server_close`
         super().__init__((address.host, address.port), _Handler)
         self.socket.setblocking(False)  # a client may be gone again when it is to be accepted
-        self._ending, self._end = socket.socketpair()
 
     def serve(self) -> None:
         """Until `end`. Sleeps in between, as the standard library's `serve_forever` does not."""
