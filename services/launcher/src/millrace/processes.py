@@ -219,12 +219,14 @@ class Supervisor:
                 if child.popen is not None:
                     child.popen.terminate()
             self._await_end(running, time.monotonic() + self.stop_deadline_s)
-            for child in running:
-                if child.popen is not None:
-                    _log("error", "service did not stop in time, killed", process=child.label)
-                    child.popen.kill()
-                    self.killed.append(child.label)
+            late = [(child, child.popen) for child in running if child.popen is not None]
+            for _, popen in late:
+                popen.kill()
             self._await_end(running, None)
+            for child, popen in late:
+                if popen.returncode == -signal.SIGKILL:  # it may have ended by itself, and nobody had heard of it yet
+                    _log("error", "service did not stop in time, killed", process=child.label)
+                    self.killed.append(child.label)
 
     def _await_end(self, running: list[_Child], deadline: float | None) -> None:
         """Returns when all of them ended, at the deadline, or when the stop was asked for again."""
