@@ -8,6 +8,8 @@ from gateway_svc.memory import MemoryBudget
 
 #: What is shorter than this costs others little.
 LARGE_BYTES: Final = 64 * 1024
+#: Small requests wait from so many times the limit on: beside large ones they have room of their own.
+_SMALL_LIMITS: Final = 4
 
 
 class AppendWindow(MemoryBudget):
@@ -17,4 +19,4 @@ class AppendWindow(MemoryBudget):
 
     def admits(self, size: int) -> bool:
         """Whether a request of that length may start. A small one waits for a flood of its like, not for large ones."""
-        return self.used < self.limit or (size < LARGE_BYTES and self.used < 2 * self.limit)
+        return self.used < self.limit or (size < LARGE_BYTES and self.used < _SMALL_LIMITS * self.limit)

@@ -12,7 +12,7 @@ import pytest
 from broker_contract.data import AppendedPartition, AppendResponse, AppendRun, FrameTaken, Item
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage_stream import FRAMES_AHEAD, WINDOW_BYTES, RecordStream
+from gateway_svc.storage_stream import FRAMES_AHEAD, RecordStream
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
 
@@ -109,28 +109,24 @@ async def test_large_frames_wait_until_those_before_them_are_taken(
 
 async def test_who_waits_for_room_is_called_when_there_is_some(storage: ScriptedStorage, stream: RecordStream) -> None:
     called: list[str] = []
-    while not stream.window.full:
+    second = asyncio.Event()
+
+    def first() -> None:
+        called.append("first")
         stream.append(run(LARGE), lambda _: None)
-    assert stream.window.used >= WINDOW_BYTES
-    assert not stream.window.admits(LARGE)
-    assert stream.window.admits(1000)
-    stream.window.wait("first", lambda: (called.append("first"), stream.append(run(LARGE), lambda _: None)))
-    stream.window.wait("second", lambda: called.append("second"))
+
+    stream.append(run(LARGE), lambda _: None)
+    assert (stream.window.admits(LARGE), stream.window.admits(1000)) == (False, True)
+    stream.window.wait("first", first)
+    stream.window.wait("second", second.set)
     frame = await storage.next_frame()
     assert called == []
     await storage.take(frame)
-    following = [frame async for frame in _taken_in_turn(storage, 2)]
-    assert called == ["first", "second"]
-    assert len(following) == 2
-    assert (stream.window.used, stream.window.full) == (0, False)
-
-
-async def _taken_in_turn(storage: ScriptedStorage, count: int) -> AsyncIterator[list[tuple[int, Item]]]:
-    for _ in range(count):
-        frame = await storage.next_frame()
-        await storage.take(frame)
-        await asyncio.sleep(0.05)
-        yield frame
+    frame = await storage.next_frame()
+    assert (called, second.is_set(), stream.window.full) == (["first"], False, True)
+    await storage.take(frame)
+    await asyncio.wait_for(second.wait(), 10)
+    assert (stream.window.used, stream.window.admits(LARGE)) == (0, True)
 
 
 async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream: RecordStream) -> None:
