@@ -1,10 +1,8 @@
 """One client connection: bytes in, requests out, answers back in order.
 
 Receiving. All connections read into one shared buffer, so an idle one holds no memory. A complete request is copied
-out of it once and owned by nobody else from then on (a pool whose buffers are used again while storage still reads
-them would send one client's records into another's topic). A request longer than SMALL_REQUEST_BYTES is received into
-a buffer of its own, which grows with the bytes that arrive, not with the length announced, and which the records are
-then read from in place.
+out of it once (`starting`). A request longer than SMALL_REQUEST_BYTES is received into a buffer of its own, which grows
+with the bytes that arrive, not with the length announced, and which the records are then read from in place.
 
     frame = length i32, then that many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
@@ -21,25 +19,17 @@ import secrets
 import socket
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final, cast
-
-from protocol_lib.api import ApiKey
-from service_chassis import logs
+from typing import Final, cast
 
 from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
-from gateway_svc.known_commit import KnownCommit, KnownCommits
-from gateway_svc.known_fetches import KnownFetches
-from gateway_svc.known_heartbeat import KnownHeartbeat, known
-from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.slices import Part
+from gateway_svc.starting import SMALL_REQUEST_BYTES, RequestStarter
 from gateway_svc.waiting import Kind, Pending, Pipeline, release
 
-#: Up to this length a request that arrived in part waits in a small copy and is received through the shared buffer.
-SMALL_REQUEST_BYTES = 16 * 1024
 #: First capacity of a long request's own buffer; then four times what has arrived.
 _FIRST_CAPACITY = 8 * 1024
 #: How much is read at once while the memory budget is spent.
@@ -72,10 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pipeline = Pipeline(self._answers_ready)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
-        self._heads = KnownHeads()
-        self._fetches = KnownFetches()
-        self._heartbeat: KnownHeartbeat | None = None
-        self._commits = KnownCommits()
+        self._starter: RequestStarter = cast(RequestStarter, None)
         self._closed = False
         #: Whether requests are being started: what they answer at once leaves when all are.
         self._starting = False
@@ -119,6 +106,8 @@ class Connection(asyncio.BufferedProtocol):
             drained=self._go_on,
             failed=lambda _reason: self.abort(),
         )
+        shared = self._connections.shared_buffer
+        self._starter = RequestStarter(self, self._services, self._dispatcher, self._pipeline, self._writer, shared)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         if self._transport is None or self._writer is None:
@@ -186,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._may_start(store, begin, size):
                     self._hold(store, position, end)
                     return
-                position = self._start_run(store, begin, begin + size, end) or begin + size
+                position = self._starter.start(store, begin, begin + size, end)
         finally:
             self._end_start()
         if self._closed:
@@ -195,46 +184,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._services.requests.full:
             self._pause_reading()
             self._services.requests.wait(self, self._go_on)
-
-    def _start_run(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
-        """Starts the request at `begin`, and with it those behind it that are one run of Produce; where they end."""
-        if self._heartbeat is not None and self._repeats(self._heartbeat, store, begin, frame_end):
-            return frame_end
-        taken = None
-        if not logs.debug_enabled():  # every request has lines of its own
-            if (commit := self._commits.find(store, begin, frame_end)) is not None:
-                self._start_known(commit, store, begin)
-                return frame_end
-            taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
-        behind = frame_end if taken is None else taken.end
-        view, shift = memoryview(store), 0
-        if store is self._connections.shared_buffer:  # which is read into again: what is kept of it is copied, once
-            kept = view[begin:behind].tobytes()
-            if taken is None:
-                self._start(kept)
-                return behind
-            view, shift = memoryview(kept), begin
-        elif taken is None:
-            frame = view[begin:frame_end]
-            self._start(frame if len(frame) > SMALL_REQUEST_BYTES else frame.tobytes())
-            return behind
-        batches = [view[start - shift : stop - shift] for start, stop in taken.spans]
-        run = ProduceRun(self, self._services, taken.requests, batches, behind - begin)
-        self._services.requests.take(run.size)
-        self._pipeline.open(run)
-        run.start()
-        return behind
-
-    def _repeats(self, heartbeat: KnownHeartbeat, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
-        """Answers the request if it is the heartbeat that is known, and is answered as before."""
-        if not heartbeat.matches(store, begin, frame_end) or logs.debug_enabled():
-            return False
-        answer = heartbeat.answer(store, begin)
-        if answer is None:
-            self._heartbeat = None
-            return False
-        self._writer.send((answer,))
-        return True
 
     def _hold(self, store: bytes | bytearray, position: int, end: int) -> None:
         """Requests have arrived that may not start yet."""
@@ -293,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_started_at = None
         self._starting = True
         try:
-            self._start_run(buffer, 0, len(buffer), len(buffer))
+            self._starter.start(buffer, 0, len(buffer), len(buffer))
         finally:
             self._end_start()
 
@@ -317,28 +266,6 @@ class Connection(asyncio.BufferedProtocol):
             return True
         window.wait(self, self._go_on)
         return False
-
-    def _start(self, frame: bytes | memoryview) -> None:
-        request: Any
-        fetch = None if logs.debug_enabled() else self._fetches.open(self, frame)  # every request has lines of its own
-        call, request = fetch or self._dispatcher.open(self, frame)
-        self._services.requests.take(call.size)
-        self._pipeline.open(call)
-        if call.route.kind is Kind.APPEND:
-            self._heads.learn(call, request, frame)
-        elif fetch is None and call.route.api_key == ApiKey.FETCH:
-            self._fetches.learn(call, request, frame)
-        elif call.route.api_key == ApiKey.OFFSET_COMMIT:
-            self._commits.learn(call, request, frame)
-        self._dispatcher.start(call, request, self._services)
-        if call.repeat is not None:
-            self._heartbeat = known(call, frame)
-
-    def _start_known(self, commit: KnownCommit, store: bytes | bytearray, begin: int) -> None:
-        call, offsets = commit.open(self, store, begin)
-        self._services.requests.take(call.size)
-        self._pipeline.open(call)
-        commit.start(call, offsets, self._services)
 
     def _end_start(self) -> None:
         self._starting = False

@@ -1,0 +1,139 @@
+"""Complete requests of one connection: from bytes to calls that are in service.
+
+A request is decoded by `dispatch`, unless it is so like an earlier one of the same connection that comparing bytes says
+what it asks:
+
+    Produce, several that follow each other    produce_runs      one append for all of them
+    Fetch                                      known_fetches     not decoded
+    OffsetCommit                               known_commit      not decoded
+    heartbeats                                 known_heartbeat   answered here
+
+At debug level every request has lines of its own, and goes the general way. Whatever is kept of the shared buffer is
+copied out of it once and owned by nobody else from then on: a pool whose buffers are used again while storage still
+reads them would send one client's records into another's topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol_lib.api import ApiKey
+from service_chassis import logs
+
+from gateway_svc.context import Client, Services
+from gateway_svc.dispatch import Dispatcher
+from gateway_svc.known_commit import KnownCommit, KnownCommits
+from gateway_svc.known_fetches import KnownFetches
+from gateway_svc.known_heartbeat import KnownHeartbeat, known
+from gateway_svc.produce_runs import KnownHeads, ProduceRun
+from gateway_svc.sending import AnswerWriter
+from gateway_svc.waiting import Kind, Pipeline
+
+#: Requests up to this length are bytes of their own, longer ones views of the buffer they alone were received into.
+SMALL_REQUEST_BYTES = 16 * 1024
+
+
+class RequestStarter:
+    """Owned by its connection, with what its last requests were like."""
+
+    __slots__ = (
+        "_client",
+        "_commits",
+        "_dispatcher",
+        "_fetches",
+        "_heads",
+        "_heartbeat",
+        "_pipeline",
+        "_services",
+        "_shared",
+        "_writer",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        services: Services,
+        dispatcher: Dispatcher,
+        pipeline: Pipeline,
+        writer: AnswerWriter,
+        shared: bytearray,
+    ) -> None:
+        """`shared` is read into again after each call of `start`."""
+        self._client = client
+        self._services = services
+        self._dispatcher = dispatcher
+        self._pipeline = pipeline
+        self._writer = writer
+        self._shared = shared
+        self._heads = KnownHeads()
+        self._fetches = KnownFetches()
+        self._commits = KnownCommits()
+        self._heartbeat: KnownHeartbeat | None = None
+
+    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        """Starts the request between `begin` and `frame_end`, which the pipeline admits, and those behind it, up to
+        `end`, that are one run of Produce with it. Returns where the last of them ends.
+
+        Raises:
+            RequestRefused: it is none that can be answered.
+        """
+        taken = None
+        if not logs.debug_enabled():
+            if self._heartbeat is not None and self._repeats(self._heartbeat, store, begin, frame_end):
+                return frame_end
+            if (commit := self._commits.find(store, begin, frame_end)) is not None:
+                self._start_known(commit, store, begin)
+                return frame_end
+            taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
+        behind = frame_end if taken is None else taken.end
+        view, shift = memoryview(store), 0
+        if store is self._shared:
+            kept = view[begin:behind].tobytes()
+            if taken is None:
+                self._open(kept)
+                return behind
+            view, shift = memoryview(kept), begin
+        elif taken is None:
+            frame = view[begin:frame_end]
+            self._open(frame if len(frame) > SMALL_REQUEST_BYTES else frame.tobytes())
+            return behind
+        batches = [view[start - shift : stop - shift] for start, stop in taken.spans]
+        run = ProduceRun(self._client, self._services, taken.requests, batches, behind - begin)
+        self._services.requests.take(run.size)
+        self._pipeline.open(run)
+        run.start()
+        return behind
+
+    def _repeats(self, heartbeat: KnownHeartbeat, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
+        """Answers the request if it is the heartbeat that is known, and is answered as before. Nothing waits before it:
+        the pipeline admits no heartbeat else."""
+        if not heartbeat.matches(store, begin, frame_end):
+            return False
+        answer = heartbeat.answer(store, begin)
+        if answer is None:
+            self._heartbeat = None
+            return False
+        self._writer.send((answer,))
+        return True
+
+    def _open(self, frame: bytes | memoryview) -> None:
+        request: Any
+        fetch = None if logs.debug_enabled() else self._fetches.open(self._client, frame)
+        call, request = fetch or self._dispatcher.open(self._client, frame)
+        self._services.requests.take(call.size)
+        self._pipeline.open(call)
+        if call.route.kind is Kind.APPEND:
+            self._heads.learn(call, request, frame)
+        elif fetch is None and call.route.api_key == ApiKey.FETCH:
+            self._fetches.learn(call, request, frame)
+        elif call.route.api_key == ApiKey.OFFSET_COMMIT:
+            self._commits.learn(call, request, frame)
+        self._dispatcher.start(call, request, self._services)
+        if call.repeat is not None:
+            self._heartbeat = known(call, frame)
+
+    def _start_known(self, commit: KnownCommit, store: bytes | bytearray, begin: int) -> None:
+        call, offsets = commit.open(self._client, store, begin)
+        self._services.requests.take(call.size)
+        self._pipeline.open(call)
+        commit.start(call, offsets, self._services)
