@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -23,6 +23,8 @@ class GroupExchange:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stream = groups_pb2_grpc.GroupsStub(channel).Exchange()
         self.messages = 0
+        #: What was said of repeats: of which id, and whether its answer holds.
+        self.repeated: list[tuple[int, bool]] = []
 
     async def send(self, *calls: groups_pb2.GroupCall) -> None:
         await self._stream.write(groups_pb2.GroupCalls(calls=calls))
@@ -30,11 +32,25 @@ class GroupExchange:
     async def receive(self, count: int) -> dict[int, groups_pb2.GroupAnswer]:
         answers: dict[int, groups_pb2.GroupAnswer] = {}
         while len(answers) < count:
-            message = await asyncio.wait_for(self._stream.read(), 10)
-            assert isinstance(message, groups_pb2.GroupAnswers)
-            self.messages += 1
-            answers |= {answer.call_id: answer for answer in message.answers}
+            answers |= await self.receive_one()
         return answers
+
+    async def receive_one(self) -> dict[int, groups_pb2.GroupAnswer]:
+        """Of the next message."""
+        message = await asyncio.wait_for(self._stream.read(), 10)
+        assert isinstance(message, groups_pb2.GroupAnswers)
+        self.messages += 1
+        self.repeated += [(call_id, True) for call_id in message.held]
+        self.repeated += [(call_id, False) for call_id in message.ended]
+        return {answer.call_id: answer for answer in message.answers}
+
+    async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> dict[int, bool]:
+        """Heartbeats said again: whether their answers hold."""
+        self.repeated = []
+        await self._stream.write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
+        while len(self.repeated) < len(call_ids):
+            await self.receive_one()
+        return dict(self.repeated)
 
     async def ask(self, **call: Any) -> Any:
         """One call, `heartbeat=HeartbeatRequest(...)` for example; its answer."""

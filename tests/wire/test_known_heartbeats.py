@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.leave_group import LeaveGroupRequest
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat
 
-from tests.wire.conftest import Running, Wire
+from tests.wire.conftest import Running, StartBroker, Wire
+from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 E = ErrorCode
 JOIN = JoinGroupRequest(
@@ -23,6 +29,26 @@ JOIN = JoinGroupRequest(
     protocol_type="consumer",
     protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
 )
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
+    remote = RemoteStorage(tmp_path)
+    remote.settings = remote.settings.model_copy(update={"group_initial_rebalance_delay_ms": 0})
+    await remote.start()
+    yield remote
+    await remote.stop()
+
+
+@pytest.fixture(params=["one process", "apart"])
+async def broker(
+    request: pytest.FixtureRequest, start_broker: StartBroker, storage: RemoteStorage
+) -> AsyncIterator[Running]:
+    if request.param == "one process":
+        yield await start_broker()
+        return
+    async with gateway_of(storage, "one") as running:
+        yield running
 
 
 async def classic_member(wire: Wire) -> HeartbeatRequest:
@@ -114,3 +140,43 @@ async def test_a_consumer_member_hears_of_another(broker: Running) -> None:
     assert sum(len(each.partitions) for each in answer.assignment.topic_partitions) == 2
     await first.close()
     await second.close()
+
+
+def kept_repeats() -> int:
+    """How many heartbeats storage, in this process, has something to answer their repetitions by."""
+    gc.collect()
+    return sum(isinstance(each, ClassicRepeat) for each in gc.get_objects())
+
+
+async def test_storage_forgets_what_no_member_says_any_more(storage: RemoteStorage) -> None:
+    async with gateway_of(storage, "one") as broker:
+        wire, last = await broker.connect(), await broker.connect()
+        heartbeat = await classic_member(wire)
+        for version in (3, 2, 3):  # other bytes each time
+            assert (await wire.call(12, version, heartbeat)).error_code == E.NONE
+        assert kept_repeats() == 1
+        await wire.close()
+        for _ in range(100):
+            nobody = HeartbeatRequest(group_id="h", generation_id=1, member_id="m")
+            assert (await last.call(12, 3, nobody)).error_code == E.UNKNOWN_MEMBER_ID
+            if not kept_repeats():
+                break
+        assert kept_repeats() == 0
+        await last.close()
+
+
+async def test_one_that_ends_while_it_is_asked_keeps_its_place(broker: Running) -> None:
+    """The member leaves over another connection while many of its heartbeats have arrived."""
+    wire, other = await broker.connect(), await broker.connect()
+    heartbeat = await classic_member(wire)
+    assert (await wire.call(12, 3, heartbeat)).error_code == E.NONE
+    sent = [wire.send(12, 3, heartbeat) for _ in range(10)]
+    first, answer = await wire.receive()
+    assert answer.error_code == E.NONE
+    leave = LeaveGroupRequest(group_id="g", member_id=heartbeat.member_id)
+    assert (await other.call(13, 1, leave)).error_code == E.NONE
+    got = [await wire.receive() for _ in sent[1:]]
+    assert [first, *(correlation_id for correlation_id, _ in got)] == sent
+    assert (await wire.call(12, 3, heartbeat)).error_code == E.UNKNOWN_MEMBER_ID
+    await wire.close()
+    await other.close()

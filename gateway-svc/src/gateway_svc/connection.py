@@ -118,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         for pending in self._pipeline.unanswered():
             self._services.requests.give(pending.size)
         self._pipeline.close()
+        self._starter.close()
         self._writer.close()
         self._drop_long()
         self._services.requests.forget(self)

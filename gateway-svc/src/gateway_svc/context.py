@@ -13,6 +13,7 @@ from protocol_lib.codec import encode, encode_parts
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
+from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetch_answers import FetchAnswers
@@ -136,7 +137,7 @@ class Call(Pending):
         self.correlation_id = correlation_id
         self.client_id = client_id
         #: Of an answered heartbeat, see `storage.Repeat`.
-        self.repeat: Repeat | None = None
+        self.repeat: Repeat | AskedRepeat | None = None
         self.started_at = time.perf_counter()
 
     @property

@@ -9,6 +9,10 @@ group's heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while 
 nobody knows what it did, and one that waits may be done for a client that waits no more, with an answer nobody reads (a
 client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
 sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
+
+A heartbeat that is said again word for word goes as the call id it had, if storage's answer allowed that. When storage
+says that the answer holds no more, or the stream breaks, or nothing comes for CONTROL_WAIT_S, its caller is told to
+come with the whole heartbeat, which is a call like any other.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from broker_contract import groups_pb2
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
+from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.lasting_stream import LastingStream
 from gateway_svc.metrics import GatewayMetrics
 
@@ -44,26 +49,51 @@ _Request = groups_pb2.HeartbeatRequest | groups_pb2.CommitOffsetsRequest | group
 class _Call:
     """A call without an answer."""
 
-    __slots__ = ("deadline", "done", "kind", "repeatable", "request")
+    __slots__ = ("deadline", "done", "forgotten", "kind", "repeatable", "request")
 
     def __init__(
-        self, kind: str, request: _Request, done: Callable[[Any], None], deadline: float, *, repeatable: bool
+        self, kind: str, request: _Request | None, done: Callable[[Any], None], deadline: float, *, repeatable: bool
     ) -> None:
         #: Its name in GroupCall, and its answer's in GroupAnswer.
         self.kind = kind
+        #: None: the repetition of the heartbeat that had this call id.
         self.request = request
         self.done = done
         self.deadline = deadline
         self.repeatable = repeatable
+        #: Whether it will not be repeated although it may.
+        self.forgotten = False
 
     def fail(self) -> None:
         match self.request:
+            case None:
+                self.done(False)
             case groups_pb2.HeartbeatRequest():
                 self.done(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
             case groups_pb2.CommitOffsetsRequest(offsets=offsets):
                 self.done(groups_pb2.CommitOffsetsResponse(error_codes=[_UNAVAILABLE for _ in offsets]))
             case groups_pb2.ConsumerGroupHeartbeatRequest():
                 self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
+
+
+class StreamRepeat(AskedRepeat):
+    """Of a heartbeat that went over the stream."""
+
+    __slots__ = ("_call_id", "_stream")
+
+    def __init__(self, stream: GroupStream, call_id: int) -> None:
+        self._stream = stream
+        self._call_id = call_id
+
+    @property
+    def may_be_asked(self) -> bool:
+        return self._stream.may_repeat(self._call_id)
+
+    def ask(self, done: Callable[[bool], None]) -> None:
+        self._stream.repeat(self._call_id, done)
+
+    def forget(self) -> None:
+        self._stream.forget(self._call_id)
 
 
 class GroupStream:
@@ -76,6 +106,9 @@ class GroupStream:
         #: Ids of calls to send. One whose call is gone meanwhile is passed over.
         self._unsent: deque[int] = deque()
         self._last_call_id = 0
+        #: Ids of heartbeats that storage knows and that may be repeated; and those it does not know to be forgotten.
+        self._known: set[int] = set()
+        self._forgotten: list[int] = []
         self._wake = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
         self._left_at = 0.0
@@ -94,9 +127,10 @@ class GroupStream:
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> None:
-        self._add("heartbeat", request, done, repeatable=True)
+    ) -> StreamRepeat | None:
+        call_id = self._add("heartbeat", request, done, repeatable=True)
         self._wake_soon()
+        return None if call_id is None else StreamRepeat(self, call_id)
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -109,22 +143,50 @@ class GroupStream:
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> None:
-        self._add("consumer_group_heartbeat", request, done, repeatable=False)
+    ) -> StreamRepeat | None:
+        call_id = self._add("consumer_group_heartbeat", request, done, repeatable=False)
         self._wake_soon()
+        return None if call_id is None else StreamRepeat(self, call_id)
 
-    def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> None:
+    def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> int | None:
+        """Its id; None when it failed already."""
         deadline = self._loop.time() + CONTROL_WAIT_S
         call = _Call(kind, request, done, deadline, repeatable=repeatable)
         is_refused = self._closed or not (repeatable or self._stream.connected.is_set())
         if is_refused or len(self._calls) >= OUTSTANDING_MAX:
             call.fail()
-            return
+            return None
         self._last_call_id = call_id = self._last_call_id + 1
+        self._await(call_id, call)
+        return call_id
+
+    def _await(self, call_id: int, call: _Call) -> None:
         self._calls[call_id] = call
         self._unsent.append(call_id)
         if self._expiry is None:
-            self._expiry = self._loop.call_at(deadline, self._expire)
+            self._expiry = self._loop.call_at(call.deadline, self._expire)
+
+    # -- heartbeats said again -------------------------------------------------------------------------------------
+
+    def may_repeat(self, call_id: int) -> bool:
+        """Whether the heartbeat that had this id was answered over this stream, may be repeated and is not being."""
+        return call_id in self._known and call_id not in self._calls
+
+    def repeat(self, call_id: int, done: Callable[[bool], None]) -> None:
+        """`done` is told whether its answer holds; else it has to come whole."""
+        if not self.may_repeat(call_id) or len(self._calls) >= OUTSTANDING_MAX:
+            done(False)
+            return
+        self._await(call_id, _Call("repeat", None, done, self._loop.time() + CONTROL_WAIT_S, repeatable=False))
+        self._wake_soon()
+
+    def forget(self, call_id: int) -> None:
+        """Storage is told with the next message."""
+        if call_id in self._known:
+            self._known.discard(call_id)
+            self._forgotten.append(call_id)
+        elif (call := self._calls.get(call_id)) is not None:
+            call.forgotten = True
 
     def _wake_soon(self) -> None:
         if self._gathering is not None:
@@ -146,6 +208,7 @@ class GroupStream:
                     self._expiry = self._loop.call_at(call.deadline, self._expire)
                 return
             del self._calls[call_id]
+            self.forget(call_id)
             call.fail()
 
     # -- the stream ------------------------------------------------------------------------------------------------
@@ -166,8 +229,15 @@ class GroupStream:
         for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
-            if call is not None:
+            if call is None:
+                continue
+            if call.request is None:
+                message.repeats.append(call_id)
+            else:
                 message.calls.add(call_id=call_id, **{call.kind: call.request})
+        if self._forgotten:
+            message.forgotten.extend(self._forgotten)
+            self._forgotten.clear()
         return message
 
     async def _read(self, stream: Any) -> None:
@@ -179,8 +249,26 @@ class GroupStream:
                 call = self._calls.pop(answer.call_id, None)
                 if call is not None:
                     self._finish(call, answer)
+                elif answer.may_repeat:  # it came too late
+                    self._forgotten.append(answer.call_id)
+            for call_id in message.held:
+                self._finish_repeat(call_id, holds=True)
+            for call_id in message.ended:
+                self._known.discard(call_id)
+                self._finish_repeat(call_id, holds=False)
+
+    def _finish_repeat(self, call_id: int, *, holds: bool) -> None:
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return
+        try:
+            call.done(holds)
+        except Exception:  # as below
+            log.exception("answering failed", call=call.kind)
 
     def _finish(self, call: _Call, answer: groups_pb2.GroupAnswer) -> None:
+        if answer.may_repeat:
+            (self._forgotten.append if call.forgotten else self._known.add)(answer.call_id)
         try:
             if answer.WhichOneof("answer") == call.kind:
                 call.done(getattr(answer, call.kind))
@@ -190,6 +278,8 @@ class GroupStream:
             log.exception("answering failed", call=call.kind)
 
     def _lost(self) -> None:
+        self._known.clear()
+        self._forgotten.clear()
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
         failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)

@@ -16,6 +16,7 @@ from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, to
 from broker_contract.data import AppendRequest, AppendResponse, AppendRun, ReadRequest, ReadResponse
 
 from gateway_svc.append_window import AppendWindow
+from gateway_svc.asked_repeat import AskedRepeat
 
 
 class Records(Protocol):
@@ -64,7 +65,7 @@ class Groups(Protocol):
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> Repeat | None: ...
+    ) -> Repeat | AskedRepeat | None: ...
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -74,7 +75,7 @@ class Groups(Protocol):
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> Repeat | None: ...
+    ) -> Repeat | AskedRepeat | None: ...
 
     async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.group_stream import GroupStream
+from gateway_svc.group_stream import GroupStream, StreamRepeat
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
@@ -21,6 +21,8 @@ class Storage:
     def __init__(self, address: str) -> None:
         self.address = address
         self.messages: asyncio.Queue[list[pb.GroupCall]] = asyncio.Queue()
+        #: What messages say besides: ids of repeats, and of what may be forgotten.
+        self.repeats: asyncio.Queue[tuple[list[int], list[int]]] = asyncio.Queue()
 
     async def start(self) -> None:
         self._server = rpc.server()
@@ -38,10 +40,19 @@ class Storage:
     async def _exchange(self, _requests: Any, context: Any) -> None:
         self._context = context
         while (message := await context.read()) is not grpc.aio.EOF:
-            self.messages.put_nowait(list(message.calls))
+            if message.calls:
+                self.messages.put_nowait(list(message.calls))
+            if message.repeats or message.forgotten:
+                self.repeats.put_nowait((list(message.repeats), list(message.forgotten)))
 
     async def message(self) -> list[pb.GroupCall]:
         return await asyncio.wait_for(self.messages.get(), 10)
+
+    async def repeated(self) -> tuple[list[int], list[int]]:
+        return await asyncio.wait_for(self.repeats.get(), 10)
+
+    async def say(self, **repeats: list[int]) -> None:
+        await self._context.write(pb.GroupAnswers(**repeats))  # type: ignore[arg-type]
 
     async def answer(self, *answers: pb.GroupAnswer) -> None:
         await self._context.write(pb.GroupAnswers(answers=answers))
@@ -210,3 +221,103 @@ async def test_what_has_no_answer_when_the_gateway_stops_is_answered(
         "not sent": pb.HeartbeatResponse(error_code=15),
         "too late": pb.HeartbeatResponse(error_code=15),
     }
+
+
+class Beating:
+    """A member whose heartbeat was answered, and may be said again as the id it had."""
+
+    def __init__(self, stream: GroupStream, storage: Storage) -> None:
+        self._stream, self._storage = stream, storage
+        #: What its repetitions were told.
+        self.told: list[bool] = []
+        self.came = asyncio.Event()
+
+    async def begin(self, *, may_repeat: bool = True) -> StreamRepeat:
+        answered = asyncio.Event()
+        repeat = self._stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: answered.set())
+        assert repeat is not None
+        assert not repeat.may_be_asked
+        (call,) = await self._storage.message()
+        await self._storage.answer(
+            pb.GroupAnswer(call_id=call.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=may_repeat)
+        )
+        await asyncio.wait_for(answered.wait(), 10)
+        self.call_id = call.call_id
+        return repeat
+
+    def again(self, repeat: StreamRepeat) -> None:
+        repeat.ask(self._was_told)
+
+    def _was_told(self, holds: bool) -> None:
+        self.told.append(holds)
+        self.came.set()
+
+    async def hears(self) -> bool:
+        await asyncio.wait_for(self.came.wait(), 10)
+        self.came.clear()
+        return self.told[-1]
+
+
+@pytest.fixture
+def beating(members: Members, stream: GroupStream, storage: Storage) -> Beating:
+    del members  # for the stream that is up
+    return Beating(stream, storage)
+
+
+async def test_a_heartbeat_said_again_goes_as_its_id(beating: Beating, storage: Storage) -> None:
+    repeat = await beating.begin()
+    for _ in range(2):
+        beating.again(repeat)
+        assert not repeat.may_be_asked  # before that is answered
+        assert await storage.repeated() == ([beating.call_id], [])
+        await storage.say(held=[beating.call_id, 12345])
+        assert await beating.hears()
+    beating.again(repeat)
+    await storage.repeated()
+    await storage.say(ended=[beating.call_id])
+    assert not await beating.hears()
+    assert not repeat.may_be_asked
+    beating.again(repeat)
+    assert beating.told == [True, True, False, False]
+
+
+async def test_one_that_storage_does_not_allow_is_not_said_again(beating: Beating) -> None:
+    repeat = await beating.begin(may_repeat=False)
+    assert not repeat.may_be_asked
+    beating.again(repeat)
+    assert beating.told == [False]
+
+
+async def test_what_is_said_again_when_the_stream_breaks_has_to_come_whole(beating: Beating, storage: Storage) -> None:
+    forgotten = await beating.begin()
+    repeat = await beating.begin()
+    beating.again(repeat)
+    await storage.repeated()
+    forgotten.forget()
+    await storage.stop()
+    assert not await beating.hears()
+    assert not repeat.may_be_asked
+    repeat.forget()
+    await storage.start()
+    assert who(await storage.message()) == ["first"]
+    assert storage.repeats.empty()  # of what the stream before knew
+
+
+async def test_storage_is_told_what_it_may_forget(members: Members, beating: Beating, storage: Storage) -> None:
+    repeat = await beating.begin()
+    repeat.forget()
+    repeat.forget()
+    assert not repeat.may_be_asked
+    members.commit("a", 1)
+    assert await storage.repeated() == ([], [beating.call_id])
+
+
+async def test_one_forgotten_before_its_answer_is_forgotten_then(
+    members: Members, stream: GroupStream, storage: Storage
+) -> None:
+    repeat = stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: members.commit("a", 1))
+    assert repeat is not None
+    repeat.forget()
+    (call,) = await storage.message()
+    await storage.answer(pb.GroupAnswer(call_id=call.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
+    assert await storage.repeated() == ([], [call.call_id])

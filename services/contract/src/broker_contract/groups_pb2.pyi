@@ -24,16 +24,28 @@ class GroupCalls(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALLS_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
+    @_builtins.property
+    def repeats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Call ids of heartbeats of this stream whose answers said `may_repeat`: the same member says the same again."""
+
+    @_builtins.property
+    def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Such as are never repeated any more."""
+
     def __init__(
         self,
         *,
         calls: _abc.Iterable[Global___GroupCall] | None = ...,
+        repeats: _abc.Iterable[_builtins.int] | None = ...,
+        forgotten: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "forgotten", b"forgotten", "repeats", b"repeats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -79,16 +91,28 @@ class GroupAnswers(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANSWERS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupAnswer]: ...
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Each of `repeats` comes back in one of these. Their answer is what it was, and the session has started again:"""
+
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nothing was done, and the id is of no use any more: the heartbeat has to come whole, as another call."""
+
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___GroupAnswer] | None = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
+        ended: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "held", b"held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -102,7 +126,10 @@ class GroupAnswer(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     COMMIT_OFFSETS_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_HEARTBEAT_FIELD_NUMBER: _builtins.int
+    MAY_REPEAT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
+    may_repeat: _builtins.bool
+    """Of a heartbeat: its call id may be named in `repeats`, as long as this stream lasts."""
     @_builtins.property
     def heartbeat(self) -> Global___HeartbeatResponse: ...
     @_builtins.property
@@ -116,10 +143,11 @@ class GroupAnswer(_message.Message):
         heartbeat: Global___HeartbeatResponse | None = ...,
         commit_offsets: Global___CommitOffsetsResponse | None = ...,
         consumer_group_heartbeat: Global___ConsumerGroupHeartbeatResponse | None = ...,
+        may_repeat: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "call_id", b"call_id", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "call_id", b"call_id", "commit_offsets", b"commit_offsets", "consumer_group_heartbeat", b"consumer_group_heartbeat", "heartbeat", b"heartbeat", "may_repeat", b"may_repeat"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["heartbeat", "commit_offsets", "consumer_group_heartbeat"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015

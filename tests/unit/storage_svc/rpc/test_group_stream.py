@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from broker_contract import groups_pb2_grpc
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
+from storage_svc.rpc.group_stream import group_stream
 from storage_svc.settings import StorageSettings
 
 from tests.group_calls import GroupExchange
@@ -153,3 +155,92 @@ async def test_a_gateway_that_dies_takes_no_member_with_it(peer: Peer) -> None:
     assert (await second.ask(commit_offsets=commit(1, 0, 3, **who).commit_offsets)).error_codes == [E.NONE]
     listed = await groups_pb2_grpc.GroupsStub(peer.channel).ListGroups(pb.ListGroupsRequest(states=["Stable"]))
     assert [each.group_id for each in listed.groups] == ["g"]
+
+
+async def test_a_heartbeat_is_said_again_by_its_id(peer: Peer) -> None:
+    who, other = await peer.member("g"), await peer.member("h")
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(
+        pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)),  # type: ignore[arg-type]
+        pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**other)),  # type: ignore[arg-type]
+        pb.GroupCall(call_id=9, heartbeat=pb.HeartbeatRequest(group_id="g", member_id="nobody")),
+        commit(10, 0, 5),
+    )
+    answers = await exchange.receive(4)
+    assert {call_id for call_id, answer in answers.items() if answer.may_repeat} == {7, 8}
+    assert await exchange.repeat(7, 8, 9, 11) == {7: True, 8: True, 9: False, 11: False}
+    assert await exchange.repeat(7, 8) == {7: True, 8: True}
+
+    leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
+    await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
+    assert await exchange.repeat(7, 8) == {7: False, 8: True}
+    assert (await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))).error_code == E.UNKNOWN_MEMBER_ID  # type: ignore[arg-type]
+    await exchange.end()
+
+
+async def test_what_is_forgotten_or_of_another_stream_is_not_repeated(peer: Peer) -> None:
+    who = await peer.member("g")
+    call = pb.GroupCall(call_id=1, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
+    await first.send(call)
+    assert (await first.receive(1))[1].may_repeat
+    assert await second.repeat(1) == {1: False}
+    assert await first.repeat(1) == {1: True}
+    await first.repeat(forgotten=[1])
+    assert await first.repeat(1) == {1: False}
+
+
+async def test_of_more_than_may_be_repeated_the_oldest_is_forgotten(peer: Peer, tmp_path: Path) -> None:
+    who = await peer.member("g")
+    server = rpc.server()
+    handler = group_stream(peer.storage.groups, repeats_max=2)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("millrace.v1.Groups", {"Exchange": handler}),)
+    )
+    rpc.listen(server, f"unix:{tmp_path}/small.sock")
+    await server.start()
+    channel = rpc.channel(f"unix:{tmp_path}/small.sock")
+    exchange = GroupExchange(channel)
+    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
+    await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in (1, 2, 3)))
+    await exchange.receive(3)
+    assert await exchange.repeat(1, 2, 3) == {1: False, 2: True, 3: True}
+    await channel.close()
+    await server.stop(0)
+
+
+async def test_a_consumer_heartbeat_is_said_again_by_its_id_until_there_is_something_to_tell(peer: Peer) -> None:
+    def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
+        names = pb.ConsumerGroupHeartbeatRequest.TopicNames(names=["orders"])
+        owned = pb.ConsumerGroupHeartbeatRequest.Partitions()
+        return pb.ConsumerGroupHeartbeatRequest(
+            group_id="k",
+            member_id=member_id,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=names,
+            owned=owned,
+            client_host="/127.0.0.1",
+            connection_id=5,
+        )
+
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=1, consumer_group_heartbeat=joining("m1")))
+    joined = (await exchange.receive(1))[1]
+    assert (joined.consumer_group_heartbeat.error_code, joined.may_repeat) == (E.NONE, False)
+    same = pb.ConsumerGroupHeartbeatRequest(
+        group_id="k",
+        member_id="m1",
+        member_epoch=joined.consumer_group_heartbeat.member_epoch,
+        rebalance_timeout_ms=-1,
+        connection_id=5,
+    )
+    async with asyncio.timeout(10):  # until there is nothing to tell it
+        while True:
+            await exchange.send(pb.GroupCall(call_id=2, consumer_group_heartbeat=same))
+            answer = (await exchange.receive(1))[2]
+            assert answer.consumer_group_heartbeat.error_code == E.NONE
+            if answer.may_repeat:
+                break
+    assert await exchange.repeat(2) == {2: True}
+    await exchange.ask(consumer_group_heartbeat=joining("m2"))
+    assert await exchange.repeat(2) == {2: False}
