@@ -3,21 +3,26 @@ import sys
 
 import pytest
 
-#: Frees every block of 40 MB but a few scattered ones, waits, and prints how many MB it has less by then.
+#: Lets go of every block of 40 MB but a few scattered ones, waits, and prints how many MB it has less by then.
 PROGRAM = """
-import asyncio, os, time
+import asyncio, gc, os, time
 from service_chassis import memory
 
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+class Block:
+    def __init__(self):
+        self.data, self.itself = bytes(4000), self
+
 async def main():
+    gc.set_threshold(1_000_000)
     memory.give_back_when_idle(0.2)
     worked_until = time.process_time() + 0.3
     while time.process_time() < worked_until:
         pass
-    blocks = [bytes(4000) for _ in range(10_000)]
+    blocks = [KIND for _ in range(10_000)]
     blocks[:] = blocks[::500]
     before = resident()
     deadline = time.monotonic() + 10
@@ -30,10 +35,10 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+@pytest.mark.parametrize("kind", ["bytes(4000)", "Block()"])
 @pytest.mark.parametrize("waited", [True, False])
-def test_an_idle_service_gives_back_what_it_freed(waited):
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("WAITED", str(waited))], capture_output=True, text=True, timeout=30
-    )
+def test_an_idle_service_gives_back_what_it_let_go_of(waited, kind):
+    program = PROGRAM.replace("WAITED", str(waited)).replace("KIND", kind)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert ended.stderr == ""
     assert (float(ended.stdout) > 20) == waited
