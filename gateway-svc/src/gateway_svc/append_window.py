@@ -8,7 +8,7 @@ from gateway_svc.memory import MemoryBudget
 
 #: What is shorter than this costs others little.
 LARGE_BYTES: Final = 64 * 1024
-#: Small requests wait from so many times the limit on: beside large ones they have room of their own.
+#: Small requests wait from so many times the limit on: they have room beside large ones, unless one alone takes that.
 _SMALL_LIMITS: Final = 4
 
 
@@ -18,5 +18,5 @@ class AppendWindow(MemoryBudget):
     __slots__ = ()
 
     def admits(self, size: int) -> bool:
-        """Whether a request of that length may start. A small one waits for a flood of its like, not for large ones."""
+        """Whether a request of that length may start. A small one may while there is room beyond the limit."""
         return self.used < self.limit or (size < LARGE_BYTES and self.used < _SMALL_LIMITS * self.limit)
