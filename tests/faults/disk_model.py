@@ -51,37 +51,46 @@ class Earliest:
             if number < self._end:
                 yield position, data
             elif number == self._end and data is not None:
-                yield from _torn(position, data, self._chance)
+                yield from (part for part in _sectors(position, data) if self._chance.random() < 0.5)
 
     def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
         return (names for number, names in changes if number < self._end)
 
 
 class Any:
-    """Any of the writes, in parts of a sector, in any order; of a folder's changes the first few, as journals do."""
+    """Any of the writes, in parts of a sector, in any order; of a folder's changes the first few, as journals do.
+
+    A sector reaches the disk as the page cache has it: what was written to it later does not get there without what was
+    written to it before.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+        lost: set[int] = set()
         for _, position, data in changes:
             kept = self._chance.randrange(4)
-            if kept == 1 and data is not None:
-                yield from _torn(position, data, self._chance)
-            elif kept > 1:
-                yield position, data
+            if data is None:
+                if kept > 1:
+                    yield position, None
+                continue
+            for at, part in _sectors(position, data):
+                if kept == 0 or (kept == 1 and self._chance.random() < 0.5):
+                    lost.add(at // SECTOR)
+                if at // SECTOR not in lost:
+                    yield at, part
 
     def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
         return (names for _, names in changes[: self._chance.randint(0, len(changes))])
 
 
-def _torn(position: int, data: bytes, chance: random.Random) -> Iterator[tuple[int, bytes]]:
-    """Some sectors of one write."""
+def _sectors(position: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The parts of one write that lie in one sector each."""
     at = 0
     while at < len(data):
         length = min(len(data) - at, SECTOR - (position + at) % SECTOR)
-        if chance.random() < 0.5:
-            yield position + at, data[at : at + length]
+        yield position + at, data[at : at + length]
         at += length
 
 

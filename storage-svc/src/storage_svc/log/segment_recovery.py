@@ -181,6 +181,9 @@ class SegmentRecovery:
         if segment.size != end:
             self._files.truncate(segment.descriptor, end)
             segment.size = end
+            # Or a second power cut could bring the end back behind sectors that were written again since: good batches
+            # behind what is torn, with no sector that was never written between them.
+            self._files.sync(segment.descriptor)
         if torn:
             _log.warning(
                 "torn segment cut",

@@ -129,4 +129,5 @@ class SegmentWindow:
         boundary = -(-start // _SECTOR) * _SECTOR
         if boundary - start >= _ZEROS_MIN and not any(self.view(start, min(boundary, end) - start)):
             return True
-        return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end - _SECTOR + 1, _SECTOR))
+        # The last sector may go beyond the end: a good batch there begins with zeros of its own.
+        return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end, _SECTOR))
