@@ -25,8 +25,8 @@ _MAGIC_AT: Final = 16
 #: What a disk writes or does not write as a whole; what was never written reads as zeros.
 _SECTOR: Final = 512
 _NO_SECTOR: Final = bytes(_SECTOR)
-#: So many leading zeros are not the beginning of a batch: the upper half of a small one's length is among them.
-_ZEROS_MIN: Final = 11
+#: So many leading zeros are not the beginning of a batch: its offset is zero only where a log begins.
+_ZEROS_MIN: Final = 9
 #: From the first to the magic byte.
 _SEARCHED: Final = 17
 
@@ -127,7 +127,8 @@ class SegmentWindow:
     def never_written(self, start: int, end: int) -> bool:
         """Whether bytes between two positions look as if a sector never came to the disk: a power cut, not damage."""
         boundary = -(-start // _SECTOR) * _SECTOR
-        if boundary - start >= _ZEROS_MIN and not any(self.view(start, min(boundary, end) - start)):
+        # Up to the sector's end, though another batch may begin in it: a sector has nothing behind what it lacks.
+        if boundary - start >= _ZEROS_MIN and not any(self.view(start, boundary - start)):
             return True
         # The last sector may go beyond the end: a good batch there begins with zeros of its own.
         return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end, _SECTOR))
