@@ -6,6 +6,8 @@ with the bytes that arrive, not with the length announced, and which the records
 
     frame = length i32, then that many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
+The socket of a member that only lives on is read together with others (`quiet_connections`), as if it were by the loop.
+
 Reading pauses while requests wait: for their place in the pipeline (`waiting`), for the client to read its answers
 (`sending`), for their turn on the way to storage (`append_window`), or for memory (`memory`).
 """
@@ -15,11 +17,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import secrets
 import socket
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, cast
+
+from service_chassis import logs
 
 from gateway_svc.connections import Connections
 from gateway_svc.context import Call, Services
@@ -43,6 +48,8 @@ _REQUEST_BYTES_MIN = 8
 
 #: Begins where no other gateway, and none that ran before, is likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
+
+log = logs.get(__name__)
 
 _length: Final = Struct(">i").unpack_from
 
@@ -69,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         #: Whether answers may leave and nobody has sent them yet.
         self._flush_due = False
         self._reading = True
+        #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
+        self._quiet = -1
         #: Bytes that arrived and are no complete request, or requests that may not start yet.
         self._rest: bytes = b""
         #: Where in `rest` they begin.
@@ -115,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed and self._incomplete():
             self._refused(RequestRefused("frame_cut", "the connection ended in the middle of a request"), None)
         self._closed = True
+        self.rouse()
         for pending in self._pipeline.unanswered():
             self._services.requests.give(pending.size)
         self._pipeline.close()
@@ -158,6 +168,38 @@ class Connection(asyncio.BufferedProtocol):
                 self._consume(self._connections.shared_buffer, 0, len(self._rest) + count)
         except RequestRefused as refusal:
             self.refuse(refusal)
+
+    def quieten(self) -> None:
+        if self._reading and self._quiet < 0:
+            self._transport.pause_reading()
+            self._quiet = self._transport.get_extra_info("socket").fileno()
+            self._connections.quiet.add(self._quiet, self)
+
+    def rouse(self) -> None:
+        if self._quiet >= 0:
+            self._connections.quiet.remove(self._quiet)
+            self._quiet = -1
+            if self._reading:
+                self._transport.resume_reading()
+
+    def read_quiet(self) -> None:
+        if not self._reading:
+            self.rouse()
+            return
+        try:
+            count = os.readv(self._quiet, (self.get_buffer(-1),))
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.rouse()  # the transport finds what has happened
+            return
+        try:
+            self.buffer_updated(count)
+        except Exception:
+            log.exception("request failed", peer=self.peer)
+            self.abort()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -331,7 +373,8 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(refusal)
         if not self._closed:
             self._reading = True
-            self._transport.resume_reading()
+            if self._quiet < 0:
+                self._transport.resume_reading()
 
     def _pause_reading(self) -> None:
         self._reading = False

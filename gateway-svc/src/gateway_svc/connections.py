@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Protocol
 
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.quiet_connections import QuietConnections
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.slices import SliceFiles
@@ -51,6 +52,7 @@ class Connections:
         #: Filled and emptied within one callback of one connection.
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
+        self.quiet = QuietConnections()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -113,4 +115,5 @@ class Connections:
         # Closing is a callback of the loop; give it its turn.
         while self._open and loop.time() < until + 1:  # noqa: ASYNC110
             await asyncio.sleep(0)
+        self.quiet.close()
         return cut

@@ -79,6 +79,14 @@ class Client(Protocol):
         """Closes at once."""
         ...
 
+    def quieten(self) -> None:
+        """It says the same again and again: what it says may wait a little (`quiet_connections`)."""
+        ...
+
+    def rouse(self) -> None:
+        """It says something else."""
+        ...
+
 
 class Route:
     """One version of one API: everything that is the same for all of its requests."""

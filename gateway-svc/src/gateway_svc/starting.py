@@ -31,6 +31,8 @@ from gateway_svc.waiting import Kind, Pipeline
 
 #: Requests up to this length are bytes of their own, longer ones views of the buffer they alone were received into.
 SMALL_REQUEST_BYTES = 16 * 1024
+#: A connection is quiet after so many heartbeats like the one before, with nothing else between them.
+QUIET_AFTER = 2
 
 
 class RequestStarter:
@@ -44,6 +46,7 @@ class RequestStarter:
         "_heads",
         "_heartbeat",
         "_pipeline",
+        "_repeated",
         "_services",
         "_shared",
         "_writer",
@@ -69,6 +72,8 @@ class RequestStarter:
         self._fetches = KnownFetches()
         self._commits = KnownCommits()
         self._heartbeat: KnownHeartbeat | AskedHeartbeat | None = None
+        #: How often it was repeated since anything else was said.
+        self._repeated = 0
 
     def close(self) -> None:
         """The client is gone."""
@@ -83,8 +88,15 @@ class RequestStarter:
         """
         taken = None
         if not logs.debug_enabled():
-            if self._heartbeat is not None and self._repeats(self._heartbeat, store, begin, frame_end):
-                return frame_end
+            if self._heartbeat is not None:
+                if self._repeats(self._heartbeat, store, begin, frame_end):
+                    self._repeated += 1
+                    if self._repeated == QUIET_AFTER:
+                        self._client.quieten()
+                    return frame_end
+                if self._repeated >= QUIET_AFTER:
+                    self._client.rouse()
+                self._repeated = 0
             if (commit := self._commits.find(store, begin, frame_end)) is not None:
                 self._start_known(commit, store, begin)
                 return frame_end
