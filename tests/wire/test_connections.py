@@ -7,8 +7,11 @@ import gc
 import os
 import socket
 import struct
+import weakref
+from collections.abc import Iterator
 
 import pytest
+from gateway_svc.connection import Connection
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -353,3 +356,63 @@ async def test_a_refused_run_with_acks_0_closes_the_connection(broker: Running) 
     for _ in range(3):
         wire.send(0, 7, produce_request("single", batch(b"a")[:-1] + b"?", acks=0))
     assert await wire.closed() == b""
+
+
+@pytest.fixture
+def collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def known_connections() -> list[weakref.ref[Connection]]:
+    return [weakref.ref(each) for each in gc.get_objects() if type(each) is Connection]
+
+
+async def freed(connections: list[weakref.ref[Connection]]) -> bool:
+    """Within a second."""
+    for _ in range(100):
+        if not any(connection() for connection in connections):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+@pytest.mark.usefixtures("collector_off")
+async def test_a_closed_connection_is_freed_at_once(broker: Running) -> None:
+    """Whatever it has asked, and whether answers were on their way: not when Python's collector comes."""
+    wire = await broker.connect()
+    await wire.call(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+    assert await produce(wire, "single", batch(b"x" * 900_000)) == (0, 0)
+    for _ in range(2):
+        await wire.call(1, 11, fetch_request("single", 0))
+    await wire.call(12, 4, HeartbeatRequest(group_id="none", generation_id=0, member_id="m"))
+    wire.send(1, 11, fetch_request("single", 1, wait_ms=60_000))
+    reading_nothing = await broker.connect()
+    reading_nothing.writer.transport.pause_reading()
+    for _ in range(20):
+        reading_nothing.send(1, 11, fetch_request("single", 0))
+    await asyncio.sleep(0.1)
+    connections = known_connections()
+    assert len(connections) == 2
+
+    await wire.close()
+    reading_nothing.writer.transport.abort()
+
+    assert await freed(connections)
+
+
+@pytest.mark.usefixtures("collector_off")
+async def test_a_connection_too_many_is_freed_at_once(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections=1)
+    first = await broker.connect()
+    connections = known_connections()
+    assert len(connections) == 1
+
+    second = await broker.connect()
+    assert await second.closed() == b""
+    connections += [each for each in known_connections() if each() is not connections[0]()]
+    await first.close()
+
+    assert await freed(connections)

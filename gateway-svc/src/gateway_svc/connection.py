@@ -119,7 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._starter = RequestStarter(self, self._services, self._dispatcher, self._pipeline, self._writer, shared)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        if self._transport is None or self._writer is None:
+        if self._writer is None:  # it was not admitted
+            self._pipeline.close()
             return
         if not self._closed and self._incomplete():
             self._refused(RequestRefused("frame_cut", "the connection ended in the middle of a request"), None)
@@ -135,6 +136,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._services.storage.window is not None:
             self._services.storage.window.forget(self)
         self._connections.remove(self)
+        # Both refer to this connection: it is freed now, not when Python's collector comes.
+        self._writer = cast(AnswerWriter, None)
+        self._starter = cast(RequestStarter, None)
 
     def pause_writing(self) -> None:
         self._writer.pause()

@@ -130,12 +130,17 @@ class Pipeline:
     def close(self) -> None:
         """The client is gone: unanswered requests are told, answers not sent are dropped."""
         self.closed = True
+        self._ready = _nobody  # the connection, which refers to this
         while self._order:
             pending = self._order.popleft()
             if pending.parts is not None:
                 release(pending.parts)
             elif pending.abandon is not None:
                 pending.abandon()
+
+
+def _nobody() -> None:
+    """No answers are taken any more."""
 
 
 def release(parts: Iterable[Part]) -> None:

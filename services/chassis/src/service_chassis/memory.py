@@ -1,9 +1,10 @@
 """Memory that a burst of load has left behind goes back to the system once the service is idle.
 
-Closed connections whose objects refer to each other wait for Python's collector, which looks at old objects seldom:
-ten thousand of them are 40 MB. And glibc keeps what was freed for the next request: after some gigabytes of records 10
-to 40 MB that nobody uses. Finding and giving back both takes milliseconds, and so do the page faults of who comes next:
-it is done in a pause only, when the process has worked since the last time and in the last seconds has not.
+Objects that refer to each other, as asyncio's transports do to themselves (ten thousand closed ones are 10 MB), wait
+for Python's collector, which looks at old objects seldom. And glibc keeps what was freed for the next request: after
+some gigabytes of records 10 to 40 MB that nobody uses. Finding and giving back both takes milliseconds, and so do the
+page faults of who comes next: it is done in a pause only, when the process has worked since the last time and in the
+last seconds has not.
 """
 
 from __future__ import annotations
