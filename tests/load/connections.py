@@ -54,10 +54,10 @@ def parked(address: str, pids: list[int], topic: str, count: int, seconds: float
     """`topic` must be empty and stay so."""
 
     def watch() -> tuple[float, float]:
-        began, cpu, woken = time.perf_counter(), sum(map(cpu_seconds, pids)), wake_ups(pids)
+        began, cpu, woken = time.perf_counter(), cpu_seconds(pids), wake_ups(pids)
         time.sleep(seconds)
         passed = time.perf_counter() - began
-        return (sum(map(cpu_seconds, pids)) - cpu) / passed, (wake_ups(pids) - woken) / passed
+        return (cpu_seconds(pids) - cpu) / passed, (wake_ups(pids) - woken) / passed
 
     with _opened(address, count) as (connections, _):
         time.sleep(0.5)
