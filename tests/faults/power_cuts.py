@@ -370,19 +370,28 @@ class PowerCuts(RuleBasedStateMachine):
         assert there == sent
 
     def _the_aborted_are_known(self) -> None:
+        """Committed readers drop the records of aborted transactions and no others, whatever was deleted of them."""
         for partition, log in zip(self.partitions, self.logs, strict=True):
-            first, records_end, expected, emptied = -1, -1, [], []
-            for each in partition.batches:
-                if each.transactional and each.commits is None:
-                    first, records_end = each.base_offset if first < 0 else first, each.end_offset
-                elif each.commits is not None:
-                    if not each.commits and first >= 0:
-                        # Of some only the marker is left, or nothing: whether they are named makes no difference.
-                        (expected if records_end > log.log_start_offset else emptied).append((TRANSACTIONAL, first))
-                    first = -1
             spans = log.spans(log.log_start_offset, 1 << 20, min_one=True, committed=True)
-            aborted = log.transactions.aborted(log.log_start_offset, spans)
-            assert [each for each in aborted if each not in emptied] == expected
+            told = log.transactions.aborted(log.log_start_offset, spans)
+            assert {producer for producer, _ in told} <= {TRANSACTIONAL}
+            there = [each for each in partition.batches if each.end_offset > log.log_start_offset]
+            commits, aborted = None, []
+            for each in reversed(there):
+                if each.commits is not None:
+                    commits = each.commits
+                elif each.transactional and not commits:
+                    aborted.insert(0, each)
+            firsts = sorted(first for _, first in told)
+            inside, dropped = False, []
+            for each in there:  # as Kafka's CompletedFetch does it
+                while firsts and firsts[0] < each.end_offset:
+                    inside = firsts.pop(0) >= 0
+                if each.commits is False:
+                    inside = False
+                elif each.commits is None and each.transactional and inside:
+                    dropped.append(each)
+            assert dropped == aborted
 
     def _send_again(self) -> None:
         """What producers do that got no answer, or did not hear the answers they were sent."""

@@ -161,8 +161,10 @@ class PartitionLog:
     def store_snapshot(self) -> None:
         """Write the producer state as of the log end offset."""
         if self.log_end_offset > 0:
-            path = f"{self.folder}/{file_stem(self.log_end_offset)}{SNAPSHOT_SUFFIX}"
-            self.files.write_file(path, self.producers.encode())
+            self.files.write_file(self._snapshot_path(self.log_end_offset), self.producers.encode())
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
     # -- durability ---------------------------------------------------------------------------------------------------
 
@@ -268,6 +270,10 @@ class PartitionLog:
         Raises:
             StorageFailure: files of theirs are left in the folder until the next start.
         """
+        # It alone knows of the producers whose batches go.
+        snapshot = self._snapshot_path(self.segments.active.base_offset)
+        if self.files.exists(snapshot):
+            self.files.sync_path(snapshot)
         dropped = self.segments.take_oldest(count)
         self.unsynced.forget_segments(dropped)
         paths: list[str] = []

@@ -87,6 +87,8 @@ class SegmentRecovery:
         before, base_offset = segments[:start], segments[start].base_offset
         self._gaps = known_gaps(self._files, segments[start].folder)
         self.state = self._producers.state_at(before, base_offset)
+        if before:
+            self._producers.store(self.state, base_offset)
         self.end_offset = segments[start].base_offset
         for index in range(start, len(segments)):
             segment = segments[index]
