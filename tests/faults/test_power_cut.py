@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import storage_svc.log
-from faults.power_cuts import PowerCuts, Tally
+from faults.disk_model import Names, Nothing
+from faults.power_cuts import CONFIG, ROOT, PowerCuts, Tally
 from faults.simulated_disk import SimulatedDisk
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.appending import Appended, Origin
+from storage_svc.log.config import FlushPolicy, LogSettings
 from storage_svc.log.files import Files
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
 
 
 def _run(machines: int, *, reproducible: bool) -> Tally:
@@ -77,3 +85,44 @@ def test_nothing_goes_past_the_file_layer():
             assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open"), path
             called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
             assert called not in ("mmap", "read_bytes", "write_bytes", "read_text", "write_text"), path
+
+
+class _NamesOnly(Nothing):
+    """Folders are as they were last, files without what was not synced."""
+
+    def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
+        return (names for _, names in changes)
+
+
+def test_producers_outlive_the_segments_of_their_batches():
+    disk = SimulatedDisk()
+
+    def opened() -> PartitionLog:
+        settings = LogSettings(flush_policy=FlushPolicy.GROUP)
+        directory = LogDirectory.open(ROOT, settings, files=disk, clock=lambda: 0)
+        (log,) = directory.create_many("t", [0], bytes(range(16)), CONFIG)
+        flush.append(directory.flusher.sync_now)
+        return log
+
+    def produce(log: PartitionLog, **producer: int) -> Appended:
+        batch = build_batch([Record(0, 0, None, b"x")], **producer)
+        outcome = log.writer.stage(memoryview(batch), Origin.CLIENT, 0)
+        log.writer.write_staged()
+        return outcome
+
+    flush: list[Callable[[], None]] = []
+    log = opened()
+    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0
+    flush[-1]()
+    log.roll(0)
+    assert produce(log).base_offset == 1
+    flush[-1]()
+    assert log.drop_oldest(1) > 0
+    disk.cut()
+    disk.restart(_NamesOnly())
+
+    log = opened()
+    assert (log.log_start_offset, log.log_end_offset) == (1, 2)
+    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0  # sent again, and known
+    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=2).error_code == 45
+    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=1).base_offset == 2
