@@ -11,8 +11,10 @@ from pathlib import Path
 import millrace
 import pytest
 from confluent_kafka import Consumer, Producer
+from millrace.broker import _running_in_thread
+from millrace.direct import DirectSettings
 from service_chassis.lifecycle import StartError
-from service_chassis.settings import SettingsError
+from service_chassis.settings import SettingsError, load
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
@@ -93,6 +95,15 @@ def test_errors_at_the_start_are_raised_here(tmp_path):
             broker.start()
     with pytest.raises(SettingsError, match="MILLRACE_FLUSH_POLICY"):
         millrace.Broker(flush_policy="never").start()
+
+
+def test_an_error_at_the_start_is_raised_when_all_has_stopped(tmp_path):
+    settings = load(DirectSettings, data_dir=str(tmp_path), listeners="EXTERNAL://localhost:0", log_level="error")
+    with pytest.raises(StartError), _running_in_thread(settings, f"unix:{tmp_path}/missing/storage.sock"):
+        pass
+    assert (tmp_path / CLEAN_MARKER).exists()
+    with millrace.Broker(data_dir=tmp_path) as again:
+        assert again.data_dir == tmp_path
 
 
 def test_importing_the_package_and_the_plugin_loads_no_broker():

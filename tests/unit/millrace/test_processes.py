@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -225,3 +226,17 @@ def test_a_second_stop_kills_at_once(ensemble):
     made.supervisor.stop()
     made.join()
     assert time.monotonic() - began < 5
+
+
+def test_one_that_ended_by_itself_was_not_killed():
+    """Asked a second time, nobody waits: of its end the supervisor hears only after it was to be killed."""
+    process = ServiceProcess("storage", {}, "")
+    with subprocess.Popen([sys.executable, "-c", ""]) as popen:
+        popen.wait()
+        child = processes._Child(process, popen)
+        supervisor = Supervisor([process], stop_deadline_s=60)
+        supervisor._children.append(child)
+        supervisor.stop()
+        threading.Timer(0.3, supervisor._wait, (child, popen)).start()
+        supervisor._stop_all()
+    assert (supervisor.killed, supervisor.pids()) == ([], {})

@@ -179,23 +179,18 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
     async def live() -> None:
         stop = asyncio.Event()
         try:
-            broker = await DirectBroker.start(settings)
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        try:
-            if storage_bind is not None:
-                try:
+            async with contextlib.AsyncExitStack() as running:
+                broker = await DirectBroker.start(settings)
+                running.push_async_callback(broker.stop)
+                if storage_bind is not None:
                     await broker.serve_storage(storage_bind)
-                except BaseException as error:
-                    started.set_exception(error)
-                    return
-            host, port = next(iter(broker.gateway.addresses.values()))
-            if not started.cancelled():
-                started.set_result((addresses.Address(host, port), asyncio.get_running_loop(), stop))
+                kafka = addresses.Address(*next(iter(broker.gateway.addresses.values())))
+                started.set_result((kafka, asyncio.get_running_loop(), stop))  # raises if nobody waits any more
                 await stop.wait()
-        finally:
-            await broker.stop()
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
     def run() -> None:
         try:

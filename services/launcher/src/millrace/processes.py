@@ -43,8 +43,6 @@ _POLL_OFTEN_FOR_S = 2.0
 _PROBE_TIMEOUT_S = 2.0
 #: A data folder that takes long to recover keeps nobody else from starting.
 _HELD_BACK_MAX_S = 2.0
-#: How long who asks a second time waits for those that are about to end.
-_IMPATIENT_GRACE_S = 0.1
 
 
 class ServiceFailedError(Exception):
@@ -231,10 +229,9 @@ class Supervisor:
     def _await_end(self, running: list[_Child], deadline: float | None) -> None:
         """Returns when all of them ended, at the deadline, or when the stop was asked for again."""
         while any(child.popen is not None for child in running):
-            if deadline is not None and self._impatient:
-                # Not at once: who has ended already may be heard of only now.
-                deadline = min(deadline, time.monotonic() + _IMPATIENT_GRACE_S)
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            timeout = None
+            if deadline is not None:
+                timeout = 0.0 if self._impatient else max(0.0, deadline - time.monotonic())
             try:
                 event = self._events.get(timeout=timeout)
             except queue.Empty:
