@@ -11,6 +11,7 @@ next start then recovers as after a crash.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -124,21 +125,24 @@ class Storage:
 
     @classmethod
     async def _start(cls, settings: StorageSettings, health: Health, registry: CollectorRegistry) -> Storage:
-        # Recovery reads whole segments: the event loop stays free for signals and health checks.
-        logs = await asyncio.to_thread(
-            LogDirectory.open, settings.data_dir, log_settings(settings), configs=partial(_stored_configs, settings)
-        )
-        try:
-            catalog = Catalog.open(settings.data_dir)
-            try:
-                storage = cls(settings, logs, catalog, health, registry)
-                await storage._begin()
-            except BaseException:
-                catalog.close()
-                raise
-        except BaseException:
-            await logs.close()
-            raise
+        async with contextlib.AsyncExitStack() as undo:
+            catalogs: list[Catalog] = []
+
+            def topic_configs() -> dict[str, LogConfig]:
+                """Asked for once the folder is locked."""
+                catalog = undo.enter_context(contextlib.closing(Catalog.open(settings.data_dir)))
+                catalogs.append(catalog)
+                return {topic.name: _log_config(settings, topic.configs) for topic in catalog.topics()}
+
+            # Recovery reads whole segments: the event loop stays free for signals and health checks.
+            logs = await asyncio.to_thread(
+                LogDirectory.open, settings.data_dir, log_settings(settings), configs=topic_configs
+            )
+            undo.push_async_callback(logs.close)
+            (catalog,) = catalogs
+            storage = cls(settings, logs, catalog, health, registry)
+            await storage._begin()
+            undo.pop_all()
         return storage
 
     async def _begin(self) -> None:
@@ -211,15 +215,6 @@ async def serve(storage: Storage, address: str) -> StorageServer:
 
 def _log_config(settings: StorageSettings, own: Mapping[str, str]) -> LogConfig:
     return LogConfig.from_properties(effective(own, broker_topic_configs(settings)))
-
-
-def _stored_configs(settings: StorageSettings) -> dict[str, LogConfig]:
-    """What the catalog says of each topic. Raises: CatalogError."""
-    catalog = Catalog.open(settings.data_dir)
-    try:
-        return {topic.name: _log_config(settings, topic.configs) for topic in catalog.topics()}
-    finally:
-        catalog.close()
 
 
 def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from broker_contract import cluster_pb2, producers_pb2
 from broker_contract import groups_pb2 as groups
 from broker_contract import topics_pb2 as topics
+from prometheus_client.registry import Collector, CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.app import Storage
@@ -106,6 +108,28 @@ async def test_a_start_that_fails_lets_go_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").unlink()
     storage = await Storage.start(settings)
     await storage.stop()
+
+
+class FullRegistry(CollectorRegistry):
+    def register(self, collector: Collector) -> None:
+        raise ValueError("full")
+
+
+async def test_a_catalog_is_open_once_and_closed_when_a_start_fails(tmp_path: Path) -> None:
+    storage = await Storage.start(StorageSettings(data_dir=tmp_path / "one"))
+    with pytest.raises(ValueError, match="full"):
+        await Storage.start(StorageSettings(data_dir=tmp_path / "two"), registry=FullRegistry())
+    assert open_catalogs(tmp_path) == ["one"]
+    await storage.stop()
+    assert open_catalogs(tmp_path) == []
+
+
+def open_catalogs(folder: Path) -> list[str]:
+    paths = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            paths.append(descriptor.readlink())
+    return [path.parent.name for path in paths if path.name == "catalog.sqlite" and folder in path.parents]
 
 
 async def test_readiness_and_metrics(tmp_path: Path) -> None:
