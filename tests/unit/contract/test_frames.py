@@ -51,24 +51,17 @@ append_runs = st.builds(
     int32,
     st.lists(st.binary(max_size=300), max_size=4),
 )
-appended = st.builds(
-    AppendResponse, st.lists(st.builds(AppendedPartition, st.just(0), int64, int64, int64), max_size=4)
+appended = st.builds(AppendedPartition, st.just(0), int64, int64, int64)
+refused = st.builds(
+    AppendedPartition,
+    int16.filter(bool),
+    int64,
+    int64,
+    int64,
+    st.none() | names,
+    st.lists(st.tuples(int32, st.none() | names), max_size=3).map(tuple),
 )
-append_responses = appended | st.builds(
-    AppendResponse,
-    st.lists(
-        st.builds(
-            AppendedPartition,
-            int16,
-            int64,
-            int64,
-            int64,
-            st.none() | names,
-            st.lists(st.tuples(int32, st.none() | names), max_size=3).map(tuple),
-        ),
-        max_size=4,
-    ),
-)
+append_responses = st.builds(AppendResponse, st.lists(appended, max_size=4) | st.lists(appended | refused, max_size=4))
 read_requests = st.builds(
     ReadRequest,
     int32,

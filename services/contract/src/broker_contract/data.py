@@ -61,7 +61,8 @@ RecordErrors = Sequence[tuple[int, str | None]]
 
 
 class AppendOutcome(Protocol):
-    """What became of one batch. The offset is -1 after an error, `log_append_time_ms` for CreateTime topics."""
+    """What became of one batch. The offset is -1 after an error, `log_append_time_ms` for CreateTime topics. Without an
+    error there are no message and no record errors: they do not travel."""
 
     @property
     def error_code(self) -> int: ...
