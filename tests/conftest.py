@@ -1,9 +1,11 @@
 """Fixtures of the whole suite, and how `make test` shares it between two processes."""
 
+import asyncio
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 from kafka_broker import apache_kafka
 from kafka_classes import kafka_classes
@@ -38,6 +40,16 @@ class TwoProcesses(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoProcesses:
     return TwoProcesses(config, log)
+
+
+#: asyncio's is the broker's, uvloop that of gateway and storage apart.
+_EVENT_LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A test runs on asyncio's event loop, or on each of those that its marker `event_loops` names."""
+    marker = item.get_closest_marker("event_loops")
+    return {name: _EVENT_LOOPS[name] for name in (marker.args if marker else ("asyncio",))}
 
 
 @pytest.fixture(autouse=True)

@@ -127,6 +127,7 @@ async def test_a_parked_fetch_ends_with_its_client(broker: Running) -> None:
     assert broker.gateway.memory_held == 0
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 @pytest.mark.parametrize("by_reference", [True, False])
 async def test_large_batches_arrive_as_sent(start_broker: StartBroker, by_reference: bool) -> None:
     """Records longer than every buffer on their way, in requests larger than one read."""
@@ -180,6 +181,7 @@ async def test_a_slice_whose_file_is_gone_is_read_by_value(broker: Running) -> N
     assert bytes(response.responses[0].partitions[0].records)[16:] == records[16:]
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 @pytest.mark.parametrize("by_reference", [True, False])
 async def test_a_client_that_does_not_read_costs_little(start_broker: StartBroker, by_reference: bool) -> None:
     broker = await start_broker(**({} if by_reference else {"gateway_data_dir": ""}))
@@ -242,6 +244,7 @@ async def test_a_thousand_connections_that_announce_100_mib(start_broker: StartB
     assert broker.gateway.memory_held == 0
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 async def test_a_full_memory_budget_drains(start_broker: StartBroker) -> None:
     """Requests received in part fill the budget together; all are served all the same, one after the other."""
     broker = await start_broker(gateway_memory_bytes=1_048_576)
@@ -263,6 +266,7 @@ async def test_a_full_memory_budget_drains(start_broker: StartBroker) -> None:
     assert broker.gateway.memory_held == 0
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 async def test_what_fills_the_memory_is_ended(start_broker: StartBroker) -> None:
     """Requests that never arrive whole hold the budget for their frame timeout and no longer."""
     broker = await start_broker(gateway_memory_bytes=1_048_576, frame_timeout_ms=700)

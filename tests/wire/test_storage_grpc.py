@@ -49,6 +49,8 @@ from storage_svc.settings import StorageSettings
 
 from tests.wire.conftest import Running, Wire, batch, produce, produce_request
 
+pytestmark = pytest.mark.event_loops("uvloop")
+
 
 class RemoteStorage:
     """A storage core behind a Unix socket, in this event loop; goes and comes back on the same data folder."""

@@ -11,6 +11,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING
 
+import uvloop
 from service_chassis import lifecycle, logs
 from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import HttpEndpoint
@@ -28,7 +29,13 @@ if TYPE_CHECKING:  # grpc is imported by _serve()
 def main() -> int:
     if sys.argv[1:] == ["healthcheck"]:
         return _healthcheck()
-    return lifecycle.main("gateway-svc", GatewaySettings, _serve, http_address=lambda settings: settings.gateway_http)
+    return lifecycle.main(
+        "gateway-svc",
+        GatewaySettings,
+        _serve,
+        http_address=lambda settings: settings.gateway_http,
+        new_event_loop=uvloop.new_event_loop,
+    )
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:

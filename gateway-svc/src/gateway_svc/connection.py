@@ -78,6 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
         self._quiet = -1
+        #: Whether memory was short when room for a long request was asked for: reading pauses when that is filled.
+        self._pause_due = False
         #: Bytes that arrived and are no complete request, or requests that may not start yet.
         self._rest: bytes = b""
         #: Where in `rest` they begin.
@@ -166,6 +168,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._long is not None:
                 self._long_received += count
+                if self._pause_due:
+                    self._pause_due = False
+                    self._pause_reading()
+                    self._services.requests.wait(self, self._go_on)
                 if self._long_received == self._long_size:
                     self._start_long()
             else:
@@ -275,8 +281,8 @@ class Connection(asyncio.BufferedProtocol):
             wanted = min(wanted, _FULL_READ_BYTES)
             self._services.requests.take(wanted)
             self._long_taken += wanted
-            self._pause_reading()
-            self._services.requests.wait(self, self._go_on)
+            # Once that has been read: an event loop that has asked for a buffer must not be told to pause.
+            self._pause_due = True
         buffer.extend(bytes(wanted))
 
     def _start_long(self) -> None:

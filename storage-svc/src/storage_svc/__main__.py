@@ -11,6 +11,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+import uvloop
 from service_chassis import lifecycle, logs, metrics
 from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import Health, HttpEndpoint
@@ -65,7 +66,13 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
 
 
 def main() -> int:
-    return lifecycle.main("storage-svc", StorageSettings, run, http_address=lambda settings: settings.storage_http)
+    return lifecycle.main(
+        "storage-svc",
+        StorageSettings,
+        run,
+        http_address=lambda settings: settings.storage_http,
+        new_event_loop=uvloop.new_event_loop,
+    )
 
 
 if __name__ == "__main__":

@@ -7,18 +7,21 @@ import contextlib
 import resource
 import socket
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from gateway_svc import accepting
 from gateway_svc.accepting import ACCEPT_TURN, Acceptor
 from service_chassis import logs
 
+pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
+
 
 class Greeting(asyncio.Protocol):
     """Says one word to everybody."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)
         transport.write(b"hello")
         transport.close()
 

@@ -14,6 +14,8 @@ from gateway_svc.memory import MemoryBudget
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.slices import FileRange, OpenFile
 
+pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
+
 CONTENT = os.urandom(3 << 20)
 
 
@@ -128,11 +130,11 @@ async def test_a_connection_that_ends_meanwhile_gives_up_the_file_and_its_descri
     assert (file.users, sender.budget.used, open_descriptors()) == (0, 0, before - 1)  # the socket's own is closed too
 
 
-async def test_a_reader_that_goes_away_meanwhile_fails_the_answer(
+async def test_a_reader_that_goes_away_meanwhile_ends_the_answer(
     ends: tuple[Sender, socket.socket], file: OpenFile
 ) -> None:
     sender, theirs = ends
     sender.writer.send([FileRange(file, 0, len(CONTENT))])
     theirs.close()
-    await sender.lost.wait()
-    assert (len(sender.failures), file.users) == (1, 0)
+    await sender.lost.wait()  # writer and event loop both watch the socket: either is the first to see it
+    assert file.users == 0

@@ -58,6 +58,7 @@ def main(
     serve: Callable[[Settings, asyncio.Event], Coroutine[Any, Any, None]],
     *,
     http_address: Callable[[Settings], str],
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     arguments: list[str] | None = None,
 ) -> int:
     """The whole of a service's `__main__`: returns the exit status. The argument `healthcheck` asks the running one."""
@@ -84,7 +85,9 @@ def main(
     os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
     _raise_descriptor_limit()
     log.info("starting", settings=settings.shown())
-    return run(lambda stop: serve(settings, stop), stop_deadline_s=settings.stop_deadline_s)
+    return run(
+        lambda stop: serve(settings, stop), stop_deadline_s=settings.stop_deadline_s, new_event_loop=new_event_loop
+    )
 
 
 def _raise_descriptor_limit() -> None:
@@ -94,10 +97,16 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]], *, stop_deadline_s: float = 25.0) -> int:
+def run(
+    main: Callable[[asyncio.Event], Awaitable[None]],
+    *,
+    stop_deadline_s: float = 25.0,
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> int:
     """Runs `main` in a new event loop until it returns, which it does soon after its stop event is set."""
     try:
-        return asyncio.run(_supervised(main, stop_deadline_s))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_supervised(main, stop_deadline_s))
     except StartError as error:
         log.error("cannot start", reason=str(error))
         return START_ERROR_STATUS

@@ -19,12 +19,14 @@ GRID_S: Final = 0.25
 class Deadline:
     """One that runs, until it is cancelled or has fired. Owned by its Timers."""
 
-    __slots__ = ("at", "handle", "runs")
+    __slots__ = ("at", "fires_at", "handle", "runs")
 
-    def __init__(self, at: float, handle: asyncio.TimerHandle) -> None:
+    def __init__(self, at: float) -> None:
         #: Of the event loop's clock.
         self.at = at
-        self.handle = handle
+        #: When its handle does, which uvloop's handles do not say.
+        self.fires_at: float
+        self.handle: asyncio.Handle
         self.runs = True
 
 
@@ -49,7 +51,8 @@ class Timers(Generic[KeyT]):
                 return
             self.cancel(key)
         at = self._loop.time() + delay_ms / 1000
-        self._running[key] = Deadline(at, self._handle(at, key))
+        self._running[key] = deadline = Deadline(at)
+        self._schedule(deadline, key)
 
     def running(self, key: KeyT) -> Deadline | None:
         """For `push_back`."""
@@ -59,7 +62,7 @@ class Timers(Generic[KeyT]):
         """As `set` of its key again. False, and nothing has changed, if it does not run any more or would be sooner
         than its handle."""
         at = self._loop.time() + delay_ms / 1000
-        if not deadline.runs or at < deadline.handle.when():
+        if not deadline.runs or at < deadline.fires_at:
             return False
         deadline.at = at
         return True
@@ -74,14 +77,15 @@ class Timers(Generic[KeyT]):
         for key in list(self._running):
             self.cancel(key)
 
-    def _handle(self, at: float, key: KeyT) -> asyncio.TimerHandle:
-        on_grid = at - at % GRID_S
-        return self._loop.call_at(on_grid if on_grid > self._loop.time() else at, self._due, key)
+    def _schedule(self, deadline: Deadline, key: KeyT) -> None:
+        on_grid = deadline.at - deadline.at % GRID_S
+        deadline.fires_at = on_grid if on_grid > self._loop.time() else deadline.at
+        deadline.handle = self._loop.call_at(deadline.fires_at, self._due, key)
 
     def _due(self, key: KeyT) -> None:
         deadline = self._running[key]
-        if deadline.at > deadline.handle.when():
-            deadline.handle = self._handle(deadline.at, key)
+        if deadline.at > deadline.fires_at:
+            self._schedule(deadline, key)
             return
         del self._running[key]
         deadline.runs = False

@@ -13,12 +13,8 @@ from storage_svc.coordinator.timers import Timers
 
 
 class Handle:
-    def __init__(self, when: float, call: Callable[[], None]) -> None:
-        self._when = when
+    def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
-
-    def when(self) -> float:
-        return self._when
 
     def cancel(self) -> None:
         self.call = None
@@ -38,7 +34,7 @@ class PlayedLoop:
         return self._now
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> Handle:
-        handle = Handle(when, lambda: call(*arguments))
+        handle = Handle(lambda: call(*arguments))
         self._count += 1
         heapq.heappush(self._heap, (when, self._count, handle))
         return handle
