@@ -14,6 +14,8 @@ from gateway_svc.group_stream import GroupStream, StreamRepeat
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
+pytestmark = pytest.mark.event_loops("uvloop")
+
 
 class Storage:
     """Keeps the messages that come, as lists of calls; they are answered by `answer`, or broken off by `stop`."""

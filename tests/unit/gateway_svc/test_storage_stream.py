@@ -16,6 +16,8 @@ from gateway_svc.storage_stream import FRAMES_AHEAD, RecordStream
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
 
+pytestmark = pytest.mark.event_loops("uvloop")
+
 LARGE = 1_000_000
 
 
