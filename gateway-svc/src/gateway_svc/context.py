@@ -13,6 +13,7 @@ from protocol_lib.codec import encode, encode_parts
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
+from gateway_svc.ahead_reads import AheadReads
 from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
@@ -136,7 +137,7 @@ class Route:
 class Call(Pending):
     """One request on its way: who sent it, its header, and its place in its connection's order of answers."""
 
-    __slots__ = ("client", "client_id", "correlation_id", "repeat", "route", "started_at")
+    __slots__ = ("client", "client_id", "correlation_id", "follows", "repeat", "route", "started_at")
 
     def __init__(self, client: Client, route: Route, correlation_id: int, client_id: str | None, size: int) -> None:
         super().__init__(route.kind, size, may_park=route.may_park)
@@ -146,6 +147,8 @@ class Call(Pending):
         self.client_id = client_id
         #: Of an answered heartbeat, see `storage.Repeat`.
         self.repeat: Repeat | AskedRepeat | None = None
+        #: Of a fetch like the connection's last: where what it asks for may be known already.
+        self.follows: AheadReads | None = None
         self.started_at = time.perf_counter()
 
     @property

@@ -16,6 +16,7 @@ from typing import Final
 from protocol_lib.codec import encode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest
 
+from gateway_svc.ahead_reads import AheadReads
 from gateway_svc.context import Call, Client, Route
 
 #: A connection whose requests were learned so often without one that was known then is left alone.
@@ -33,9 +34,20 @@ _offset: Final = Struct(">q").unpack_from
 class KnownFetches:
     """What one connection's consumer asked for last. Owned by its connection."""
 
-    __slots__ = ("_client_id", "_epoch_at", "_length", "_offset_at", "_pieces", "_request", "_route", "_vain")
+    __slots__ = (
+        "_ahead",
+        "_client_id",
+        "_epoch_at",
+        "_length",
+        "_offset_at",
+        "_pieces",
+        "_request",
+        "_route",
+        "_vain",
+    )
 
     def __init__(self) -> None:
+        self._ahead: AheadReads | None = None
         self._length = -1
         self._vain = 0
 
@@ -69,6 +81,7 @@ class KnownFetches:
         self._route: Route = call.route
         self._client_id = call.client_id
         self._request = request
+        self._ahead = None
 
     def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, FetchRequest] | None:
         """What `Dispatcher.open` says of it, if it is known. The request is good until the next one is asked for."""
@@ -93,7 +106,11 @@ class KnownFetches:
         topic.partitions = (asked,)
         if self._epoch_at >= 0:
             (request.session_epoch,) = _integer(frame, self._epoch_at)
-        return Call(client, self._route, _integer(frame, 4)[0], self._client_id, len(frame)), request
+        call = Call(client, self._route, _integer(frame, 4)[0], self._client_id, len(frame))
+        if self._ahead is None:
+            self._ahead = AheadReads()
+        call.follows = self._ahead
+        return call, request
 
 
 def _hole(body: bytes, changed: bytes, body_at: int) -> tuple[int, int]:

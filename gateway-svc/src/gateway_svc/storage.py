@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
-from broker_contract.data import AppendRequest, AppendResponse, AppendRun, ReadRequest, ReadResponse
+from broker_contract.data import (
+    AheadRequest,
+    AheadResponse,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    ReadRequest,
+    ReadResponse,
+)
+from broker_contract.revisions import Revisions
 
 from gateway_svc.append_window import AppendWindow
 from gateway_svc.asked_repeat import AskedRepeat
@@ -27,6 +36,14 @@ class Records(Protocol):
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
         """Returns a function that gives the read up: `done` is then not called any more."""
         ...
+
+    @property
+    def revisions(self) -> Revisions | None:
+        """By which it is seen whether what `read_ahead` said still holds; another object once storage was lost. None
+        when it cannot be seen."""
+        ...
+
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None: ...
 
 
 class Offsets(Protocol):

@@ -20,6 +20,9 @@ from typing import Any, Final
 import grpc
 from broker_contract.data import (
     GATEWAY_METADATA,
+    REVISIONS_METADATA,
+    AheadRequest,
+    AheadResponse,
     AppendedPartition,
     AppendRequest,
     AppendResponse,
@@ -33,6 +36,7 @@ from broker_contract.data import (
 )
 from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
 
 from gateway_svc.append_window import LARGE_BYTES, AppendWindow
@@ -52,6 +56,9 @@ OUTSTANDING_MAX: Final = 100_000
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
 
 
+_Request = AppendRequest | AppendRun | ReadRequest | AheadRequest
+
+
 class _Outgoing:
     """A frame being filled; `appended` bytes of it are appends'."""
 
@@ -69,7 +76,7 @@ class _Waiting:
 
     __slots__ = ("done", "request")
 
-    def __init__(self, request: AppendRequest | AppendRun | ReadRequest, done: Callable[[Any], None]) -> None:
+    def __init__(self, request: _Request, done: Callable[[Any], None]) -> None:
         self.request = request
         self.done = done
 
@@ -78,10 +85,12 @@ class _Waiting:
 
 
 def _failure(
-    request: AppendRequest | AppendRun | ReadRequest,
+    request: _Request,
     append_error: ErrorCode,
     read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
-) -> AppendResponse | ReadResponse:
+) -> AppendResponse | ReadResponse | AheadResponse:
+    if isinstance(request, AheadRequest):
+        return AheadResponse()
     if isinstance(request, AppendRun):
         return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
     if isinstance(request, AppendRequest):
@@ -103,6 +112,8 @@ class RecordStream:
         self._wake = asyncio.Event()
         #: Bytes of appends that storage has not taken.
         self.window = AppendWindow(WINDOW_BYTES)
+        #: Storage's, while the stream is up and they can be seen.
+        self.revisions: Revisions | None = None
         #: How many of them are in each frame that it was asked about, by call id.
         self._ahead: dict[int, int] = {}
         self._last_call_id = 0
@@ -130,7 +141,10 @@ class RecordStream:
         call_id = self._send(request, done)
         return lambda: self._cancel(call_id)
 
-    def _send(self, request: AppendRequest | AppendRun | ReadRequest, done: Callable[[Any], None]) -> int:
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
+        self._send(request, done)
+
+    def _send(self, request: _Request, done: Callable[[Any], None]) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
         if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
             done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
@@ -145,7 +159,7 @@ class RecordStream:
             done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
             return call_id
         frame.size += size
-        if type(request) is not ReadRequest:
+        if type(request) is not ReadRequest and type(request) is not AheadRequest:
             frame.appended += size
             self.window.take(size)
         frame.call_ids.append(call_id)
@@ -183,6 +197,9 @@ class RecordStream:
                     self.window.give(frame.appended)
 
     async def _read(self, stream: Any) -> None:
+        for key, value in await stream.initial_metadata() or ():
+            if key == REVISIONS_METADATA:
+                self.revisions = Revisions.seen(value)
         waiting = self._waiting
         while True:
             wire = await stream.read()
@@ -202,6 +219,7 @@ class RecordStream:
         self.window.give(self._ahead.pop(call_id, 0))
 
     def _fail_all(self) -> None:
+        self.revisions = None
         never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
         self._frames.clear()
         calls, self._waiting = self._waiting, {}

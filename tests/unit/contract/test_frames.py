@@ -4,6 +4,9 @@ from contextlib import suppress
 
 import pytest
 from broker_contract.data import (
+    AheadRead,
+    AheadRequest,
+    AheadResponse,
     AppendedPartition,
     AppendPartition,
     AppendRequest,
@@ -21,6 +24,7 @@ from broker_contract.data import (
 from broker_contract.data_pb2 import Frame
 from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from broker_contract.revisions import PLACES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +95,31 @@ read_responses = st.builds(
         max_size=4,
     ),
 )
+ahead_requests = st.builds(
+    AheadRequest,
+    st.builds(
+        ReadRequest,
+        int32,
+        st.none() | names,
+        int16,
+        int32,
+        int32,
+        int32,
+        st.integers(0, 1),
+        st.booleans(),
+        st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, topic_ids), min_size=1, max_size=1),
+    ),
+    st.integers(0, 255),
+)
+ahead_responses = st.builds(
+    AheadResponse,
+    st.integers(0, PLACES - 1),
+    st.integers(0, 2**64 - 1),
+    int64,
+    int64,
+    int64,
+    st.lists(st.builds(AheadRead, int64, st.lists(slices, max_size=3)), max_size=4),
+)
 items = (
     append_requests
     | append_runs
@@ -99,6 +128,8 @@ items = (
     | read_responses
     | st.just(Cancel())
     | st.just(FrameTaken())
+    | ahead_requests
+    | ahead_responses
 )
 
 
@@ -187,3 +218,11 @@ def test_the_frame_on_the_wire_is_protobuf(body: bytes) -> None:
 def test_what_is_not_a_frame_is_refused(wire: bytes) -> None:
     with pytest.raises(FrameError):
         frame_from_wire(wire)
+
+
+def test_what_is_asked_ahead_is_of_one_partition_and_answered_with_a_place_there_is() -> None:
+    read = ReadRequest(7, "c", 11, 0, 1, 10, 0, True, [ReadPartition("t", 0, 5, 10)] * 2)
+    with pytest.raises(FrameError, match="2 partitions"):
+        list(read_items(encode([(1, AheadRequest(read, 8))])))
+    with pytest.raises(FrameError, match="place 4096"):
+        list(read_items(encode([(1, AheadResponse(PLACES))])))

@@ -81,6 +81,11 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
         MessageSetRead(call, services.storage.records, services.conversions, magic, done).start(read)
         return
+    follows = call.follows
+    if follows is not None and by_reference and len(read.partitions) == 1:
+        result = follows.take(read.partitions[0].fetch_offset, now)
+        if result is not None and _answer_records(call, services, fetch, read, result):
+            return
     cancel = services.joined_reads.read(read, done)
     if call.parts is None:
         call.abandon = cancel
@@ -100,7 +105,7 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
 
 def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]) -> None:
     """Answers with the results, unless a slice is gone: its partition is read again, by value, first."""
-    if len(results) == 1 and _answer_records(call, services, fetch, results[0]):
+    if len(results) == 1 and _answer_records(call, services, fetch, read, results[0]):
         return
     told: list[tuple[FetchedPartition, PartitionData]] = []
     gone: list[int] = []
@@ -134,7 +139,7 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
         _count(services, partition, data)
 
 
-def _answer_records(call: Call, services: Services, fetch: Fetch, result: ReadResult) -> bool:
+def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult) -> bool:
     """Answers with one partition's records as most answers are, if there is nothing else to say of them."""
     if result.error_code or result.aborted or call.version < _RECORD_BATCH_VERSION:
         return False
@@ -161,6 +166,8 @@ def _answer_records(call: Call, services: Services, fetch: Fetch, result: ReadRe
     counts = services.metrics.topic_by(partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size
+    if call.follows is not None and result.slices:
+        call.follows.answered(read, size, services.storage.records, services.loop)
     return True
 
 

@@ -15,6 +15,8 @@ Buffer = bytes | memoryview
 NO_TOPIC_ID: Final = bytes(16)
 #: Key of the Exchange call's metadata that carries the gateway's name.
 GATEWAY_METADATA: Final = "millrace-gateway-bin"
+#: Key of the Exchange call's initial metadata from storage: the name of its Revisions.
+REVISIONS_METADATA: Final = "millrace-revisions"
 
 
 @dataclass(slots=True)
@@ -156,6 +158,34 @@ class ReadResponse:
 
 
 @dataclass(slots=True)
+class AheadRequest:
+    """What the consumer that was answered `read`, of one partition and by reference, asks for next if it goes on as it
+    does: at most so many reads further."""
+
+    read: ReadRequest
+    count: int
+
+
+@dataclass(slots=True)
+class AheadRead:
+    fetch_offset: int
+    slices: list[Slice]
+
+
+@dataclass(slots=True)
+class AheadResponse:
+    """Answers to reads that were not asked yet, none of which tells of an aborted transaction. They hold as long as
+    the number at this place of storage's Revisions is the one given here."""
+
+    place: int = 0
+    revision: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    reads: list[AheadRead] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Cancel:
     """The read of this call id is not waited for any more."""
 
@@ -165,4 +195,14 @@ class FrameTaken:
     """Asked in a frame: say when storage has taken it. Answered so, with the same call id."""
 
 
-Item = AppendRequest | AppendRun | AppendResponse | ReadRequest | ReadResponse | Cancel | FrameTaken
+Item = (
+    AppendRequest
+    | AppendRun
+    | AppendResponse
+    | ReadRequest
+    | ReadResponse
+    | Cancel
+    | FrameTaken
+    | AheadRequest
+    | AheadResponse
+)

@@ -26,6 +26,10 @@ length 0xFFFF for null.
                                log_start_offset i64)
     kind 8   frame taken       (empty) in a frame to storage: say so when its appends are written or wait for a sync;
                                sent back with the same call id
+    kind 9   ahead request     a read request, then count u8; answered by kind 10
+    kind 10  ahead response    place u32, revision u64, high_watermark i64, last_stable_offset i64,
+                               log_start_offset i64, count u32,
+                               count x (fetch_offset i64, slice_count u32, slice_count x slice as in kind 4)
 
 `topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order.
 Record bytes are views of the received frame. Whoever hands them on leaves them unchanged until the call is answered;
@@ -40,6 +44,9 @@ from struct import Struct, pack, unpack
 from typing import Final
 
 from broker_contract.data import (
+    AheadRead,
+    AheadRequest,
+    AheadResponse,
     AppendedPartition,
     AppendOutcome,
     AppendPartition,
@@ -57,6 +64,7 @@ from broker_contract.data import (
     Slice,
 )
 from broker_contract.errors import FrameError
+from broker_contract.revisions import PLACES
 
 _ITEM: Final = Struct(">BQI")
 _APPEND_HEAD: Final = Struct(">ihhi")
@@ -67,6 +75,9 @@ _READ_HEAD: Final = Struct(">ihiiiBB")
 _READ_PARTITION: Final = Struct(">iiqi")
 _READ_RESULT: Final = Struct(">hqqqi")
 _SLICE: Final = Struct(">QQI")
+_AHEAD_RESPONSE: Final = Struct(">IQqqq")
+_I64: Final = Struct(">q")
+_U8: Final = Struct(">B")
 _ABORTED: Final = Struct(">qq")
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -169,12 +180,34 @@ def _put_read_response(parts: list[Buffer], item: ReadResponse) -> int:
         for pair in aborted or ():
             parts.append(_ABORTED.pack(*pair))
             size += _ABORTED.size
-        parts.append(_U32.pack(len(result.slices)))
-        for piece in result.slices:
-            size += _put_nstring(parts, piece.path) + _SLICE.size
-            parts.append(_SLICE.pack(piece.file_id, piece.position, piece.length))
+        size += _put_slices(parts, result.slices) - 4
         parts.append(_U32.pack(len(result.records)))
         parts.append(result.records)
+    return size
+
+
+def _put_slices(parts: list[Buffer], slices: list[Slice]) -> int:
+    parts.append(_U32.pack(len(slices)))
+    size = 4
+    for piece in slices:
+        size += _put_nstring(parts, piece.path) + _SLICE.size
+        parts.append(_SLICE.pack(piece.file_id, piece.position, piece.length))
+    return size
+
+
+def _put_ahead_request(parts: list[Buffer], item: AheadRequest) -> int:
+    size = _put_read_request(parts, item.read) + _U8.size
+    parts.append(_U8.pack(item.count))
+    return size
+
+
+def _put_ahead_response(parts: list[Buffer], item: AheadResponse) -> int:
+    offsets = item.high_watermark, item.last_stable_offset, item.log_start_offset
+    parts.append(_AHEAD_RESPONSE.pack(item.place, item.revision, *offsets) + _U32.pack(len(item.reads)))
+    size = _AHEAD_RESPONSE.size + 4
+    for read in item.reads:
+        parts.append(_I64.pack(read.fetch_offset))
+        size += _I64.size + _put_slices(parts, read.slices)
     return size
 
 
@@ -204,6 +237,10 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
             kind, size = 5, 0
         case FrameTaken():
             kind, size = 8, 0
+        case AheadRequest():
+            kind, size = 9, _put_ahead_request(parts, item)
+        case AheadResponse():
+            kind, size = 10, _put_ahead_response(parts, item)
     parts[index] = _ITEM.pack(kind, call_id, size)
     return _ITEM.size + size
 
@@ -318,15 +355,39 @@ def _get_read_response(reader: _Reader) -> ReadResponse:
         if aborted_count >= 0:
             pairs = reader.take(aborted_count * _ABORTED.size)
             aborted = list(_ABORTED.iter_unpack(pairs))
-        slices = []
-        for _ in range(reader.count()):
-            path = reader.string()
-            file_id, position, length = reader.unpack(_SLICE)
-            slices.append(Slice(path, file_id, position, length))
+        slices = _get_slices(reader)
         (length,) = reader.unpack(_U32)
         records = reader.take(length)
         partitions.append(ReadResult(error_code, high_watermark, stable, log_start, aborted, slices, records))
     return ReadResponse(partitions)
+
+
+def _get_slices(reader: _Reader) -> list[Slice]:
+    slices = []
+    for _ in range(reader.count()):
+        path = reader.string()
+        file_id, position, length = reader.unpack(_SLICE)
+        slices.append(Slice(path, file_id, position, length))
+    return slices
+
+
+def _get_ahead_request(reader: _Reader) -> AheadRequest:
+    read = _get_read_request(reader)
+    (count,) = reader.unpack(_U8)
+    if len(read.partitions) != 1:
+        raise FrameError(f"reads ahead of {len(read.partitions)} partitions")
+    return AheadRequest(read, count)
+
+
+def _get_ahead_response(reader: _Reader) -> AheadResponse:
+    place, revision, high_watermark, stable, log_start = reader.unpack(_AHEAD_RESPONSE)
+    if place >= PLACES:
+        raise FrameError(f"no revisions have a place {place}")
+    reads = []
+    for _ in range(reader.count()):
+        (fetch_offset,) = reader.unpack(_I64)
+        reads.append(AheadRead(fetch_offset, _get_slices(reader)))
+    return AheadResponse(place, revision, high_watermark, stable, log_start, reads)
 
 
 _DECODERS: Final[dict[int, Callable[[_Reader], Item]]] = {
@@ -338,6 +399,8 @@ _DECODERS: Final[dict[int, Callable[[_Reader], Item]]] = {
     6: _get_append_run,
     7: _get_appended,
     8: lambda _reader: FrameTaken(),
+    9: _get_ahead_request,
+    10: _get_ahead_response,
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from broker_contract.revisions import Revisions
+
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.files import Files
 from storage_svc.log.open_segments import OpenSegments
@@ -18,6 +20,7 @@ class LogEnvironment(Protocol):
     files: Files
     policy: FlushPolicy
     open_segments: OpenSegments
+    revisions: Revisions
 
     def clock(self) -> int:
         """Now, in milliseconds since 1970."""

@@ -42,6 +42,7 @@ class HighWatermark:
 
     def advance(self, offset: int, segment: Segment, position: int, log: PartitionLog) -> None:
         log.places.note(self.offset, self.segment, self.position)
+        log.changed()
         self.offset = offset
         self.segment = segment
         self.position = position

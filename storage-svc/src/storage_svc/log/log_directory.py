@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from broker_contract.revisions import Revisions
 from service_chassis import logs
 
 from storage_svc.log import checkpoints
@@ -62,6 +63,7 @@ class LogDirectory:
         self.clock = clock
         self.policy = settings.flush_policy
         self.open_segments = OpenSegments(settings.open_segments_max or open_segments_max())
+        self.revisions = Revisions()
         self.flusher = Flusher(files)
         self.background = Flusher(files)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
@@ -330,6 +332,7 @@ class LogDirectory:
         self.background.close()
         for log in self.logs.values():
             log.segments.close()
+        self.revisions.close()
         if self._lock >= 0:
             self.files.close(self._lock)
             self._lock = -1

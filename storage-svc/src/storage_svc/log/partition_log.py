@@ -92,6 +92,9 @@ class PartitionLog:
         self.deleted = False
         self.appended_batches = self.appended_records = self.appended_bytes = 0
         self._environment = environment
+        self._place = environment.revisions.place()
+        #: Whether somebody was told what holds until the log changes.
+        self._told = False
         self.writer = BatchWriter(self, environment)
         #: Who syncs it; it stays with one, for only one after the other its syncs say how far it is durable.
         self.flusher: Flusher | None = None
@@ -112,6 +115,7 @@ class PartitionLog:
 
     def configure(self, config: LogConfig) -> None:
         """Use these settings from now on. A flush policy counts for what is written after it was set."""
+        self.changed()
         self.config = config
         self.policy = config.flush_policy or self._environment.policy
         self.writer.configure(config)
@@ -214,6 +218,7 @@ class PartitionLog:
         if self.offline is None:
             self.offline = reason
             _log.error("log offline", log=self.folder, reason=reason, high_watermark=self.high_watermark)
+        self.changed()
         self.readable.fail(self.unavailable)
 
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
@@ -264,6 +269,17 @@ class PartitionLog:
         """
         return find_batches(self, offset, max_bytes)
 
+    def tell(self) -> tuple[int, int]:
+        """(place, number) in the environment's Revisions: what is told of the log now holds while the number stays."""
+        self._told = True
+        return self._place, self._environment.revisions[self._place]
+
+    def changed(self) -> None:
+        """What was told of the log may not hold any more; before anybody else hears of the change."""
+        if self._told:
+            self._told = False
+            self._environment.revisions.move(self._place)
+
     def drop_oldest(self, count: int) -> int:
         """Delete the oldest segments, never all of them; how many bytes that were.
 
@@ -275,6 +291,7 @@ class PartitionLog:
         if self.files.exists(snapshot):
             self.files.sync_path(snapshot)
         dropped = self.segments.take_oldest(count)
+        self.changed()
         self.unsynced.forget_segments(dropped)
         paths: list[str] = []
         try:
@@ -292,6 +309,7 @@ class PartitionLog:
             StorageFailure: it has; files of the old ones are left under their names.
         """
         self.segments.replace(old, new)
+        self.changed()
         self.unsynced.forget_segments(old)
         if self.readable.segment in old:  # at its end: what is cleaned is readable
             self.readable.place(self.segments[self.segments.index_of(new.base_offset) + 1], 0)
@@ -306,6 +324,7 @@ class PartitionLog:
         """Records below the offset are not read any more."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.changed()
             if self.epochs.advance(offset):
                 self.epochs.store(sync=False)
 
@@ -320,6 +339,7 @@ class PartitionLog:
     def mark_deleted(self) -> None:
         """The partition is gone: whoever waits learns it now."""
         self.deleted = True
+        self.changed()
         self.readable.fail(self.unavailable)
         self.readable.touch(self)
         self.segments.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from storage_svc.log.batches import headers
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.segment import Segment
 
@@ -62,6 +63,24 @@ def find_spans(log: PartitionLog, offset: int, max_bytes: int, *, min_one: bool,
         return _spans(log, offset, max_bytes, min_one, log.readable.segment, log.readable.position)
     stable_offset, segment, position = log.transactions.stable_end()
     return [] if offset >= stable_offset else _spans(log, offset, max_bytes, min_one, segment, position)
+
+
+def offset_behind(log: PartitionLog, spans: list[Span]) -> int | None:
+    """The offset of the batch that follows what was found; None where nothing readable does.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    segment, position, length = spans[-1]
+    last = log.readable.segment
+    end = position + length
+    if end < (log.readable.position if segment is last else segment.size):
+        segment.open()
+        following = next(headers(log.files, segment.descriptor, end, segment.size, 64), None)
+        return None if following is None else following[1].base_offset
+    segments = log.segments
+    index = segments.index_of(segment.base_offset) + 1
+    return segments.bases[index] if segment is not last and index < len(segments) else None
 
 
 def find_batches(log: PartitionLog, offset: int, max_bytes: int) -> bytes:

@@ -88,6 +88,7 @@ class Transactions:
                 self._take_back(index_end=offset)
             return appended
         producers.end(producer_id, producer_epoch, coordinator_epoch, offset, now_ms, now_ms)
+        log.changed()
         return appended
 
     def _take_back(self, index_end: int) -> None:

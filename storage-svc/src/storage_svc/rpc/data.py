@@ -22,6 +22,8 @@ from typing import Final
 
 from broker_contract.data import (
     NO_TOPIC_ID,
+    AheadRequest,
+    AheadResponse,
     AppendPartition,
     AppendRequest,
     AppendResponse,
@@ -30,6 +32,7 @@ from broker_contract.data import (
     ReadRequest,
     ReadResponse,
 )
+from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
@@ -277,6 +280,15 @@ class DataService:
                 min_bytes=request.min_bytes,
             )
         return self._reads.read(request, done)
+
+    @property
+    def revisions(self) -> Revisions:
+        """By which who was told something ahead sees whether it still holds."""
+        return self._directory.revisions
+
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
+        """What follows a read of one partition by reference, for who will ask for it soon; done is called at once."""
+        done(self._reads.ahead(request))
 
     async def close(self) -> None:
         """Answer parked reads with what is there; refuse what comes later."""

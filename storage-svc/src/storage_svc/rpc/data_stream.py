@@ -18,6 +18,9 @@ import grpc
 from broker_contract import data_pb2
 from broker_contract.data import (
     GATEWAY_METADATA,
+    REVISIONS_METADATA,
+    AheadRequest,
+    AheadResponse,
     AppendRequest,
     AppendResponse,
     AppendRun,
@@ -100,6 +103,9 @@ class _Exchange:
                     if (give_up := self._reads.pop(call_id, None)) is not None:
                         self._open_calls -= 1
                         give_up()
+                case AheadRequest():
+                    self._open_calls += 1
+                    self._service.read_ahead(item, self._answerer(call_id))
                 case FrameTaken():
                     self._open_calls += 1
                     self._answer(call_id, item)
@@ -108,7 +114,7 @@ class _Exchange:
         if self._open_calls > _CALLS_MAX:
             self._room.clear()
 
-    def _answerer(self, call_id: int) -> Callable[[AppendResponse], None]:
+    def _answerer(self, call_id: int) -> Callable[[AppendResponse | AheadResponse], None]:
         return lambda answer: self._answer(call_id, answer)
 
     def _read(self, call_id: int, request: ReadRequest) -> None:
@@ -124,7 +130,7 @@ class _Exchange:
         if not answered:
             self._reads[call_id] = give_up
 
-    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse | FrameTaken) -> None:
+    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse | AheadResponse | FrameTaken) -> None:
         self._open_calls -= 1
         if not self._frames or self._frame_size > _FRAME_BYTES:
             self._frames.append([])
@@ -178,6 +184,7 @@ def add_data_service(
     """Serve millrace.v1.Data: its stream, and its unary methods as given. The leases hear which gateways are there."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
+        await context.send_initial_metadata(((REVISIONS_METADATA, service.revisions.share()),))
         name = _gateway_name(context)
         if name is None:
             await _Exchange(service, context).run()

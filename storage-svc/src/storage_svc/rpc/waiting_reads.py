@@ -15,14 +15,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from broker_contract.data import NO_TOPIC_ID, ReadPartition, ReadRequest, ReadResponse, ReadResult, Slice
+from broker_contract.data import (
+    NO_TOPIC_ID,
+    AheadRead,
+    AheadRequest,
+    AheadResponse,
+    ReadPartition,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+    Slice,
+)
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.log_directory import LogDirectory
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.reading import Span
+from storage_svc.log.reading import Span, offset_behind
 
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -35,6 +45,9 @@ _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
 _ZSTD_SINCE_VERSION: Final = 10
+
+#: Most reads that are answered ahead at once.
+AHEAD_READS_MAX: Final = 16
 
 _log = service_logs.get(__name__)
 
@@ -239,10 +252,7 @@ class WaitingReads:
             if committed:
                 result.aborted = log.transactions.aborted(offset, spans)
             if request.by_reference:
-                result.slices = [
-                    Slice(segment.relative_path, segment.file_id, position, length)
-                    for segment, position, length in spans
-                ]
+                result.slices = _slices(spans)
             elif spans:
                 result.records = b"".join([segment.read(position, length) for segment, position, length in spans])
         except StorageFailure as error:
@@ -251,11 +261,45 @@ class WaitingReads:
             return result, 0
         return result, _total(spans)
 
+    # -- ahead --------------------------------------------------------------------------------------------------------
+
+    def ahead(self, request: AheadRequest) -> AheadResponse:
+        """Answers to the reads that follow one that was answered, as they would be given now."""
+        read = request.read
+        (wanted,) = read.partitions
+        log = self._log_of(wanted)
+        if self._closed or not isinstance(log, PartitionLog) or log.withheld:
+            return AheadResponse()
+        offset, committed = wanted.fetch_offset, read.isolation_level == _READ_COMMITTED
+        if epoch_error(wanted.leader_epoch, log.leader_epoch) or offset < log.log_start_offset:
+            return AheadResponse()
+        most = min(max(0, read.max_bytes), self._bytes_max, max(0, wanted.max_bytes))
+        offsets = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        reads: list[AheadRead] = []
+        try:
+            spans = log.spans(offset, most, min_one=True, committed=committed)
+            while spans and len(reads) < min(request.count, AHEAD_READS_MAX):
+                following = offset_behind(log, spans)
+                if following is None:
+                    break
+                offset, spans = following, log.spans(following, most, min_one=True, committed=committed)
+                if not spans or (committed and log.transactions.aborted(offset, spans)):
+                    break
+                reads.append(AheadRead(offset, _slices(spans)))
+                self.bytes_given += _total(spans)
+        except StorageFailure:
+            pass  # whoever asks for it is told
+        return AheadResponse(*log.tell(), *offsets, reads) if reads else AheadResponse()
+
     def close(self) -> None:
         """Answer whoever waits with what is there."""
         self._closed = True
         for parked in list(self._parked):
             self._answer(parked)
+
+
+def _slices(spans: list[Span]) -> list[Slice]:
+    return [Slice(segment.relative_path, segment.file_id, position, length) for segment, position, length in spans]
 
 
 def _total(spans: list[Span]) -> int:

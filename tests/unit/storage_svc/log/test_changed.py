@@ -1,0 +1,77 @@
+"""Whatever changes what a reader is told of a log moves its number in Revisions; what does not leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storage_svc.log.config import LogConfig
+from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.segment import Segment
+
+TOPIC_ID = bytes(range(16))
+
+
+@pytest.fixture
+def directory(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> LogDirectory:
+    """With a log of two segments, of two batches each."""
+    directory: LogDirectory = folders.open(tmp_path)
+    log = directory.create("t", 0, TOPIC_ID, LogConfig())
+    fill(log, [1, 1])
+    log.roll(log.now_ms())
+    fill(log, [1, 1])
+    return directory
+
+
+def rewritten(log: PartitionLog) -> tuple[list[Segment], Segment]:
+    old = log.segments[0]
+    return [old], Segment(log.files, log.folder, 0, log.config, log.now_ms())
+
+
+CHANGES: dict[str, Callable[[LogDirectory, PartitionLog, Any], Any]] = {
+    "append": lambda directory, log, batch: log.append(batch),
+    "deleted records": lambda directory, log, batch: log.raise_log_start(1),
+    "retention": lambda directory, log, batch: log.drop_oldest(1),
+    "compaction": lambda directory, log, batch: log.replace_segments(*rewritten(log)),
+    "deleted topic": lambda directory, log, batch: directory.delete("t", 0),
+    "configs": lambda directory, log, batch: log.configure(LogConfig(compression_type="zstd")),
+    "offline": lambda directory, log, batch: log.take_offline("a test"),
+    "withheld": lambda directory, log, batch: log.withhold("a test"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_moves_the_number_once(directory: LogDirectory, make_batch: Callable[..., bytes], change: str) -> None:
+    log = directory.logs["t", 0]
+    place, number = log.tell()
+    assert log.tell() == (place, number)
+    CHANGES[change](directory, log, make_batch())
+    assert directory.revisions[place] > number
+
+
+@pytest.mark.parametrize("same", ["roll", "deleted before", "told nobody"])
+def test_what_changes_nothing_for_readers_leaves_the_number(
+    directory: LogDirectory, make_batch: Callable[..., bytes], same: str
+) -> None:
+    log = directory.logs["t", 0]
+    if same != "told nobody":
+        log.tell()
+    place, number = log._place, directory.revisions[log._place]
+    if same == "roll":
+        log.roll(log.now_ms())
+    elif same == "deleted before":
+        log.raise_log_start(0)
+    else:
+        log.append(make_batch())
+    assert directory.revisions[place] == number
+
+
+def test_logs_have_places_of_their_own(directory: LogDirectory, make_batch: Callable[..., bytes]) -> None:
+    log, other = directory.logs["t", 0], directory.create("u", 0, TOPIC_ID, LogConfig())
+    told = other.tell()
+    log.tell()
+    log.append(make_batch())
+    assert other.tell() == told

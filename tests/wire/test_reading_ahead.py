@@ -1,0 +1,145 @@
+"""A consumer that reads a partition from end to end, and what happens to the log before it asks for what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol_lib.messages.delete_topics import DeleteTopicsRequest
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from storage_svc.log.partition_log import PartitionLog
+
+from tests.wire.conftest import Running, StartBroker, Wire, batch, produce
+from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
+
+BATCHES = 12
+SENT = [batch(bytes([65 + number]) * 100_000) for number in range(BATCHES)]
+SIZE = len(SENT[0])
+
+
+@pytest.fixture(params=["one process", "apart"])
+async def reader(
+    request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path
+) -> AsyncIterator[tuple[Running, Wire]]:
+    """A connection of a consumer that was given the first two of 12 batches, and for which 8 more are known."""
+    async with contextlib.AsyncExitStack() as at_end:
+        if request.param == "apart":
+            storage = RemoteStorage(tmp_path)
+            at_end.push_async_callback(storage.stop)
+            await storage.start()
+            data_dir = str(storage.settings.data_dir)
+            broker = await at_end.enter_async_context(gateway_of(storage, "one", gateway_data_dir=data_dir))
+        else:
+            broker = await start_broker(topics="single:1")
+        wire = await broker.connect()
+        for number in range(BATCHES):
+            assert await produce(wire, "single", SENT[number], acks=-1) == (0, number)
+        for offset in range(2):
+            assert await read(wire, offset) == (0, BATCHES, kept(offset))
+        assert await given(broker, 2 + 8)
+        yield broker, wire
+
+
+def kept(offset: int) -> bytes:
+    return SENT[offset][17:]
+
+
+async def given(broker: Running, batches: int) -> bool:
+    """Whether storage has soon given so many batches, and no more."""
+    for _ in range(100):
+        if broker.core.data.read_bytes >= batches * SIZE:
+            break
+        await asyncio.sleep(0.01)
+    return broker.core.data.read_bytes == batches * SIZE
+
+
+async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
+    """Error code, high watermark and the batch behind its offset and leader epoch."""
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=SIZE + 10)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=SIZE + 10, topics=(FetchTopic(topic="single", partitions=(partition,)),)
+    )
+    response = await wire.call(1, 11, request)
+    (told,) = response.responses[0].partitions
+    return told.error_code, told.high_watermark, bytes(told.records or b"")[17:]
+
+
+def log_of(broker: Running) -> PartitionLog:
+    return broker.core.logs.logs["single", 0]
+
+
+async def test_what_is_known_is_not_asked_of_storage(reader: tuple[Running, Wire]) -> None:
+    """On a machine that is slow enough for it to be forgotten, in one of some rounds."""
+    broker, wire = reader
+    asked = []
+    for offset in [*range(2, BATCHES), *[*range(BATCHES)] * 10]:
+        before = broker.core.data.read_bytes
+        assert await read(wire, offset) == (0, BATCHES, kept(offset))
+        asked.append(broker.core.data.read_bytes != before)
+    assert asked.count(False) > 1
+
+
+async def test_who_goes_elsewhere_is_given_what_is_there(reader: tuple[Running, Wire]) -> None:
+    _, wire = reader
+    for offset in (5, 0, 11):
+        assert await read(wire, offset) == (0, BATCHES, kept(offset))
+
+
+async def test_deleted_records_are_not_read_once_that_was_said(reader: tuple[Running, Wire]) -> None:
+    broker, wire = reader
+    other = await broker.connect()
+    assert await read(wire, 2) == (0, BATCHES, kept(2))
+    deletion = DeleteRecordsTopic(name="single", partitions=(DeleteRecordsPartition(partition_index=0, offset=9),))
+    deleted = await other.call(21, 2, DeleteRecordsRequest(topics=(deletion,), timeout_ms=1000))
+    assert deleted.topics[0].partitions[0].low_watermark == 9
+    assert await read(wire, 3) == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")
+
+
+async def test_a_deleted_topic_is_not_read_once_that_was_said(reader: tuple[Running, Wire]) -> None:
+    broker, wire = reader
+    other = await broker.connect()
+    deleted = await other.call(20, 4, DeleteTopicsRequest(topic_names=("single",), timeout_ms=1000))
+    assert deleted.responses[0].error_code == 0
+    assert await read(wire, 2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, b"")
+
+
+async def test_expired_segments_are_not_read(reader: tuple[Running, Wire]) -> None:
+    broker, wire = reader
+    log = log_of(broker)
+    log.roll(log.now_ms())
+    log.drop_oldest(1)
+    assert await read(wire, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")
+
+
+async def test_the_high_watermark_is_told_as_it_is(reader: tuple[Running, Wire]) -> None:
+    broker, wire = reader
+    other = await broker.connect()
+    assert await produce(other, "single", SENT[0], acks=-1) == (0, BATCHES)
+    assert await read(wire, 2) == (0, BATCHES + 1, kept(2))
+
+
+async def test_what_is_known_is_not_for_another_storage(tmp_path: Path) -> None:
+    storage = RemoteStorage(tmp_path)
+    await storage.start()
+    async with gateway_of(storage, "one", gateway_data_dir=str(storage.settings.data_dir)) as broker:
+        wire = await broker.connect()
+        for number in range(BATCHES):
+            assert await produce(wire, "single", SENT[number], acks=-1) == (0, number)
+        for offset in range(2):
+            await read(wire, offset)
+        assert await given(broker, 2 + 8)
+        await storage.stop()
+        await storage.start()
+        assert storage.core is not None
+        storage.core.logs.logs["single", 0].raise_log_start(9)
+        for _ in range(200):
+            error, *_ = await read(wire, 2)
+            if error != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                break
+        assert error == ErrorCode.OFFSET_OUT_OF_RANGE
+    await storage.stop()
