@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from broker_contract.data import ReadPartition, ReadRequest, ReadResponse
+from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, ReadRequest, ReadResponse
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
@@ -310,3 +310,62 @@ async def test_those_who_follow_one_partition_are_woken_together(bench):
     bench.answers.clear()
     bench.logs[0].append(BATCH)
     assert records(await bench.answered()) == [(0, stored(0) + stored(2))]
+
+
+def ahead(bench: Bench, partition: ReadPartition, count: int = 4, *, isolation: int = 0) -> AheadResponse:
+    """What follows a read of the partition, told at once."""
+    told: list[AheadResponse] = []
+    read = ReadRequest(1, "client", 11, 0, 1, 1 << 20, isolation, True, [partition])
+    bench.service.read_ahead(AheadRequest(read, count), told.append)
+    (response,) = told
+    return response
+
+
+def places(response: AheadResponse) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Of each read its offset, and position and length of its slices."""
+    return [(each.fetch_offset, [(piece.position, piece.length) for piece in each.slices]) for each in response.reads]
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_what_follows_a_read_is_what_the_next_reads_are_answered(bench, isolation):
+    log = bench.logs[0]
+    for _ in range(5):
+        log.append(BATCH)
+    log.roll(log.now_ms())
+    log.append(BATCH)
+    found = ahead(bench, at(0, max_bytes=2 * SIZE), isolation=isolation)
+    assert places(found) == [(4, [(2 * SIZE, 2 * SIZE)]), (8, [(4 * SIZE, SIZE), (0, SIZE)])]
+    assert (found.place, found.revision) == log.tell()
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (12, 12, 0)
+    for each in found.reads:
+        bench.read(at(each.fetch_offset, max_bytes=2 * SIZE), by_reference=True, isolation=isolation)
+        assert bench.answer().partitions[0].slices == each.slices
+
+
+async def test_no_more_is_told_ahead_than_is_asked_or_allowed(bench):
+    for _ in range(30):
+        bench.logs[0].append(BATCH)
+    assert [each for each, _ in places(ahead(bench, at(0, max_bytes=SIZE), 3))] == [2, 4, 6]
+    assert len(ahead(bench, at(0, max_bytes=SIZE), 255).reads) == 16
+
+
+async def test_nothing_is_told_ahead_of_what_is_not_there(bench):
+    bench.logs[0].append(BATCH)
+    bench.logs[0].append(BATCH)
+    bench.logs[0].raise_log_start(2)
+    for partition in (at(2), at(4), at(0), at(0, partition=9), at(2, leader_epoch=3)):
+        assert ahead(bench, partition, 4) == AheadResponse()
+
+
+async def test_aborted_transactions_are_not_told_ahead(bench):
+    log = bench.logs[0]
+    log.append(BATCH)
+    assert log.transactions.begin(7, 0) == 0
+    transactional = [Record(0, 1_700_000_000_000, b"k", b"value")]
+    log.append(build_batch(transactional, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    told = log.tell()
+    assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+    assert bench.directory.revisions[told[0]] > told[1]
+    log.append(BATCH)
+    assert [each for each, _ in places(ahead(bench, at(0, max_bytes=1), isolation=0))] == [2, 3, 4]
+    assert ahead(bench, at(0, max_bytes=1), isolation=1) == AheadResponse()

@@ -130,9 +130,9 @@ async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
 async def test_a_broken_frame_ends_the_stream(served):
     _, channel = served
     stream = Stream(channel)
-    await stream.call.write([b"\x09" + bytes(12)])
+    await stream.call.write([b"\x63" + bytes(12)])
     assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert await stream.call.details() == "item of unknown kind 9"
+    assert await stream.call.details() == "item of unknown kind 99"
     stream = Stream(channel)
     await stream.send((1, AppendResponse([])))
     assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
