@@ -23,6 +23,7 @@ from storage_svc.log.files import Buffer
 from storage_svc.log.opening import Refusal
 from storage_svc.log.producer_look_back import ProducerLookBack
 from storage_svc.log.producer_state import ProducedBatch
+from storage_svc.log.segment import Segment
 
 if TYPE_CHECKING:
     from storage_svc.log.environment import LogEnvironment
@@ -193,7 +194,7 @@ class BatchWriter:
         try:
             segment.write(parts, size)
         except StorageFailure as error:
-            self._lose(staged, error)
+            self._lose(staged, error if len(staged) == 1 else self._cut_for_good(segment, error))
             return
         if self._failing:
             self._failing = False
@@ -221,6 +222,18 @@ class BatchWriter:
         staged, self._staged = self._staged, []
         self._parts, self._staged_size, self._staged_records = [], 0, 0
         self._lose(staged, error)
+
+    def _cut_for_good(self, segment: Segment, error: StorageFailure) -> StorageFailure:
+        """Several batches could not be written, and whole ones of them were cut off; why no more can be.
+
+        Unless that is synced, a power cut could bring the end back behind what is written next: a batch that was
+        refused, without the one before it that its producer sends again.
+        """
+        try:
+            segment.sync(self._log.files)
+        except StorageFailure as failure:
+            return failure
+        return error
 
     def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
         """What was staged could not be written."""

@@ -270,7 +270,7 @@ class Segment:
         """Write batches behind the last one; `size` is moved by the caller once it has noted them.
 
         Raises:
-            DiskFull: nothing of them is left in the file.
+            DiskFull: nothing of them is left in the file; until the next sync a power cut may bring it back.
             StorageFailure: the file cannot be trusted with more.
         """
         if not self._loaded or self.descriptor < 0:

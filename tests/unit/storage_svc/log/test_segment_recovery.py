@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from faults.simulated_disk import SimulatedDisk
+from protocol_lib.errors import ErrorCode
+from storage_svc.log.appending import Origin
 from storage_svc.log.config import FlushPolicy, LogConfig
 
 ROOT = Path("/simulated/data")
@@ -156,3 +158,23 @@ def test_what_recovery_cuts_is_synced_before_anything_is_written_there(folders, 
     directory = folders.open(ROOT, policy, files=disk)
     fill(directory.logs["t", 0], [1])
     assert [call for call, at in disk.journal if at == path][:2] == ["truncate", "sync"]
+
+
+def test_what_a_full_disk_had_no_room_for_does_not_come_back(folders, fill, make_batch, read_all, lose):
+    """Of three batches written together two had room. All are refused and cut off, and a smaller one is written there:
+    behind it the second would stand whole, and its producer, who sends the first one again, would be out of order."""
+    disk = SimulatedDisk()
+    directory = folders.open(ROOT, FlushPolicy.GROUP, files=disk)
+    log = directory.create("t", 0, bytes(range(16)), LogConfig())
+    stored = fill(log, [1])
+    directory.flusher.sync_now()
+    refused = [make_batch(size=600, producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in range(3)]
+    disk.bytes_max = disk.used_bytes() + 2 * len(refused[0]) + 100
+    staged = [log.writer.stage(memoryview(batch), Origin.CLIENT, 1_700_000_000_000) for batch in refused]
+    log.writer.write_staged()
+    assert [each.error_code for each in staged] == [int(ErrorCode.KAFKA_STORAGE_ERROR)] * 3
+    disk.bytes_max = None
+    stored += fill(log, [1])
+    _, log = lose(disk, directory, 10)
+    assert (log.log_end_offset, read_all(log)) == (2, b"".join(batch for _, batch in stored))
+    assert [log.append(batch).base_offset for batch in refused] == [2, 3, 4]
