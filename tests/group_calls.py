@@ -23,8 +23,9 @@ class GroupExchange:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stream = groups_pb2_grpc.GroupsStub(channel).Exchange()
         self.messages = 0
-        #: What was said of repeats: of which id, and whether its answer holds.
-        self.repeated: list[tuple[int, bool]] = []
+        #: Promises that have ended, and how many messages with repeats were heard.
+        self.ended: set[int] = set()
+        self.heard = 0
 
     async def send(self, *calls: groups_pb2.GroupCall) -> None:
         await self._stream.write(groups_pb2.GroupCalls(calls=calls))
@@ -40,17 +41,21 @@ class GroupExchange:
         message = await asyncio.wait_for(self._stream.read(), 10)
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
-        self.repeated += [(call_id, True) for call_id in message.held]
-        self.repeated += [(call_id, False) for call_id in message.ended]
+        self.ended |= set(message.ended)
+        self.heard += message.heard
         return {answer.call_id: answer for answer in message.answers}
 
-    async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> dict[int, bool]:
-        """Heartbeats said again: whether their answers hold."""
-        self.repeated = []
+    async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> None:
+        """These were said again; until that was heard."""
         await self._stream.write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
-        while len(self.repeated) < len(call_ids):
+        if call_ids:
+            self.heard -= 1
+            while self.heard < 0:
+                await self.receive_one()
+
+    async def until_ended(self, *call_ids: int) -> None:
+        while not self.ended >= set(call_ids):
             await self.receive_one()
-        return dict(self.repeated)
 
     async def ask(self, **call: Any) -> Any:
         """One call, `heartbeat=HeartbeatRequest(...)` for example; its answer."""

@@ -183,6 +183,7 @@ async def quiet_member(running: Running) -> tuple[Wire, HeartbeatRequest]:
     return wire, heartbeat
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 async def test_a_quiet_member_may_say_anything(broker: Running) -> None:
     wire, heartbeat = await quiet_member(broker)
     for _ in range(2):
@@ -199,6 +200,7 @@ async def test_a_quiet_member_may_say_anything(broker: Running) -> None:
     await wire.close()
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 @pytest.mark.parametrize("abruptly", [False, True])
 async def test_a_quiet_member_that_goes_is_noticed(broker: Running, abruptly: bool) -> None:
     wire, _ = await quiet_member(broker)
@@ -212,6 +214,7 @@ async def test_a_quiet_member_that_goes_is_noticed(broker: Running, abruptly: bo
     assert quiet_connections(broker) == 0
 
 
+@pytest.mark.event_loops("asyncio", "uvloop")
 async def test_a_quiet_member_that_says_what_cannot_be_answered_is_cut_off(broker: Running) -> None:
     wire, _ = await quiet_member(broker)
     wire.writer.write(struct.pack(">i", -1))

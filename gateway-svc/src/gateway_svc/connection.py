@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._quiet >= 0:
             self._connections.quiet.remove(self._quiet)
             self._quiet = -1
-            if self._reading:
+            if self._reading and not self._closed:
                 self._transport.resume_reading()
 
     def read_quiet(self) -> None:

@@ -14,7 +14,6 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
 from gateway_svc.ahead_reads import AheadReads
-from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetch_answers import FetchAnswers
@@ -145,8 +144,8 @@ class Call(Pending):
         self.route = route
         self.correlation_id = correlation_id
         self.client_id = client_id
-        #: Of an answered heartbeat, see `storage.Repeat`.
-        self.repeat: Repeat | AskedRepeat | None = None
+        #: Of a heartbeat.
+        self.repeat: Repeat | None = None
         #: Of a fetch like the connection's last: where what it asks for may be known already.
         self.follows: AheadReads | None = None
         self.started_at = time.perf_counter()

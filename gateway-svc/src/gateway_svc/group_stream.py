@@ -10,16 +10,22 @@ nobody knows what it did, and one that waits may be done for a client that waits
 client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
 sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
 
-A heartbeat that is said again word for word goes as the call id it had, if storage's answer allowed that. When storage
-says that the answer holds no more, or the stream breaks, or nothing comes for CONTROL_WAIT_S, its caller is told to
-come with the whole heartbeat, which is a call like any other.
+A heartbeat that is said again word for word is answered here, if storage has promised that its answer holds; which
+members have said theirs again goes to storage every TOUCH_S, and keeps their sessions. A promise ends when storage says
+so, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`): such an
+answer comes another way, and may overtake what is said of promises here. None is used unless storage was heard to live
+within TRUST_S: while it hangs, heartbeats go to it whole, and wait.
+
+So who has heard of something through this gateway never gets a heartbeat's answer from before it. Through another
+gateway, the member's may be some milliseconds older, as if it had come so much earlier (at most TRUST_S older, when
+storage or the way to it hangs).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -27,7 +33,6 @@ from broker_contract import groups_pb2
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
-from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.lasting_stream import LastingStream
 from gateway_svc.metrics import GatewayMetrics
 
@@ -35,6 +40,10 @@ from gateway_svc.metrics import GatewayMetrics
 CONTROL_WAIT_S: Final = 10.0
 #: How long heartbeats wait for others.
 GATHER_S: Final = 0.025
+#: How long storage is not told who was heard; half of what it allows for (`storage_svc.rpc.group_stream`).
+TOUCH_S: Final = 0.25
+#: How old the last sign of life from storage may be for its promises to be used.
+TRUST_S: Final = 1.0
 #: Most calls in one message, and most without an answer; more are answered as if storage were away.
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
@@ -49,25 +58,22 @@ _Request = groups_pb2.HeartbeatRequest | groups_pb2.CommitOffsetsRequest | group
 class _Call:
     """A call without an answer."""
 
-    __slots__ = ("deadline", "done", "forgotten", "kind", "repeatable", "request")
+    __slots__ = ("asked_at", "done", "kind", "promise", "repeatable", "request")
 
     def __init__(
-        self, kind: str, request: _Request | None, done: Callable[[Any], None], deadline: float, *, repeatable: bool
+        self, kind: str, request: _Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
     ) -> None:
         #: Its name in GroupCall, and its answer's in GroupAnswer.
         self.kind = kind
-        #: None: the repetition of the heartbeat that had this call id.
         self.request = request
         self.done = done
-        self.deadline = deadline
+        self.asked_at = asked_at
         self.repeatable = repeatable
-        #: Whether it will not be repeated although it may.
-        self.forgotten = False
+        #: Of a heartbeat that somebody would repeat.
+        self.promise: Promise | None = None
 
     def fail(self) -> None:
         match self.request:
-            case None:
-                self.done(False)
             case groups_pb2.HeartbeatRequest():
                 self.done(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
             case groups_pb2.CommitOffsetsRequest(offsets=offsets):
@@ -76,39 +82,51 @@ class _Call:
                 self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
 
 
-class StreamRepeat(AskedRepeat):
-    """Of a heartbeat that went over the stream."""
+class Promise:
+    """`storage.Repeat` of a heartbeat that went over the stream."""
 
-    __slots__ = ("_call_id", "_stream")
+    __slots__ = ("_stream", "call_id", "group_id", "holds")
 
-    def __init__(self, stream: GroupStream, call_id: int) -> None:
+    def __init__(self, stream: GroupStream, call_id: int, group_id: str) -> None:
         self._stream = stream
-        self._call_id = call_id
+        self.call_id = call_id
+        self.group_id = group_id
+        #: Not before its answer has come.
+        self.holds = False
 
-    @property
-    def may_be_asked(self) -> bool:
-        return self._stream.may_repeat(self._call_id)
-
-    def ask(self, done: Callable[[bool], None]) -> None:
-        self._stream.repeat(self._call_id, done)
+    def __call__(self) -> bool:
+        return self.holds and self._stream.hear(self.call_id)
 
     def forget(self) -> None:
-        self._stream.forget(self._call_id)
+        self._stream.forget(self)
 
 
 class GroupStream:
     """The calls of `storage.Groups` that have a `done`. Owned by its GrpcStorage."""
 
-    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics) -> None:
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics, *, wait_s: float = CONTROL_WAIT_S) -> None:
+        """`wait_s`: how long a call waits for storage to come back or to answer."""
         self._loop = asyncio.get_running_loop()
+        self._wait_s = wait_s
         #: By call id, the oldest first.
         self._calls: dict[int, _Call] = {}
         #: Ids of calls to send. One whose call is gone meanwhile is passed over.
         self._unsent: deque[int] = deque()
         self._last_call_id = 0
-        #: Ids of heartbeats that storage knows and that may be repeated; and those it does not know to be forgotten.
-        self._known: set[int] = set()
+        #: Those that hold, by group and call id, and the groups of all by call id.
+        self._promises: dict[str, dict[int, Promise]] = {}
+        self._promised: dict[int, str] = {}
+        #: Call ids of promises that have ended, for storage.
         self._forgotten: list[int] = []
+        #: What answers calls up to this one promises may be over already.
+        self._doubted = 0
+        self._trusted_until = 0.0
+        #: Call ids that were repeated and storage has not been told of; when it is, and whether that is now.
+        self._heard: set[int] = set()
+        self._touching: asyncio.TimerHandle | None = None
+        self._touch_due = False
+        #: When each message left that told it and that storage has not been heard of since.
+        self._touched_at: deque[float] = deque()
         self._wake = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
         self._left_at = 0.0
@@ -127,10 +145,10 @@ class GroupStream:
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> StreamRepeat | None:
-        call_id = self._add("heartbeat", request, done, repeatable=True)
+    ) -> Promise | None:
+        call = self._add("heartbeat", request, done, repeatable=True)
         self._wake_soon()
-        return None if call_id is None else StreamRepeat(self, call_id)
+        return self._asked_for(call, request.group_id)
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -143,50 +161,76 @@ class GroupStream:
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> StreamRepeat | None:
-        call_id = self._add("consumer_group_heartbeat", request, done, repeatable=False)
+    ) -> Promise | None:
+        call = self._add("consumer_group_heartbeat", request, done, repeatable=False)
         self._wake_soon()
-        return None if call_id is None else StreamRepeat(self, call_id)
+        return self._asked_for(call, request.group_id)
 
-    def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> int | None:
-        """Its id; None when it failed already."""
-        deadline = self._loop.time() + CONTROL_WAIT_S
-        call = _Call(kind, request, done, deadline, repeatable=repeatable)
+    def _asked_for(self, call: _Call | None, group_id: str) -> Promise | None:
+        if call is not None:
+            call.promise = Promise(self, self._last_call_id, group_id)
+        return None if call is None else call.promise
+
+    def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> _Call | None:
+        """None when it failed already."""
+        call = _Call(kind, request, done, self._loop.time(), repeatable=repeatable)
         is_refused = self._closed or not (repeatable or self._stream.connected.is_set())
         if is_refused or len(self._calls) >= OUTSTANDING_MAX:
             call.fail()
             return None
         self._last_call_id = call_id = self._last_call_id + 1
-        self._await(call_id, call)
-        return call_id
-
-    def _await(self, call_id: int, call: _Call) -> None:
         self._calls[call_id] = call
         self._unsent.append(call_id)
         if self._expiry is None:
-            self._expiry = self._loop.call_at(call.deadline, self._expire)
+            self._expiry = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
+        return call
 
     # -- heartbeats said again -------------------------------------------------------------------------------------
 
-    def may_repeat(self, call_id: int) -> bool:
-        """Whether the heartbeat that had this id was answered over this stream, may be repeated and is not being."""
-        return call_id in self._known and call_id not in self._calls
+    def hear(self, call_id: int) -> bool:
+        """The member has said it again, and storage will be told; False when nothing was heard of it for too long."""
+        now = self._loop.time()
+        if now >= self._trusted_until:
+            return False
+        self._heard.add(call_id)
+        if self._touching is None:
+            self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
+        return True
 
-    def repeat(self, call_id: int, done: Callable[[bool], None]) -> None:
-        """`done` is told whether its answer holds; else it has to come whole."""
-        if not self.may_repeat(call_id) or len(self._calls) >= OUTSTANDING_MAX:
-            done(False)
-            return
-        self._await(call_id, _Call("repeat", None, done, self._loop.time() + CONTROL_WAIT_S, repeatable=False))
-        self._wake_soon()
-
-    def forget(self, call_id: int) -> None:
+    def forget(self, promise: Promise) -> None:
         """Storage is told with the next message."""
-        if call_id in self._known:
-            self._known.discard(call_id)
-            self._forgotten.append(call_id)
-        elif (call := self._calls.get(call_id)) is not None:
-            call.forgotten = True
+        if promise.holds:
+            self._end(promise.call_id)
+        elif (call := self._calls.get(promise.call_id)) is not None:
+            call.promise = None
+
+    def doubt(self, group_ids: Iterable[str] | None = None) -> None:
+        """Something was told, another way, that may have happened to these groups (None: to all)."""
+        self._doubted = self._last_call_id
+        for group_id in list(self._promises) if group_ids is None else group_ids:
+            for call_id in list(self._promises.get(group_id, ())):
+                self._end(call_id)
+
+    def _end(self, call_id: int) -> None:
+        """Storage keeps what it knows of it until then, for what was said before."""
+        group_id = self._promised.pop(call_id, None)
+        if group_id is None:
+            return
+        promises = self._promises[group_id]
+        promises.pop(call_id).holds = False
+        if not promises:
+            del self._promises[group_id]
+        self._forgotten.append(call_id)
+
+    def _touch(self) -> None:
+        self._touching = None
+        if self._heard:
+            self._touch_due = True
+            self._wake.set()
+
+    def _trust(self, since: float) -> None:
+        """Storage has read and answered what left then."""
+        self._trusted_until = max(self._trusted_until, since + TRUST_S)
 
     def _wake_soon(self) -> None:
         if self._gathering is not None:
@@ -203,19 +247,19 @@ class GroupStream:
         now = self._loop.time()
         while self._calls:
             call_id, call = next(iter(self._calls.items()))
-            if call.deadline > now:
+            deadline = call.asked_at + self._wait_s
+            if deadline > now:
                 if self._expiry is None:
-                    self._expiry = self._loop.call_at(call.deadline, self._expire)
+                    self._expiry = self._loop.call_at(deadline, self._expire)
                 return
             del self._calls[call_id]
-            self.forget(call_id)
             call.fail()
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
     async def _write(self, stream: Any) -> None:
         while True:
-            while self._unsent:
+            while self._unsent or self._touch_due:
                 await stream.write(self._next_message())
             await self._wake.wait()
             self._wake.clear()
@@ -229,12 +273,13 @@ class GroupStream:
         for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
-            if call is None:
-                continue
-            if call.request is None:
-                message.repeats.append(call_id)
-            else:
+            if call is not None:
                 message.calls.add(call_id=call_id, **{call.kind: call.request})
+        if self._touch_due or (self._heard and self._forgotten):  # what was heard before it was forgotten
+            self._touch_due = False
+            message.repeats.extend(self._heard)
+            self._heard.clear()
+            self._touched_at.append(self._left_at)
         if self._forgotten:
             message.forgotten.extend(self._forgotten)
             self._forgotten.clear()
@@ -245,30 +290,21 @@ class GroupStream:
             message = await stream.read()
             if message is grpc.aio.EOF:
                 raise EOFError("storage ended the stream")
+            for _ in range(message.heard):
+                self._trust(self._touched_at.popleft())
+            for call_id in message.ended:
+                self._end(call_id)
             for answer in message.answers:
                 call = self._calls.pop(answer.call_id, None)
                 if call is not None:
                     self._finish(call, answer)
                 elif answer.may_repeat:  # it came too late
                     self._forgotten.append(answer.call_id)
-            for call_id in message.held:
-                self._finish_repeat(call_id, holds=True)
-            for call_id in message.ended:
-                self._known.discard(call_id)
-                self._finish_repeat(call_id, holds=False)
-
-    def _finish_repeat(self, call_id: int, *, holds: bool) -> None:
-        call = self._calls.pop(call_id, None)
-        if call is None:
-            return
-        try:
-            call.done(holds)
-        except Exception:  # as below
-            log.exception("answering failed", call=call.kind)
 
     def _finish(self, call: _Call, answer: groups_pb2.GroupAnswer) -> None:
+        self._trust(call.asked_at)
         if answer.may_repeat:
-            (self._forgotten.append if call.forgotten else self._known.add)(answer.call_id)
+            self._accept(call.promise, answer.call_id)
         try:
             if answer.WhichOneof("answer") == call.kind:
                 call.done(getattr(answer, call.kind))
@@ -277,9 +313,22 @@ class GroupStream:
         except Exception:  # of one client; the others' answers are in the same message
             log.exception("answering failed", call=call.kind)
 
+    def _accept(self, promise: Promise | None, call_id: int) -> None:
+        if promise is None or call_id <= self._doubted:
+            self._forgotten.append(call_id)
+            return
+        promise.holds = True
+        self._promised[call_id] = promise.group_id
+        self._promises.setdefault(promise.group_id, {})[call_id] = promise
+
     def _lost(self) -> None:
-        self._known.clear()
+        for call_id in list(self._promised):
+            self._end(call_id)
         self._forgotten.clear()
+        self._heard.clear()
+        self._touch_due = False
+        self._touched_at.clear()
+        self._trusted_until = 0.0
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
         failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)
@@ -291,5 +340,7 @@ class GroupStream:
         await self._stream.close()
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._touching is not None:
+            self._touching.cancel()
         if self._gathering is not None:
             self._gathering.cancel()

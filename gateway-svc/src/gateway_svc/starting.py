@@ -6,7 +6,7 @@ what it asks:
     Produce, several that follow each other    produce_runs      one append for all of them
     Fetch                                      known_fetches     not decoded
     OffsetCommit                               known_commit      not decoded
-    heartbeats                                 known_heartbeat   answered here, or once storage says how
+    heartbeats                                 known_heartbeat   answered here
 
 At debug level every request has lines of its own, and goes the general way. Whatever is kept of the shared buffer is
 copied out of it once and owned by nobody else from then on: a pool whose buffers are used again while storage still
@@ -20,11 +20,11 @@ from typing import Any
 from protocol_lib.api import ApiKey
 from service_chassis import logs
 
-from gateway_svc.context import Call, Client, Services
+from gateway_svc.context import Client, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.known_commit import KnownCommit, KnownCommits
 from gateway_svc.known_fetches import KnownFetches
-from gateway_svc.known_heartbeat import AskedHeartbeat, KnownHeartbeat, known
+from gateway_svc.known_heartbeat import KnownHeartbeat, known
 from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.waiting import Kind, Pipeline
@@ -71,7 +71,7 @@ class RequestStarter:
         self._heads = KnownHeads()
         self._fetches = KnownFetches()
         self._commits = KnownCommits()
-        self._heartbeat: KnownHeartbeat | AskedHeartbeat | None = None
+        self._heartbeat: KnownHeartbeat | None = None
         #: How often it was repeated since anything else was said.
         self._repeated = 0
 
@@ -120,24 +120,14 @@ class RequestStarter:
         run.start()
         return behind
 
-    def _repeats(
-        self, heartbeat: KnownHeartbeat | AskedHeartbeat, store: bytes | bytearray, begin: int, frame_end: int
-    ) -> bool:
-        """Answers the request if it is the heartbeat that is known, and is answered as before; or asks if it is.
-        Nothing waits before it: the pipeline admits no heartbeat else."""
+    def _repeats(self, heartbeat: KnownHeartbeat, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
+        """Answers the request if it is the heartbeat that is known, and is answered as before. Nothing waits before
+        it: the pipeline admits no heartbeat else."""
         if not heartbeat.matches(store, begin, frame_end):
             return False
-        if isinstance(heartbeat, AskedHeartbeat):
-            call = heartbeat.open(self._client, store, begin)
-            if call is None:
-                return False
-            self._services.requests.take(call.size)
-            self._pipeline.open(call)
-            heartbeat.ask(call, self._start_whole)
-            return True
         answer = heartbeat.answer(store, begin)
         if answer is None:
-            self._heartbeat = None
+            self._forget_heartbeat()
             return False
         self._writer.send((answer,))
         return True
@@ -155,25 +145,14 @@ class RequestStarter:
         elif call.route.api_key == ApiKey.OFFSET_COMMIT:
             self._commits.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)
-        self._learn_heartbeat(call, frame)
-
-    def _start_whole(self, call: Call, frame: bytes) -> None:
-        """Starts a heartbeat that is not answered as before, in the place it has."""
-        if self._pipeline.closed:
-            return
-        _, request = self._dispatcher.open(self._client, frame)
-        self._dispatcher.start(call, request, self._services)
-        self._learn_heartbeat(call, frame)
-
-    def _learn_heartbeat(self, call: Call, frame: bytes | memoryview) -> None:
         if call.repeat is not None:
             self._forget_heartbeat()
             self._heartbeat = known(call, frame)
 
     def _forget_heartbeat(self) -> None:
-        if isinstance(self._heartbeat, AskedHeartbeat):
+        if self._heartbeat is not None:
             self._heartbeat.forget()
-        self._heartbeat = None
+            self._heartbeat = None
 
     def _start_known(self, commit: KnownCommit, store: bytes | bytearray, begin: int) -> None:
         call, offsets = commit.open(self._client, store, begin)

@@ -25,7 +25,6 @@ from broker_contract.data import (
 from broker_contract.revisions import Revisions
 
 from gateway_svc.append_window import AppendWindow
-from gateway_svc.asked_repeat import AskedRepeat
 
 
 class Records(Protocol):
@@ -72,9 +71,16 @@ class Topics(Protocol):
     ) -> topics_pb2.ListConfigResourcesResponse: ...
 
 
-#: A heartbeat's, when its answer was given before the call returned: the member says it again, word for word, over the
-#: same connection. True: it is answered as it was. False: it has to be asked again, and this is of no use any more.
-Repeat = Callable[[], bool]
+class Repeat(Protocol):
+    """Of a heartbeat: the member says it again, word for word, over the same connection, once it was answered."""
+
+    def __call__(self) -> bool:
+        """True: it is answered as it was. False: it has to come whole, and this is of no use any more."""
+        ...
+
+    def forget(self) -> None:
+        """It is not said any more, or is of no use."""
+        ...
 
 
 class Groups(Protocol):
@@ -82,7 +88,7 @@ class Groups(Protocol):
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> Repeat | AskedRepeat | None: ...
+    ) -> Repeat | None: ...
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -92,7 +98,7 @@ class Groups(Protocol):
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> Repeat | AskedRepeat | None: ...
+    ) -> Repeat | None: ...
 
     async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
 

@@ -53,6 +53,8 @@ RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 #: A method of `storage`'s Protocols.
 Method = Callable[[RequestT], Coroutine[Any, Any, AnswerT]]
+_OfGroup = groups_pb2.JoinGroupRequest | groups_pb2.SyncGroupRequest | groups_pb2.LeaveGroupRequest
+_OfGroups = groups_pb2.DescribeGroupsRequest | groups_pb2.DescribeConsumerGroupsRequest | groups_pb2.DeleteGroupsRequest
 StubMethod = grpc.aio.UnaryUnaryMultiCallable
 
 
@@ -248,31 +250,56 @@ class GrpcOffsets:
         self.delete_records = unary.repeatable(stub.DeleteRecords, _records_not_deleted)
 
 
+def _before(method: Method[RequestT, AnswerT], told: Callable[[RequestT], None]) -> Method[RequestT, AnswerT]:
+    """The method; `told` gets the request just before its answer is given."""
+
+    async def call(request: RequestT) -> AnswerT:
+        try:
+            return await method(request)
+        finally:
+            told(request)
+
+    return call
+
+
 class GrpcTopics:
-    def __init__(self, channel: grpc.aio.Channel, unary: _Unary) -> None:
+    def __init__(self, channel: grpc.aio.Channel, unary: _Unary, stream: GroupStream) -> None:
+        def doubt(_: object) -> None:
+            stream.doubt()
+
         stub = topics_pb2_grpc.TopicsStub(channel)
         self.describe_topics = unary.repeatable(stub.DescribeTopics, _topics_unknown)
-        self.create_topics = unary.once(stub.CreateTopics, _topics_not_created)
-        self.delete_topics = unary.once(stub.DeleteTopics, _topics_not_deleted)
+        self.create_topics = _before(unary.once(stub.CreateTopics, _topics_not_created), doubt)
+        self.delete_topics = _before(unary.once(stub.DeleteTopics, _topics_not_deleted), doubt)
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, _configs_unknown)
-        self.alter_configs = unary.once(stub.AlterConfigs, _configs_not_altered)
+        self.alter_configs = _before(unary.once(stub.AlterConfigs, _configs_not_altered), doubt)
         self.list_config_resources = unary.repeatable(stub.ListConfigResources, _resources_unknown)
 
 
 class GrpcGroups:
+    """Where the answer tells something of groups, promises of heartbeats are doubted before it is given."""
+
     def __init__(self, channel: grpc.aio.Channel, unary: _Unary, stream: GroupStream) -> None:
+        def doubt(request: _OfGroup) -> None:
+            stream.doubt((request.group_id,))
+
+        def doubt_many(request: _OfGroups) -> None:
+            stream.doubt(request.group_ids)
+
         stub = groups_pb2_grpc.GroupsStub(channel)
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
-        self.join_group = unary.parked(stub.JoinGroup, _not_joined, _join_wait_s)
-        self.sync_group = unary.parked(stub.SyncGroup, _not_synced, lambda _: SYNC_WAIT_S)
-        self.leave_group = unary.once(stub.LeaveGroup, _not_left)
-        self.describe_consumer_groups = unary.repeatable(stub.DescribeConsumerGroups, _consumer_groups_unknown)
+        self.join_group = _before(unary.parked(stub.JoinGroup, _not_joined, _join_wait_s), doubt)
+        self.sync_group = _before(unary.parked(stub.SyncGroup, _not_synced, lambda _: SYNC_WAIT_S), doubt)
+        self.leave_group = _before(unary.once(stub.LeaveGroup, _not_left), doubt)
+        self.describe_consumer_groups = _before(
+            unary.repeatable(stub.DescribeConsumerGroups, _consumer_groups_unknown), doubt_many
+        )
         self.fetch_offsets = unary.repeatable(stub.FetchOffsets, _commits_unknown)
         self.list_groups = unary.repeatable(stub.ListGroups, _groups_not_listed)
-        self.describe_groups = unary.repeatable(stub.DescribeGroups, _groups_unknown)
-        self.delete_groups = unary.once(stub.DeleteGroups, _groups_not_deleted)
+        self.describe_groups = _before(unary.repeatable(stub.DescribeGroups, _groups_unknown), doubt_many)
+        self.delete_groups = _before(unary.once(stub.DeleteGroups, _groups_not_deleted), doubt_many)
         # What is gone already is gone.
         self.delete_offsets = unary.repeatable(stub.DeleteOffsets, _offsets_not_deleted)
 
@@ -306,7 +333,7 @@ class GrpcStorage:
             records=self._records,
             window=self._records.window,
             offsets=GrpcOffsets(channel, unary),
-            topics=GrpcTopics(channel, unary),
+            topics=GrpcTopics(channel, unary, self._groups),
             groups=GrpcGroups(channel, unary, self._groups),
             producers=GrpcProducers(channel, unary),
             cluster=GrpcCluster(channel, unary),

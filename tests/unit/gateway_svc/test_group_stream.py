@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.group_stream import GroupStream, StreamRepeat
+from gateway_svc.group_stream import TOUCH_S, TRUST_S, GroupStream, Promise
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
@@ -53,8 +53,8 @@ class Storage:
     async def repeated(self) -> tuple[list[int], list[int]]:
         return await asyncio.wait_for(self.repeats.get(), 10)
 
-    async def say(self, **repeats: list[int]) -> None:
-        await self._context.write(pb.GroupAnswers(**repeats))  # type: ignore[arg-type]
+    async def say(self, **message: Any) -> None:
+        await self._context.write(pb.GroupAnswers(**message))
 
     async def answer(self, *answers: pb.GroupAnswer) -> None:
         await self._context.write(pb.GroupAnswers(answers=answers))
@@ -226,38 +226,28 @@ async def test_what_has_no_answer_when_the_gateway_stops_is_answered(
 
 
 class Beating:
-    """A member whose heartbeat was answered, and may be said again as the id it had."""
+    """Members whose heartbeats were answered with a promise."""
 
     def __init__(self, stream: GroupStream, storage: Storage) -> None:
         self._stream, self._storage = stream, storage
-        #: What its repetitions were told.
-        self.told: list[bool] = []
-        self.came = asyncio.Event()
 
-    async def begin(self, *, may_repeat: bool = True) -> StreamRepeat:
+    async def ask(self, group_id: str = "g") -> tuple[Promise, int, asyncio.Event]:
+        """A heartbeat that is not answered yet: its promise, its call id, and what is set by its answer."""
         answered = asyncio.Event()
-        repeat = self._stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: answered.set())
-        assert repeat is not None
-        assert not repeat.may_be_asked
+        request = pb.HeartbeatRequest(group_id=group_id, member_id="m")
+        promise = self._stream.heartbeat(request, lambda _: answered.set())
+        assert promise is not None
         (call,) = await self._storage.message()
+        return promise, call.call_id, answered
+
+    async def begin(self, group_id: str = "g", *, may_repeat: bool = True) -> tuple[Promise, int]:
+        promise, call_id, answered = await self.ask(group_id)
+        assert not promise()  # before it is answered
         await self._storage.answer(
-            pb.GroupAnswer(call_id=call.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=may_repeat)
+            pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=may_repeat)
         )
         await asyncio.wait_for(answered.wait(), 10)
-        self.call_id = call.call_id
-        return repeat
-
-    def again(self, repeat: StreamRepeat) -> None:
-        repeat.ask(self._was_told)
-
-    def _was_told(self, holds: bool) -> None:
-        self.told.append(holds)
-        self.came.set()
-
-    async def hears(self) -> bool:
-        await asyncio.wait_for(self.came.wait(), 10)
-        self.came.clear()
-        return self.told[-1]
+        return promise, call_id
 
 
 @pytest.fixture
@@ -266,60 +256,144 @@ def beating(members: Members, stream: GroupStream, storage: Storage) -> Beating:
     return Beating(stream, storage)
 
 
-async def test_a_heartbeat_said_again_goes_as_its_id(beating: Beating, storage: Storage) -> None:
-    repeat = await beating.begin()
-    for _ in range(2):
-        beating.again(repeat)
-        assert not repeat.may_be_asked  # before that is answered
-        assert await storage.repeated() == ([beating.call_id], [])
-        await storage.say(held=[beating.call_id, 12345])
-        assert await beating.hears()
-    beating.again(repeat)
-    await storage.repeated()
-    await storage.say(ended=[beating.call_id])
-    assert not await beating.hears()
-    assert not repeat.may_be_asked
-    beating.again(repeat)
-    assert beating.told == [True, True, False, False]
+async def ended(promise: Promise) -> None:
+    """Waits until it is."""
+    async with asyncio.timeout(10):
+        while promise.holds:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
-async def test_one_that_storage_does_not_allow_is_not_said_again(beating: Beating) -> None:
-    repeat = await beating.begin(may_repeat=False)
-    assert not repeat.may_be_asked
-    beating.again(repeat)
-    assert beating.told == [False]
+async def test_a_promise_is_kept_here_and_storage_told_who_was_heard(beating: Beating, storage: Storage) -> None:
+    (one, first), (other, second) = await beating.begin(), await beating.begin("h")
+    assert [one(), other(), one()] == [True, True, True]
+    repeats, forgotten = await storage.repeated()
+    assert (sorted(repeats), forgotten) == ([first, second], [])
+    await storage.say(ended=[first, 12345])
+    await ended(one)
+    assert [one(), other()] == [False, True]
+    assert await storage.repeated() == ([second], [first])
 
 
-async def test_what_is_said_again_when_the_stream_breaks_has_to_come_whole(beating: Beating, storage: Storage) -> None:
-    forgotten = await beating.begin()
-    repeat = await beating.begin()
-    beating.again(repeat)
-    await storage.repeated()
+async def test_what_ended_a_promise_is_told_to_nobody_before(
+    beating: Beating, stream: GroupStream, storage: Storage
+) -> None:
+    promise, call_id = await beating.begin()
+    seen: list[bool] = []
+    stream.consumer_group_heartbeat(pb.ConsumerGroupHeartbeatRequest(), lambda _: seen.append(promise()))
+    (call,) = await storage.message()
+    answer = pb.GroupAnswer(call_id=call.call_id, consumer_group_heartbeat=pb.ConsumerGroupHeartbeatResponse())
+    assert promise()
+    await storage.say(answers=[answer], ended=[call_id])
+    await ended(promise)
+    assert seen == [False]
+
+
+async def test_without_a_promise_it_comes_whole(beating: Beating) -> None:
+    promise, _ = await beating.begin(may_repeat=False)
+    assert not promise()
+
+
+async def test_promises_of_a_storage_that_is_not_heard_are_not_used(beating: Beating, storage: Storage) -> None:
+    """Until it is heard again."""
+    promise, call_id = await beating.begin()
+    assert promise()
+    assert await storage.repeated() == ([call_id], [])
+    async with asyncio.timeout(10):
+        while promise():  # noqa: ASYNC110
+            await asyncio.sleep(TRUST_S / 10)
+    assert promise.holds
+    await beating.begin()
+    assert promise()
+
+
+async def test_storage_that_has_heard_who_was_heard_lives(beating: Beating, storage: Storage) -> None:
+    promise, call_id = await beating.begin()
+    for _ in range(round(1.5 * TRUST_S / TOUCH_S)):
+        assert promise()
+        assert await storage.repeated() == ([call_id], [])
+        await storage.say(heard=1)
+        await asyncio.sleep(0.01)
+
+
+async def test_promises_end_with_the_stream(beating: Beating, storage: Storage) -> None:
+    forgotten, _ = await beating.begin()
+    promise, _ = await beating.begin()
+    assert promise()
     forgotten.forget()
     await storage.stop()
-    assert not await beating.hears()
-    assert not repeat.may_be_asked
-    repeat.forget()
+    await ended(promise)
+    promise.forget()
     await storage.start()
     assert who(await storage.message()) == ["first"]
     assert storage.repeats.empty()  # of what the stream before knew
 
 
-async def test_storage_is_told_what_it_may_forget(members: Members, beating: Beating, storage: Storage) -> None:
-    repeat = await beating.begin()
-    repeat.forget()
-    repeat.forget()
-    assert not repeat.may_be_asked
+async def test_storage_is_told_what_it_may_forget_behind_what_was_heard(
+    members: Members, beating: Beating, storage: Storage
+) -> None:
+    promise, call_id = await beating.begin()
+    assert promise()
+    promise.forget()
+    promise.forget()
+    assert not promise()
     members.commit("a", 1)
-    assert await storage.repeated() == ([], [beating.call_id])
+    assert await storage.repeated() == ([call_id], [call_id])
 
 
 async def test_one_forgotten_before_its_answer_is_forgotten_then(
     members: Members, stream: GroupStream, storage: Storage
 ) -> None:
-    repeat = stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: members.commit("a", 1))
-    assert repeat is not None
-    repeat.forget()
+    promise = stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: members.commit("a", 1))
+    assert promise is not None
+    promise.forget()
     (call,) = await storage.message()
     await storage.answer(pb.GroupAnswer(call_id=call.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
     assert await storage.repeated() == ([], [call.call_id])
+    assert not promise()
+
+
+@pytest.mark.parametrize("groups", [["g", "h"], None])
+async def test_doubted_promises_are_not_used(beating: Beating, stream: GroupStream, groups: list[str] | None) -> None:
+    (doubted, _), (other, _) = await beating.begin("g"), await beating.begin("i")
+    stream.doubt(groups)
+    assert [doubted(), other()] == [False, groups is not None]
+    again, _ = await beating.begin("g")
+    assert again()
+
+
+async def test_what_was_asked_before_the_doubt_is_not_promised(
+    beating: Beating, stream: GroupStream, storage: Storage
+) -> None:
+    promise, call_id, answered = await beating.ask()
+    stream.doubt(["g"])
+    await storage.answer(pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
+    await asyncio.wait_for(answered.wait(), 10)
+    assert not promise()
+    await beating.begin()
+    assert await storage.repeated() == ([], [call_id])
+
+
+async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_too_late(storage: Storage) -> None:
+    channel = rpc.channel(storage.address)
+    stream = GroupStream(channel, GatewayMetrics(), wait_s=0.3)
+    members = Members(stream)
+    members.heartbeat("early")
+    (early,) = await storage.message()
+    await asyncio.sleep(0.2)
+    members.commit("late", 1, 2)
+    (late,) = await storage.message()
+    await members.all_answered("early")
+    assert members.answers == {"early": pb.HeartbeatResponse(error_code=15)}
+    await members.all_answered("early", "late")
+    assert members.answers["late"] == pb.CommitOffsetsResponse(error_codes=[15, 15])
+    await storage.answer(
+        pb.GroupAnswer(call_id=early.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True),
+        pb.GroupAnswer(call_id=late.call_id, commit_offsets=pb.CommitOffsetsResponse()),
+    )
+    members.heartbeat("next")
+    assert who(await storage.message()) == ["next"]
+    await members.all_answered("next")
+    members.heartbeat("last")
+    assert await storage.repeated() == ([], [early.call_id])
+    await stream.close()
+    await channel.close()

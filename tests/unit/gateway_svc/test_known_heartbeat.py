@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gateway_svc.asked_repeat import AskedRepeat
 from gateway_svc.context import Call, Route
-from gateway_svc.known_heartbeat import KEPT_BYTES_MAX, AskedHeartbeat, KnownHeartbeat, known
+from gateway_svc.known_heartbeat import KEPT_BYTES_MAX, KnownHeartbeat, known
 from gateway_svc.metrics import ApiCounts
 from gateway_svc.waiting import Kind
 from protocol_lib.codec import decoder, encode
@@ -21,6 +19,20 @@ VERSION = 4
 class Client:
     def answered(self, pending: Any, parts: Any) -> None:
         pending.parts = parts
+
+
+class Said:
+    """What storage says of repetitions, one after the other."""
+
+    def __init__(self, *holds: bool) -> None:
+        self._holds = iter(holds)
+        self.forgotten = False
+
+    def __call__(self) -> bool:
+        return next(self._holds)
+
+    def forget(self) -> None:
+        self.forgotten = True
 
 
 def frame(correlation_id: int, member_id: str = "m") -> bytes:
@@ -43,7 +55,7 @@ def served(data: bytes, *holds: bool) -> Call:
         counts=ApiCounts("Heartbeat"),
     )
     call = Call(Client(), route, int.from_bytes(data[4:8], "big"), "c", len(data))  # type: ignore[arg-type]
-    call.repeat = iter(holds).__next__
+    call.repeat = Said(*holds)
     call.answer(HeartbeatResponse(error_code=0))
     return call
 
@@ -100,73 +112,25 @@ def test_only_heartbeats_that_may_be_repeated_are_kept() -> None:
     assert known(call, data) is None
 
 
-class Asked(AskedRepeat):
-    """Storage that is asked, and told here what to say."""
-
-    def __init__(self) -> None:
-        self.allowed = False
-        self.forgotten = False
-        self.waiting: list[Callable[[bool], None]] = []
-
-    @property
-    def may_be_asked(self) -> bool:
-        return self.allowed
-
-    def ask(self, done: Callable[[bool], None]) -> None:
-        self.waiting.append(done)
-
-    def forget(self) -> None:
-        self.forgotten = True
-
-
-def asked() -> tuple[AskedHeartbeat, Call, Asked]:
+def test_the_answer_may_come_later() -> None:
     data = frame(7)
-    call = served(data)
-    call.repeat = repeat = Asked()
-    first, call.parts = call.parts, None  # its answer comes later
+    call = served(data, False, True)
+    answer, call.parts = call.parts, None
     kept = known(call, data)
-    assert isinstance(kept, AskedHeartbeat)
-    assert kept.open(Client(), data, 0) is None  # type: ignore[arg-type]
-    call.parts = first
-    repeat.allowed = True
-    return kept, call, repeat
+    assert kept is not None
+    assert kept.answer(data, 0) is None
+    call.parts = answer
+    assert answer is not None
+    assert [kept.answer(data, 0)] == answer
 
 
-def test_storage_that_is_asked_says_that_the_answer_holds() -> None:
-    kept, first, repeat = asked()
-    again = frame(0x01020304)
-    assert kept.matches(again, 0, len(again))
-    call = kept.open(Client(), b"before" + again, 6)  # type: ignore[arg-type]
-    assert call is not None
-    assert (call.correlation_id, call.client_id, call.size) == (0x01020304, "c", len(again))
-    kept.ask(call, lambda *_: pytest.fail("it holds"))
-    assert call.parts is None
-    (done,) = repeat.waiting
-    done(True)
-    assert first.parts is not None
-    assert call.parts is not None
-    (answer,), (before,) = call.parts, first.parts
-    assert isinstance(before, bytes)
-    assert answer == before[:4] + b"\1\2\3\4" + before[8:]
-    assert call.route.counts.answers == {(VERSION, "NONE"): 2}
-
-
-@pytest.mark.parametrize("correlation_id", [0, 8, (1 << 31) - 1, -1])
-def test_storage_that_is_asked_says_that_it_has_to_come_whole(correlation_id: int) -> None:
-    kept, _, repeat = asked()
-    again = frame(correlation_id)
-    call = kept.open(Client(), again, 0)  # type: ignore[arg-type]
-    assert call is not None
-    started: list[tuple[Call, bytes]] = []
-    kept.ask(call, lambda *given: started.append(given))
-    repeat.waiting[0](False)
-    assert started == [(call, again)]
-    assert call.parts is None
-
-
-def test_storage_is_not_asked_for_a_long_one() -> None:
-    data = frame(7, "m" * KEPT_BYTES_MAX)
-    call = served(data)
-    call.repeat = repeat = Asked()
-    assert known(call, data) is None
-    assert repeat.forgotten
+def test_what_is_not_kept_is_forgotten() -> None:
+    long = frame(7, "m" * KEPT_BYTES_MAX)
+    call = served(long)
+    assert known(call, long) is None
+    assert isinstance(call.repeat, Said)
+    assert call.repeat.forgotten
+    kept, call = made(True)
+    kept.forget()
+    assert isinstance(call.repeat, Said)
+    assert call.repeat.forgotten

@@ -11,6 +11,8 @@ from gateway_svc.quiet_connections import GATHER_S, READ_TURN, QuietConnections
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
+pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
+
 
 class Member:
     """One end of a socket, which notes the turns in which it is read; the other end speaks."""

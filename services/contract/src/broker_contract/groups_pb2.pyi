@@ -30,7 +30,9 @@ class GroupCalls(_message.Message):
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
     @_builtins.property
     def repeats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Call ids of heartbeats of this stream whose answers said `may_repeat`: the same member says the same again."""
+        """Call ids of heartbeats of this stream that were promised: the same members have said the same again, and were told
+        what they were told before. At most REPEATS_LATE_MS (storage_svc.rpc.group_stream) ago.
+        """
 
     @_builtins.property
     def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -91,28 +93,28 @@ class GroupAnswers(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANSWERS_FIELD_NUMBER: _builtins.int
-    HELD_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    heard: _builtins.int
+    """So many messages with `repeats` have come since the answers before."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupAnswer]: ...
     @_builtins.property
-    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Each of `repeats` comes back in one of these. Their answer is what it was, and the session has started again:"""
-
-    @_builtins.property
     def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Nothing was done, and the id is of no use any more: the heartbeat has to come whole, as another call."""
+        """Promises that hold no more: these heartbeats have to come whole, as other calls. What ended them is told to no
+        client before, in this stream.
+        """
 
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___GroupAnswer] | None = ...,
-        held: _abc.Iterable[_builtins.int] | None = ...,
+        heard: _builtins.int = ...,
         ended: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "held", b"held"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "heard", b"heard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -129,7 +131,9 @@ class GroupAnswer(_message.Message):
     MAY_REPEAT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     may_repeat: _builtins.bool
-    """Of a heartbeat: its call id may be named in `repeats`, as long as this stream lasts."""
+    """Of a heartbeat: a promise. The same, said again over the same connection, has this answer, until its call id is
+    among `ended`, or this stream is.
+    """
     @_builtins.property
     def heartbeat(self) -> Global___HeartbeatResponse: ...
     @_builtins.property

@@ -130,6 +130,7 @@ class GroupCoordinator:
     def _on_offline(self, partition: int, reason: str) -> None:
         """Nobody is served from memory that may be ahead of the log; whoever waits for its records is told first."""
         if self._partitions.lost(partition, reason):
+            self._end_promises()
             asyncio.get_running_loop().call_soon(self._unload, partition)
 
     def _unload(self, partition: int) -> None:
@@ -140,6 +141,7 @@ class GroupCoordinator:
     async def stop(self) -> None:
         """Answers everything parked: its clients look for their coordinator again, and find it after the restart."""
         self._stopping = True
+        self._end_promises()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -258,6 +260,14 @@ class GroupCoordinator:
         error = self._group_fault(group_id, empty_allowed=empty_allowed)
         hosted = None if error else self.groups.get(group_id)
         return error, None if hosted is None else hosted.group
+
+    def topics_changed(self) -> None:
+        """A topic has come or gone, or has more partitions: consumer groups look at it with the next heartbeat."""
+        self._end_promises()
+
+    def _end_promises(self) -> None:
+        for hosted in self.groups.values():
+            hosted.changed()
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

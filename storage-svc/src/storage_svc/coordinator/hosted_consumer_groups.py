@@ -99,6 +99,7 @@ class HostedConsumerGroups:
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
             # Another object: what `ConsumerRepeat` answers holds no more.
             hosted.group = hosted.group.copy()
+            hosted.changed()
 
     def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
         return self._own_settings.get(group_id, self._settings)
@@ -165,7 +166,10 @@ class HostedConsumerGroups:
             is_repeatable = says_nothing_new(group, heartbeat, self._topics) and group_id not in self._writing
             outcome = handle(group, heartbeat, self._environment(group_id))
         self._perform(hosted, outcome, HeartbeatAnswer, lambda error: HeartbeatAnswer(error=error), done)
-        return self._repeat(hosted, heartbeat, serves) if is_repeatable else None
+        if is_repeatable:
+            return self._repeat(hosted, heartbeat, serves)
+        hosted.changed()  # what it was told over which connection is in no record
+        return None
 
     def _repeat(self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves) -> ConsumerRepeat | None:
         group = hosted.group
@@ -259,11 +263,13 @@ class HostedConsumerGroups:
                 # The log has not taken it: all is as before, and what was looked at must be looked at again.
                 if isinstance(hosted.group, ConsumerGroup):
                     hosted.group.hashed_version = hosted.group.resolved_version = NEVER
+                    hosted.changed()
                 return writing
             if isinstance(hosted.group, Group):
                 self._hosted.end_classic(hosted, hosted.group)
             self._hosted.by_id[group_id] = hosted
             hosted.group = outcome.group
+            hosted.changed()
         self._change_timers(group_id, outcome)
         if outcome.downgrade is not None:
             for member_id in outcome.group.members:

@@ -52,7 +52,7 @@ from storage_svc.coordinator.offsets import (
     group_error,
 )
 from storage_svc.coordinator.offsets_log import LoadedPartition, OffsetsLog
-from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat, Serves
+from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat, Repeat, Serves
 from storage_svc.coordinator.timers import Timers
 from storage_svc.coordinator.waiting_calls import AnswerT, Call, WaitingCalls
 
@@ -67,6 +67,14 @@ class HostedGroup:
     #: Instructions not performed yet; non-empty only while `_perform` is at work further up the stack.
     queue: deque[Instruction] = field(default_factory=deque)
     performing: bool = False
+    #: Answers to heartbeats that somebody gives without asking, and how to tell that they hold no more.
+    promised: dict[Repeat, Callable[[], None]] = field(default_factory=dict)
+
+    def changed(self) -> None:
+        """Something has happened to the group, or to whether it is served: promises that do not hold end."""
+        if self.promised:
+            for repeat in [each for each in self.promised if not each.holds()]:
+                self.promised.pop(repeat)()
 
     @property
     def is_empty(self) -> bool:
@@ -176,7 +184,10 @@ class HostedGroups:
         return ClassicRepeat(hosted, group, heartbeat, self._timers, session, serves)
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
-        self._perform(hosted, handle(_classic(hosted), event, self._now_ms()))
+        # A join is answered when others come or time passes: what it leads to is done before anybody is told.
+        instructions = handle(_classic(hosted), event, self._now_ms())
+        hosted.changed()
+        self._perform(hosted, instructions)
         self.forget_if_unused(hosted)
 
     def _perform(self, hosted: HostedGroup, instructions: Iterable[Instruction]) -> None:
@@ -239,6 +250,7 @@ class HostedGroups:
             group.start_session(member)
         if rebalance:
             group.prepare_rebalance()
+        hosted.changed()
         self._perform(hosted, group.take_out())
 
     def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:

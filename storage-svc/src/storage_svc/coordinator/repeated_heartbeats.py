@@ -4,10 +4,14 @@ Most are: nothing has happened to the group, and all that the machines would do 
 seen one answered may keep a `Repeat` of it and call that instead of coming with the whole heartbeat. It looks at
 everything the answer depends on and can change, and says False when any of it has: then the heartbeat has to come
 whole, and False has done nothing.
+
+Who is too far away to call it each time has it promised: until it is told that the answer holds no more, it answers
+itself, and calls afterwards. `HostedGroup.changed` tells, wherever something happens to a group.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,8 +21,6 @@ from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_events import GroupState, Heartbeat
 from storage_svc.coordinator.timers import Deadline, Timers
 
-#: True: the answer is what it was, and the session has started again.
-Repeat = Callable[[], bool]
 #: Whether groups of this offsets partition are served now.
 Serves = Callable[[int], bool]
 
@@ -28,12 +30,51 @@ class Hosted(Protocol):
 
     group: Group | ConsumerGroup
     partition: int
+    promised: dict[Repeat, Callable[[], None]]
 
 
-class ClassicRepeat:
+class Repeat(ABC):
+    """Owned by who keeps it; knows the group until then."""
+
+    __slots__ = ("_hosted", "_serves", "_session", "_timeout_ms", "_timers")
+
+    def __init__(self, hosted: Hosted, timers: Timers[Any], session: Deadline, timeout_ms: int, serves: Serves) -> None:
+        self._hosted = hosted
+        self._timers = timers
+        #: Ends with the member, with its group, and when its partition is not served any more.
+        self._session = session
+        self._timeout_ms = timeout_ms
+        self._serves = serves
+
+    def __call__(self) -> bool:
+        """True: the answer is what it was, and the session has started again."""
+        return self.holds() and self.start_session()
+
+    def start_session(self, late_ms: int = 0) -> bool:
+        """Again, if it has not ended. `late_ms`: how much later than the member says it we may hear it next time."""
+        return self._timers.push_back(self._session, self._timeout_ms + late_ms)
+
+    @abstractmethod
+    def holds(self) -> bool:
+        """Whether the answer is what it was."""
+
+    @property
+    def is_promised(self) -> bool:
+        return self in self._hosted.promised
+
+    def promise(self, ended: Callable[[], None]) -> None:
+        """`ended` is called once, when something has happened after which it does not hold."""
+        self._hosted.promised[self] = ended
+
+    def forget(self) -> None:
+        """Nobody asks any more."""
+        self._hosted.promised.pop(self, None)
+
+
+class ClassicRepeat(Repeat):
     """Of a heartbeat that a stable classic group answered without an error."""
 
-    __slots__ = ("_group", "_heartbeat", "_hosted", "_serves", "_session", "_timers")
+    __slots__ = ("_group", "_heartbeat")
 
     def __init__(
         self,
@@ -44,33 +85,29 @@ class ClassicRepeat:
         session: Deadline,
         serves: Serves,
     ) -> None:
-        self._hosted = hosted
+        # The timeout changes by a join only, which is a rebalance.
+        super().__init__(hosted, timers, session, group.members[heartbeat.member_id].session_timeout_ms, serves)
         self._group = group
         self._heartbeat = heartbeat
-        self._timers = timers
-        #: Ends with the member, with its group, and when its partition is not served any more.
-        self._session = session
-        self._serves = serves
 
-    def __call__(self) -> bool:
+    def holds(self) -> bool:
         group, heartbeat = self._group, self._heartbeat
         return (
             group.state is GroupState.STABLE
             and self._hosted.group is group
             and not group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
             and self._serves(self._hosted.partition)
-            and self._timers.push_back(self._session, group.members[heartbeat.member_id].session_timeout_ms)
         )
 
 
-class ConsumerRepeat:
+class ConsumerRepeat(Repeat):
     """Of a heartbeat that said nothing new (`consumer_machine.says_nothing_new`).
 
     A consumer group never changes but for what was learnt of the topics and over which connection its members were
     told: every other change makes another object of it.
     """
 
-    __slots__ = ("_group", "_heartbeat", "_hosted", "_serves", "_session", "_timeout_ms", "_timers", "_topics")
+    __slots__ = ("_group", "_heartbeat", "_topics")
 
     def __init__(
         self,
@@ -83,22 +120,16 @@ class ConsumerRepeat:
         timeout_ms: int,
         serves: Serves,
     ) -> None:
-        self._hosted = hosted
+        super().__init__(hosted, timers, session, timeout_ms, serves)
         self._group = group
         self._heartbeat = heartbeat
         self._topics = topics
-        self._timers = timers
-        #: As of the classic one.
-        self._session = session
-        self._timeout_ms = timeout_ms
-        self._serves = serves
 
-    def __call__(self) -> bool:
+    def holds(self) -> bool:
         group, heartbeat = self._group, self._heartbeat
         return (
             self._hosted.group is group
             and group.hashed_version == self._topics.version
             and group.told_over.get(heartbeat.member_id) == heartbeat.connection_id
             and self._serves(self._hosted.partition)
-            and self._timers.push_back(self._session, self._timeout_ms)
         )

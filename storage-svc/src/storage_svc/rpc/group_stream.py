@@ -5,15 +5,21 @@ All answers that are ready when the writer wakes go out in one message. A call t
 and comes back empty; its neighbours are not touched. A gateway that does not read its answers is not read from either,
 once `_CALLS_MAX` of its calls are open.
 
-Of a heartbeat that may be repeated, what knows whether its answer holds (`repeated_heartbeats.Repeat`) is kept under
-the id of its call, so that the gateway comes with that id instead of the whole heartbeat. It ends with the stream, when
-the gateway says so or when the answer holds no more; of more than REPEATS_MAX the oldest ends.
+The answer to a heartbeat that may be repeated (`repeated_heartbeats.Repeat`) is a promise: the gateway gives it by
+itself, and says a few times a second to which calls it has. When something happens to the group the promise ends: the
+gateway is told in the next message, before what is answered since, and every message of its own is heard of, so that it
+knows how long ago it was told nothing. Promises end with the stream, too, and when the gateway says so; of more than
+REPEATS_MAX the oldest ends.
+
+A session that is kept by promises lasts REPEATS_LATE_MS longer, for what the gateway has heard and not said yet; when
+the stream ends it starts again, for what it will never say.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -27,6 +33,8 @@ _CALLS_MAX: Final = 100_000
 #: Answers in one message: what is ready beyond them goes into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
+#: Twice as long as a gateway keeps to itself whom it has heard (`gateway_svc.group_stream`, TOUCH_S).
+REPEATS_LATE_MS: Final = 500
 
 _log = service_logs.get(__name__)
 
@@ -42,8 +50,8 @@ class _Exchange:
         self._answers: list[pb.GroupAnswer] = []
         #: By the id of the heartbeat's call, the oldest first.
         self._repeats: dict[int, Repeat] = {}
-        #: Ids of repeats to answer: of those that hold, and of the others.
-        self._held: list[int] = []
+        #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
+        self._heard = 0
         self._over: list[int] = []
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -65,7 +73,7 @@ class _Exchange:
                 if message.repeats:
                     self._repeat(message.repeats)
                 for call_id in message.forgotten:
-                    self._repeats.pop(call_id, None)
+                    self._drop(call_id)
                 if self._open_calls > _CALLS_MAX:
                     self._room.clear()
                 await self._room.wait()
@@ -75,6 +83,9 @@ class _Exchange:
             self._wake.set()
             await writer
         finally:
+            for repeat in self._repeats.values():
+                repeat.start_session(REPEATS_LATE_MS)
+                repeat.forget()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
@@ -99,35 +110,38 @@ class _Exchange:
             _log.exception("call failed", method=kind, correlation_id=request.correlation_id)
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
-        if repeat is not None and answered:
-            answered[0].may_repeat = True
-            self._keep(call_id, repeat)
+        # At debug level every call has a line of its own, so it has to come whole.
+        if repeat is not None and answered and not service_logs.debug_enabled():
+            self._promise(call_id, repeat)
 
-    def _keep(self, call_id: int, repeat: Repeat) -> None:
+    def _promise(self, call_id: int, repeat: Repeat) -> None:
+        self._drop(call_id)
         if len(self._repeats) >= self._repeats_max:
-            del self._repeats[next(iter(self._repeats))]
+            oldest = next(iter(self._repeats))
+            self._drop(oldest)
+            self._end(oldest)
         self._repeats[call_id] = repeat
+        repeat.start_session(REPEATS_LATE_MS)
+        repeat.promise(partial(self._end, call_id))
+
+    def _drop(self, call_id: int) -> None:
+        repeat = self._repeats.pop(call_id, None)
+        if repeat is not None:
+            repeat.forget()
+
+    def _end(self, call_id: int) -> None:
+        """The gateway may have heard the member before it hears of this: the repeat is kept until it forgets it."""
+        self._over.append(call_id)
+        self._wake.set()
 
     def _repeat(self, call_ids: Sequence[int]) -> None:
         """Heartbeats said again."""
-        self._open_calls += len(call_ids)
         for call_id in call_ids:
-            (self._held if self._holds(call_id) else self._over).append(call_id)
+            repeat = self._repeats.get(call_id)
+            if repeat is not None:
+                repeat.start_session(REPEATS_LATE_MS)
+        self._heard += 1
         self._wake.set()
-
-    def _holds(self, call_id: int) -> bool:
-        repeat = self._repeats.get(call_id)
-        if repeat is None:
-            return False
-        try:
-            # Every call has a line of its own then, so it has to come whole.
-            holds = not service_logs.debug_enabled() and repeat()
-        except Exception:
-            _log.exception("call failed", method="repeat")
-            holds = False
-        if not holds:
-            del self._repeats[call_id]
-        return holds
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
         self._answers.append(answer)
@@ -137,11 +151,14 @@ class _Exchange:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or self._held or self._over:
+            while self._answers or self._heard or self._over:
                 answers, self._answers = self._answers[:_ANSWERS_MAX], self._answers[_ANSWERS_MAX:]
-                held, self._held, over, self._over = self._held, [], self._over, []
-                self._open_calls -= len(answers) + len(held) + len(over)
-                await self._context.write(pb.GroupAnswers(answers=answers, held=held, ended=over))
+                heard, self._heard, over, self._over = self._heard, 0, self._over, []
+                self._open_calls -= len(answers)
+                for answer in answers:
+                    repeat = self._repeats.get(answer.call_id)
+                    answer.may_repeat = repeat is not None and repeat.is_promised  # it may have ended already
+                await self._context.write(pb.GroupAnswers(answers=answers, heard=heard, ended=over))
             if self._open_calls <= _CALLS_MAX:
                 self._room.set()
             if self._ended and self._open_calls == 0:

@@ -91,6 +91,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._coming: dict[str, Topic] = {}
         #: Raised whenever a topic comes, goes or changes its partition count.
         self.version = 0
+        #: Called whenever the version was raised.
+        self.on_changed: list[Callable[[], None]] = []
         #: Called with each topic after it was deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
 
@@ -271,18 +273,23 @@ class TopicRegistry(Generic[ConfigT]):
 
     def _drop(self, topic: Topic) -> None:
         self._catalog.remove_topic(topic.name)
-        self.version += 1
         self._by_name.pop(topic.name, None)
         self._by_id.pop(topic.id, None)
+        self._raise_version()
         for index in range(topic.partition_count):
             if (topic.name, index) in self._logs.logs:
                 self._logs.delete(topic.name, index)
         self._catalog.forget_deletion(topic.id)
 
     def _admit(self, topic: Topic) -> None:
-        self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._raise_version()
+
+    def _raise_version(self) -> None:
+        self.version += 1
+        for callback in self.on_changed:
+            callback()
 
 
 def _one_character_apart(one: bytes, other: bytes) -> bool:

@@ -81,6 +81,7 @@ class Node:
             return found is not None and 0 <= partition < found.partition_count
 
         self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, self.registry, lambda: self.now_ms)
+        self.registry.on_changed.append(self.coordinator.topics_changed)
         self.registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
         self.loading = self.coordinator.start()
         if wait:

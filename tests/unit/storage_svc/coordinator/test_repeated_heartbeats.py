@@ -45,6 +45,13 @@ def consumer(node: Node, member_id: str, epoch: int, **fields: Any) -> tuple[lis
     return answers, repeat
 
 
+def promised(repeat: Repeat) -> list[str]:
+    """What is said of it from now on."""
+    said: list[str] = []
+    repeat.promise(lambda: said.append("ended"))
+    return said
+
+
 async def enter(node: Node, member_id: str = "m1", **fields: Any) -> int:
     """Its epoch, with all it shall have."""
     given = {"rebalance_timeout_ms": 60_000, "topics": frozenset({"orders"}), "owned": {}} | fields
@@ -89,8 +96,10 @@ async def test_a_classic_member_repeats_until_something_happens(
     assert answer == E.NONE
     assert repeat is not None
     assert [repeat(), repeat()] == [True, True]
+    ended = promised(repeat)
     await event(node, member_id)
     assert not repeat()
+    assert ended == ["ended"]
     assert classic(node, member_id, generation_id)[0] != E.NONE
 
 
@@ -103,10 +112,12 @@ async def test_nobody_repeats_while_their_partition_is_offline(node: Node) -> No
     assert repeat()
     assert isinstance(node.files, DiskThatBreaks)
     node.files.sync_fault = StorageFailure("broken")
+    ended = promised(repeat)
     seen: list[tuple[bool, E]] = []
     told = asyncio.Event()
 
     def done(_: list[E]) -> None:  # the partition is lost; its groups are forgotten in the next turn
+        assert ended == ["ended"]
         seen.append((repeat(), classic(node, member_id, generation_id)[0]))
         told.set()
 
@@ -116,6 +127,7 @@ async def test_nobody_repeats_while_their_partition_is_offline(node: Node) -> No
     await asyncio.sleep(0)
     seen.append((repeat(), classic(node, member_id, generation_id)[0]))
     assert seen == [(False, E.NOT_COORDINATOR), (False, E.NOT_COORDINATOR)]
+    assert ended == ["ended"]
     node.files.sync_fault = None
 
 
@@ -126,9 +138,11 @@ async def test_a_fenced_static_member_does_not_repeat(node: Node) -> None:
     assert answer == E.NONE
     assert repeat is not None
     assert repeat()
+    ended = promised(repeat)
     again = await node.join("g", instance_id="i")
     assert again.member_id != joined.member_id
     assert not repeat()
+    assert ended == ["ended"]
     assert classic(node, joined.member_id, 1, instance_id="i")[0] == E.FENCED_INSTANCE_ID
 
 
@@ -141,9 +155,11 @@ async def test_repeating_keeps_a_session_and_silence_ends_it(node: Node) -> None
         await asyncio.sleep(0.1)
         assert repeat()
     assert node.state("g") is GroupState.STABLE
+    ended = promised(repeat)
     await asyncio.sleep(0.6)
     assert node.state("g") is GroupState.EMPTY
     assert not repeat()
+    assert ended == ["ended"]
 
 
 async def test_errors_and_unsettled_groups_are_not_repeated(node: Node) -> None:
@@ -168,8 +184,10 @@ async def repeating(node: Node, **fields: Any) -> tuple[int, Repeat]:
 
 async def test_a_member_repeats_until_another_one_joins(node: Node) -> None:
     epoch, repeat = await repeating(node)
+    ended = promised(repeat)
     await enter(node, "m2")
     assert not repeat()
+    assert ended == ["ended"]
     answers, again = consumer(node, "m1", epoch)
     await node.settled("g")
     assert (answers[0].assignment is not None, again) == (True, None)
@@ -177,8 +195,10 @@ async def test_a_member_repeats_until_another_one_joins(node: Node) -> None:
 
 async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
     epoch, repeat = await repeating(node)
+    ended = promised(repeat)
     node.registry.create("payments", 1, {})
     assert not repeat()
+    assert ended == ["ended"]
     answers, again = consumer(node, "m1", epoch)  # it is not one of the group's
     assert (answers[0].error, again) == (E.NONE, None)
     _, again = consumer(node, "m1", epoch)
@@ -188,8 +208,10 @@ async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
 
 async def test_a_member_repeats_until_its_group_is_configured(node: Node) -> None:
     epoch, repeat = await repeating(node)
+    ended = promised(repeat)
     node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": 300})
     assert not repeat()
+    assert ended == ["ended"]
     answers, again = consumer(node, "m1", epoch)
     assert (answers[0].heartbeat_interval_ms, repeat()) == (200, False)
     assert again is not None
@@ -202,16 +224,20 @@ async def test_a_member_repeats_until_its_group_is_configured(node: Node) -> Non
 
 async def test_what_was_told_over_another_connection_ends_it(node: Node) -> None:
     epoch, repeat = await repeating(node, connection_id=1)
+    ended = promised(repeat)
     answers, other = consumer(node, "m1", epoch, connection_id=2)
     assert answers[0].assignment is not None
     assert other is None
     assert not repeat()
+    assert ended == ["ended"]
 
 
 async def test_a_member_that_left_does_not_repeat(node: Node) -> None:
     epoch, repeat = await repeating(node)
+    ended = promised(repeat)
     consumer(node, "m1", -1)
     assert not repeat()
+    assert ended == ["ended"]
     await node.settled("g")
     assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
 
@@ -225,5 +251,41 @@ async def test_an_answer_that_told_something_is_not_the_one_to_repeat(node: Node
 
 async def test_a_stopped_coordinator_repeats_nothing(node: Node) -> None:
     _, repeat = await repeating(node)
+    ended = promised(repeat)
     await node.coordinator.stop()
     assert not repeat()
+    assert ended == ["ended"]
+
+
+async def test_what_is_forgotten_is_not_told(node: Node) -> None:
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    repeat.forget()
+    node.registry.create("payments", 1, {})
+    assert (ended, repeat.is_promised) == ([], False)
+
+
+async def test_a_topic_that_goes_ends_promises_too(node: Node) -> None:
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    topic = node.registry.get("orders")
+    assert topic is not None
+    node.registry.delete(topic)
+    assert ended == ["ended"]
+
+
+async def test_a_change_the_log_refuses_ends_promises_too(node: Node) -> None:
+    """What the group has learnt is forgotten."""
+    node.files = DiskThatBreaks()
+    await node.restart()
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    assert isinstance(node.files, DiskThatBreaks)
+    node.files.sync_fault = StorageFailure("broken")
+    heartbeat = ConsumerHeartbeat(
+        member_id="m2", member_epoch=0, rebalance_timeout_ms=60_000, topics=frozenset({"orders"}), owned={}
+    )
+    answer = await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
+    assert answer.error != E.NONE
+    assert (repeat(), ended) == (False, ["ended"])
+    node.files.sync_fault = None

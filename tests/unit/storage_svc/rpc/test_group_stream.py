@@ -14,10 +14,13 @@ from broker_contract import groups_pb2_grpc
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
-from storage_svc.rpc.group_stream import group_stream
+from storage_svc.rpc.group_stream import REPEATS_LATE_MS, group_stream
 from storage_svc.settings import StorageSettings
 
 from tests.group_calls import GroupExchange
+
+#: A session that ends soon: with what promises add, between one and two of the pauses that tests make.
+SHORT_MS = 600
 
 
 @dataclass
@@ -25,18 +28,20 @@ class Peer:
     storage: Storage
     channel: grpc.aio.Channel
 
-    async def member(self, group_id: str) -> dict[str, object]:
-        """A group of one, stable: what its calls say of who they come from."""
-        stub = groups_pb2_grpc.GroupsStub(self.channel)
-        protocols = [pb.GroupProtocol(name="range", metadata=b"r")]
+    async def join(self, group_id: str, session_timeout_ms: int = 10_000) -> pb.JoinGroupResponse:
         join = pb.JoinGroupRequest(
             group_id=group_id,
-            session_timeout_ms=10_000,
+            session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
-            protocols=protocols,
+            protocols=[pb.GroupProtocol(name="range", metadata=b"r")],
         )
-        joined = await stub.JoinGroup(join)
+        return await groups_pb2_grpc.GroupsStub(self.channel).JoinGroup(join)
+
+    async def member(self, group_id: str, session_timeout_ms: int = 10_000) -> dict[str, object]:
+        """A group of one, stable: what its calls say of who they come from."""
+        stub = groups_pb2_grpc.GroupsStub(self.channel)
+        joined = await self.join(group_id, session_timeout_ms)
         who = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
         synced = await stub.SyncGroup(pb.SyncGroupRequest(**who))
         assert (joined.error_code, synced.error_code) == (0, 0)
@@ -55,6 +60,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
         topics="orders:3",
         group_initial_rebalance_delay_ms=0,
         offsets_topic_num_partitions=2,
+        group_min_session_timeout_ms=SHORT_MS,
     )
     storage = await Storage.start(settings)
     server = await serve(storage, f"unix:{tmp_path}/storage.sock")
@@ -157,7 +163,7 @@ async def test_a_gateway_that_dies_takes_no_member_with_it(peer: Peer) -> None:
     assert [each.group_id for each in listed.groups] == ["g"]
 
 
-async def test_a_heartbeat_is_said_again_by_its_id(peer: Peer) -> None:
+async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> None:
     who, other = await peer.member("g"), await peer.member("h")
     exchange = GroupExchange(peer.channel)
     await exchange.send(
@@ -168,29 +174,35 @@ async def test_a_heartbeat_is_said_again_by_its_id(peer: Peer) -> None:
     )
     answers = await exchange.receive(4)
     assert {call_id for call_id, answer in answers.items() if answer.may_repeat} == {7, 8}
-    assert await exchange.repeat(7, 8, 9, 11) == {7: True, 8: True, 9: False, 11: False}
-    assert await exchange.repeat(7, 8) == {7: True, 8: True}
+    await exchange.repeat(7, 8, 9, 11)
+    await exchange.repeat(7, 8)
+    assert exchange.ended == set()
 
     leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
     await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
-    assert await exchange.repeat(7, 8) == {7: False, 8: True}
+    await exchange.until_ended(7)
     assert (await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))).error_code == E.UNKNOWN_MEMBER_ID  # type: ignore[arg-type]
+    assert exchange.ended == {7}
     await exchange.end()
 
 
-async def test_what_is_forgotten_or_of_another_stream_is_not_repeated(peer: Peer) -> None:
+async def test_what_is_forgotten_or_of_another_stream_is_not_told_of(peer: Peer) -> None:
     who = await peer.member("g")
     call = pb.GroupCall(call_id=1, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    again = pb.GroupCall(call_id=2, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
-    await first.send(call)
-    assert (await first.receive(1))[1].may_repeat
-    assert await second.repeat(1) == {1: False}
-    assert await first.repeat(1) == {1: True}
+    await first.send(call, again)
+    assert (await first.receive(2))[1].may_repeat
     await first.repeat(forgotten=[1])
-    assert await first.repeat(1) == {1: False}
+    await second.repeat(1)
+    leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
+    await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
+    await first.until_ended(2)
+    await second.repeat(1)
+    assert (first.ended, second.ended) == ({2}, set())
 
 
-async def test_of_more_than_may_be_repeated_the_oldest_is_forgotten(peer: Peer, tmp_path: Path) -> None:
+async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path: Path) -> None:
     who = await peer.member("g")
     server = rpc.server()
     handler = group_stream(peer.storage.groups, repeats_max=2)
@@ -203,44 +215,105 @@ async def test_of_more_than_may_be_repeated_the_oldest_is_forgotten(peer: Peer, 
     exchange = GroupExchange(channel)
     beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
     await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in (1, 2, 3)))
-    await exchange.receive(3)
-    assert await exchange.repeat(1, 2, 3) == {1: False, 2: True, 3: True}
+    answers = await exchange.receive(3)
+    await exchange.until_ended(1)
+    assert ({number for number, each in answers.items() if each.may_repeat}, exchange.ended) == ({2, 3}, {1})
     await channel.close()
     await server.stop(0)
 
 
-async def test_a_consumer_heartbeat_is_said_again_by_its_id_until_there_is_something_to_tell(peer: Peer) -> None:
-    def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
-        names = pb.ConsumerGroupHeartbeatRequest.TopicNames(names=["orders"])
-        owned = pb.ConsumerGroupHeartbeatRequest.Partitions()
-        return pb.ConsumerGroupHeartbeatRequest(
-            group_id="k",
-            member_id=member_id,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=names,
-            owned=owned,
-            client_host="/127.0.0.1",
-            connection_id=5,
-        )
-
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=1, consumer_group_heartbeat=joining("m1")))
-    joined = (await exchange.receive(1))[1]
-    assert (joined.consumer_group_heartbeat.error_code, joined.may_repeat) == (E.NONE, False)
-    same = pb.ConsumerGroupHeartbeatRequest(
+def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
+    return pb.ConsumerGroupHeartbeatRequest(
         group_id="k",
-        member_id="m1",
-        member_epoch=joined.consumer_group_heartbeat.member_epoch,
-        rebalance_timeout_ms=-1,
+        member_id=member_id,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=pb.ConsumerGroupHeartbeatRequest.TopicNames(names=["orders"]),
+        owned=pb.ConsumerGroupHeartbeatRequest.Partitions(),
+        client_host="/127.0.0.1",
         connection_id=5,
     )
-    async with asyncio.timeout(10):  # until there is nothing to tell it
+
+
+async def promised_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbeatRequest:
+    """The heartbeat of a member that has nothing to be told, whose call id is 2."""
+    joined = await exchange.ask(consumer_group_heartbeat=joining("m1"))
+    assert joined.error_code == E.NONE
+    same = pb.ConsumerGroupHeartbeatRequest(
+        group_id="k", member_id="m1", member_epoch=joined.member_epoch, rebalance_timeout_ms=-1, connection_id=5
+    )
+    async with asyncio.timeout(10):
         while True:
             await exchange.send(pb.GroupCall(call_id=2, consumer_group_heartbeat=same))
             answer = (await exchange.receive(1))[2]
             assert answer.consumer_group_heartbeat.error_code == E.NONE
             if answer.may_repeat:
-                break
-    assert await exchange.repeat(2) == {2: True}
-    await exchange.ask(consumer_group_heartbeat=joining("m2"))
-    assert await exchange.repeat(2) == {2: False}
+                exchange.ended.clear()
+                return same
+
+
+async def test_a_consumer_heartbeat_is_promised_until_there_is_something_to_tell(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    same = await promised_consumer(exchange)
+    await exchange.repeat(2)
+    assert exchange.ended == set()
+    await exchange.send(
+        pb.GroupCall(call_id=3, consumer_group_heartbeat=same),
+        pb.GroupCall(call_id=4, consumer_group_heartbeat=joining("m2")),
+    )
+    answers = await exchange.receive(2)
+    assert exchange.ended == {2, 3}
+    assert {call_id: each.may_repeat for call_id, each in answers.items()} == {3: False, 4: False}
+
+
+async def test_a_consumer_heartbeat_is_promised_until_a_topic_comes(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    await promised_consumer(exchange)
+    peer.storage.topic_registry.create("payments", 1, {})
+    await exchange.until_ended(2)
+
+
+async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer) -> None:
+    stub = groups_pb2_grpc.GroupsStub(peer.channel)
+    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    assert (await exchange.receive(1))[7].may_repeat
+    loop = asyncio.get_running_loop()
+    for _ in range(2):
+        await asyncio.sleep(0.6)
+        silent_since = loop.time()
+        await exchange.repeat(7)
+    assert exchange.ended == set()
+    await exchange.until_ended(7)
+    took_s = loop.time() - silent_since
+    assert took_s >= (SHORT_MS + REPEATS_LATE_MS) / 1000
+    described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
+    assert described.groups[0].state == "Empty"
+
+
+async def test_what_was_said_before_a_promise_ended_keeps_the_session(peer: Peer) -> None:
+    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    other = asyncio.create_task(peer.join("g"))
+    await exchange.until_ended(7)
+    for _ in range(2):
+        await asyncio.sleep(0.6)
+        await exchange.repeat(7)
+    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    assert answer.error_code == E.REBALANCE_IN_PROGRESS
+    other.cancel()
+
+
+async def test_a_session_begins_again_when_the_stream_ends(peer: Peer) -> None:
+    """The gateway may have heard its members, and not said so."""
+    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+    first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
+    await first.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await first.receive(1)
+    await asyncio.sleep(0.6)
+    first.cut()
+    await asyncio.sleep(0.6)
+    answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    assert answer.error_code == E.NONE

@@ -1,0 +1,95 @@
+"""Calls to storage that change groups: promises of heartbeats are not used once they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_contract import groups_pb2, topics_pb2
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage_grpc import GrpcStorage
+from service_chassis import rpc
+
+#: Method of the contract -> what is asked, and of which of the gateway's nouns.
+CALLS: dict[str, tuple[str, Any, Any]] = {
+    "JoinGroup": ("groups", groups_pb2.JoinGroupRequest(group_id="g"), groups_pb2.JoinGroupResponse),
+    "SyncGroup": ("groups", groups_pb2.SyncGroupRequest(group_id="g"), groups_pb2.SyncGroupResponse),
+    "LeaveGroup": ("groups", groups_pb2.LeaveGroupRequest(group_id="g"), groups_pb2.LeaveGroupResponse),
+    "DeleteGroups": ("groups", groups_pb2.DeleteGroupsRequest(group_ids=["g"]), groups_pb2.DeleteGroupsResponse),
+    "DescribeGroups": ("groups", groups_pb2.DescribeGroupsRequest(group_ids=["g"]), groups_pb2.DescribeGroupsResponse),
+    "DescribeConsumerGroups": (
+        "groups",
+        groups_pb2.DescribeConsumerGroupsRequest(group_ids=["g"]),
+        groups_pb2.DescribeConsumerGroupsResponse,
+    ),
+    "CreateTopics": ("topics", topics_pb2.CreateTopicsRequest(), topics_pb2.CreateTopicsResponse),
+    "DeleteTopics": ("topics", topics_pb2.DeleteTopicsRequest(), topics_pb2.DeleteTopicsResponse),
+    "AlterConfigs": ("topics", topics_pb2.AlterConfigsRequest(), topics_pb2.AlterConfigsResponse),
+}
+
+
+async def promise_all(_: Any, context: Any) -> None:
+    """Storage's end of the streams: heartbeats are promised, and it never says that a promise has ended."""
+    while (message := await context.read()) is not grpc.aio.EOF:
+        answers = [
+            groups_pb2.GroupAnswer(call_id=each.call_id, heartbeat=groups_pb2.HeartbeatResponse(), may_repeat=True)
+            for each in message.calls
+        ]
+        await context.write(groups_pb2.GroupAnswers(answers=answers))
+
+
+async def read_all(_: Any, context: Any) -> None:
+    while await context.read() is not grpc.aio.EOF:
+        pass
+
+
+def unary(request: type[Any], response: type[Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    async def answer(_request: Any, _context: Any) -> Any:
+        return response()
+
+    return grpc.unary_unary_rpc_method_handler(answer, request.FromString, response.SerializeToString)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[GrpcStorage]:
+    server = rpc.server()
+    methods = {
+        noun: {name: unary(type(request), response) for name, (of, request, response) in CALLS.items() if of == noun}
+        for noun in ("groups", "topics")
+    }
+    methods["groups"]["Exchange"] = grpc.stream_stream_rpc_method_handler(
+        promise_all, groups_pb2.GroupCalls.FromString, groups_pb2.GroupAnswers.SerializeToString
+    )
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler("millrace.v1.Groups", methods["groups"]),
+            grpc.method_handlers_generic_handler("millrace.v1.Topics", methods["topics"]),
+            grpc.method_handlers_generic_handler(
+                "millrace.v1.Data", {"Exchange": grpc.stream_stream_rpc_method_handler(read_all)}
+            ),
+        )
+    )
+    rpc.listen(server, f"unix:{tmp_path}/storage.sock")
+    await server.start()
+    made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics())
+    yield made
+    await made.close()
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("method", CALLS)
+async def test_a_promise_is_doubted_before_an_answer_that_tells_of_its_group(storage: GrpcStorage, method: str) -> None:
+    noun, request, response = CALLS[method]
+    groups = storage.storage.groups
+    answered = asyncio.Event()
+    promise = groups.heartbeat(groups_pb2.HeartbeatRequest(group_id="g"), lambda _: answered.set())
+    assert promise is not None
+    await asyncio.wait_for(answered.wait(), 10)
+    assert promise()
+    name = "".join(f"_{each.lower()}" if each.isupper() else each for each in method).strip("_")
+    assert await getattr(getattr(storage.storage, noun), name)(request) == response()
+    assert not promise()
