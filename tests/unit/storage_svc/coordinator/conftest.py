@@ -32,6 +32,7 @@ from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
 
 from tests.group_calls import answered
+from tests.unit.storage_svc.coordinator.consumer_world import World
 
 E = ErrorCode
 SUBSCRIPTION = encode_subscription(Subscription(topics=("orders",)))
@@ -172,3 +173,10 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         hosted.group.check_invariants()
     await made.close()
     made.logs.check_invariants()
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.orders = made.topics.create("orders", 4)  # type: ignore[attr-defined]
+    return made

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from storage_svc.coordinator.consumer_events import (
     ConsumerAnswer,
     ConsumerEvent,
     ConsumerGroupSettings,
+    ConsumerHeartbeat,
     ConsumerTimer,
     ConsumerTimerFired,
     Downgrade,
@@ -17,11 +19,13 @@ from storage_svc.coordinator.consumer_events import (
     PatternsResolved,
     SetConsumerTimer,
 )
-from storage_svc.coordinator.consumer_group import ConsumerGroup
+from storage_svc.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState
 from storage_svc.coordinator.consumer_machine import handle
 from storage_svc.coordinator.consumer_records import ConsumerRecord, StoredConsumerGroup, is_consumer_key
 from storage_svc.coordinator.group import GroupLimits
 from storage_svc.coordinator.topic_pattern import compile_pattern
+
+ORDERS = frozenset({"orders"})
 
 
 @dataclass(frozen=True)
@@ -117,3 +121,35 @@ class World:
     def restored(self) -> ConsumerGroup:
         """The group as the log has it."""
         return ConsumerGroup.restore("g", self.log)
+
+
+def orders(world: World) -> bytes:
+    return world.topics.by_name["orders"].id
+
+
+def enter(world: World, member_id: str, **fields: Any) -> HeartbeatAnswer:
+    given: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topics": ORDERS, "owned": {}}
+    return world.beat(ConsumerHeartbeat(member_id=member_id, member_epoch=0, **(given | fields)))
+
+
+def beat(world: World, member_id: str, epoch: int, *owned: int, **fields: Any) -> HeartbeatAnswer:
+    """`owned` are partitions of orders; none are told to be owned with `owned={}`."""
+    if owned:
+        fields["owned"] = {orders(world): frozenset(owned)}
+    return world.beat(ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields))
+
+
+def given(world: World, answer: HeartbeatAnswer) -> set[int]:
+    assert answer.assignment is not None
+    return set(answer.assignment.get(orders(world), ()))
+
+
+def pair(world: World) -> tuple[int, int]:
+    """m1 and m2 with two partitions each; their epochs."""
+    enter(world, "m1")
+    enter(world, "m2")
+    told = beat(world, "m1", 2, 0, 1, 2, 3)
+    beat(world, "m1", 2, *given(world, told))
+    beat(world, "m2", 3, owned={})
+    assert world.group.state is ConsumerGroupState.STABLE
+    return 3, 3

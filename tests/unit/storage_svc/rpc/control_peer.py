@@ -1,0 +1,48 @@
+"""Who calls the control services over gRPC, as a gateway and admin-api do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+from broker_contract import cluster_pb2_grpc, groups_pb2_grpc, producers_pb2_grpc, topics_pb2_grpc
+from broker_contract import topics_pb2 as topics
+from storage_svc.app import Storage
+from storage_svc.rpc.server import StorageServer
+
+
+@dataclass
+class Peer:
+    """The stubs of one channel, and the server they talk to."""
+
+    storage: Storage
+    server: StorageServer
+    channel: grpc.aio.Channel
+
+    def __post_init__(self) -> None:
+        self.topics = topics_pb2_grpc.TopicsStub(self.channel)
+        self.groups = groups_pb2_grpc.GroupsStub(self.channel)
+        self.producers = producers_pb2_grpc.ProducersStub(self.channel)
+        self.cluster = cluster_pb2_grpc.ClusterStub(self.channel)
+
+    async def create(self, *new: topics.NewTopic, validate_only: bool = False) -> list[topics.CreatedTopic]:
+        request = topics.CreateTopicsRequest(validate_only=validate_only, topics=new)
+        return list((await self.topics.CreateTopics(request)).topics)
+
+    async def describe(self, *names: str, auto_create: bool = False) -> list[topics.Topic]:
+        refs = [topics.TopicRef(name=name) for name in names]
+        request = topics.DescribeTopicsRequest(topics=refs, all=not names, auto_create=auto_create)
+        return list((await self.topics.DescribeTopics(request)).topics)
+
+    async def names(self) -> list[str]:
+        return [topic.name for topic in await self.describe()]
+
+    async def configs(self, kind: int, name: str, *keys: str) -> topics.ResourceConfigs:
+        resource = topics.ConfigResource(type=kind, name=name, keys=keys, all_keys=not keys)
+        (answer,) = (await self.topics.DescribeConfigs(topics.DescribeConfigsRequest(resources=[resource]))).resources
+        return answer
+
+
+def new(name: str, partitions: int = -1, replication: int = -1, **configs: str) -> topics.NewTopic:
+    entries = [topics.ConfigEntry(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return topics.NewTopic(name=name, partition_count=partitions, replication_factor=replication, configs=entries)

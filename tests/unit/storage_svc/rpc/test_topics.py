@@ -1,0 +1,143 @@
+"""The topics service over gRPC: topics are made, described and deleted."""
+
+from __future__ import annotations
+
+import pytest
+from broker_contract import cluster_pb2 as cluster
+from broker_contract import topics_pb2 as topics
+from protocol_lib.errors import ErrorCode
+
+from tests.unit.storage_svc.rpc.control_peer import Peer, new
+
+E = ErrorCode
+
+
+async def test_create_describe_delete(peer: Peer) -> None:
+    (made,) = await peer.create(new("orders", 3, 1, retention_ms="-1"))
+    assert (made.error_code, made.partition_count, made.replication_factor, len(made.id)) == (0, 3, 1, 16)
+    (seen,) = await peer.describe()
+    assert seen == topics.Topic(name="orders", id=made.id, partition_count=3, leader_epochs=[0, 0, 0])
+    by_id = await peer.topics.DescribeTopics(topics.DescribeTopicsRequest(topics=[topics.TopicRef(id=made.id)]))
+    assert list(by_id.topics) == [seen]
+    deleted = await peer.topics.DeleteTopics(
+        topics.DeleteTopicsRequest(topics=[topics.TopicRef(name="orders"), topics.TopicRef(name="nothing")])
+    )
+    assert [(each.name, each.error_code) for each in deleted.topics] == [
+        ("orders", 0),
+        ("nothing", E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert deleted.topics[0].id == made.id
+    assert await peer.describe() == []
+    by_id = await peer.topics.DescribeTopics(topics.DescribeTopicsRequest(topics=[topics.TopicRef(id=made.id)]))
+    assert [(each.error_code, each.id) for each in by_id.topics] == [(E.UNKNOWN_TOPIC_ID, made.id)]
+
+
+async def test_delete_by_id(peer: Peer) -> None:
+    (made,) = await peer.create(new("orders"))
+    refs = [topics.TopicRef(id=made.id), topics.TopicRef(id=b"x" * 16)]
+    deleted = await peer.topics.DeleteTopics(topics.DeleteTopicsRequest(topics=refs))
+    assert [(each.name, each.error_code) for each in deleted.topics] == [("orders", 0), ("", E.UNKNOWN_TOPIC_ID)]
+
+
+async def test_the_same_topic_twice_in_a_deletion_is_refused(peer: Peer) -> None:
+    (made,) = await peer.create(new("orders"))
+    refs = [topics.TopicRef(id=made.id), topics.TopicRef(name="orders")]
+    deleted = await peer.topics.DeleteTopics(topics.DeleteTopicsRequest(topics=refs))
+    assert [each.error_code for each in deleted.topics] == [E.INVALID_REQUEST] * 2
+    assert await peer.names() == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "message"),
+    [
+        (new(""), E.INVALID_TOPIC_EXCEPTION, "Illegal topic name"),
+        (new(".."), E.INVALID_TOPIC_EXCEPTION, "Illegal topic name"),
+        (new("a/b"), E.INVALID_TOPIC_EXCEPTION, "Illegal topic name"),
+        (new("x" * 250), E.INVALID_TOPIC_EXCEPTION, "250 characters"),
+        (new("taken.name"), E.TOPIC_ALREADY_EXISTS, "Topic 'taken.name' already exists."),
+        (new("taken_name"), E.INVALID_TOPIC_EXCEPTION, "collides with existing topic: taken.name"),
+        (new("__consumer_offsets"), E.INVALID_TOPIC_EXCEPTION, "made by the broker"),
+        (new("a", 0), E.INVALID_PARTITIONS, "non-positive value: 0"),
+        (new("a", -2), E.INVALID_PARTITIONS, "non-positive value: -2"),
+        (new("a", 1, 0), E.INVALID_REPLICATION_FACTOR, "not 0"),
+        (new("a", 1, 2), E.INVALID_REPLICATION_FACTOR, "not 2"),
+        (new("a", 1, -2), E.INVALID_REPLICATION_FACTOR, "not -2"),
+        (new("a", 60), E.POLICY_VIOLATION, "60 more partitions are too many: 2 of at most 60 exist"),
+        (new("a", 2**31 - 1), E.POLICY_VIOLATION, "too many"),
+        (new("a", no_such="1"), E.INVALID_CONFIG, "Unknown topic config name: no.such"),
+        (new("a", retention_ms="soon"), E.INVALID_CONFIG, "Invalid value 'soon' for configuration retention.ms"),
+        (new("a", preallocate="true"), E.INVALID_CONFIG, "no effect in this broker"),
+    ],
+)
+async def test_creations_that_are_refused(
+    peer: Peer, given: topics.NewTopic, expected: ErrorCode, message: str
+) -> None:
+    await peer.create(new("taken.name"))
+    for validate_only in (True, False):
+        (refused,) = await peer.create(given, validate_only=validate_only)
+        assert refused.error_code == expected
+        assert message in refused.error_message
+        assert (refused.partition_count, refused.replication_factor, refused.id) == (-1, -1, bytes(16))
+    assert await peer.names() == ["taken.name"]
+
+
+async def test_the_topics_of_one_request_stand_alone(peer: Peer) -> None:
+    made = await peer.create(new("twice"), new("good"), new("twice"), new("bad", 0))
+    assert [(each.name, each.error_code) for each in made] == [
+        ("twice", E.INVALID_REQUEST),
+        ("good", 0),
+        ("twice", E.INVALID_REQUEST),
+        ("bad", E.INVALID_PARTITIONS),
+    ]
+    assert await peer.names() == ["good"]
+
+
+async def test_validate_only_creates_nothing(peer: Peer) -> None:
+    (made,) = await peer.create(new("orders", -1, -1), validate_only=True)
+    assert (made.error_code, made.partition_count, made.id) == (0, 2, bytes(16))
+    assert await peer.names() == []
+
+
+@pytest.mark.parametrize(
+    ("assignments", "partitions", "replication", "expected"),
+    [
+        ({0: [1], 1: [1]}, -1, -1, E.NONE),
+        ({0: [1], 1: [1]}, 2, -1, E.INVALID_REQUEST),
+        ({0: [1]}, -1, 1, E.INVALID_REQUEST),
+        ({0: [1], 2: [1]}, -1, -1, E.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [1, 2]}, -1, -1, E.INVALID_REPLICA_ASSIGNMENT),
+        ({0: []}, -1, -1, E.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [9]}, -1, -1, E.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+async def test_manual_assignments(
+    peer: Peer, assignments: dict[int, list[int]], partitions: int, replication: int, expected: ErrorCode
+) -> None:
+    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=3000))
+    given = new("orders", partitions, replication)
+    for partition, brokers in assignments.items():
+        given.assignments.add(partition=partition, broker_ids=brokers)
+    (made,) = await peer.create(given)
+    assert made.error_code == expected
+    assert await peer.names() == (["orders"] if expected == E.NONE else [])
+
+
+async def test_unknown_topics_are_created_when_that_is_asked_for(peer: Peer) -> None:
+    assert [each.error_code for each in await peer.describe("a")] == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    answer = await peer.describe("a", "b!", "a", "__consumer_offsets", auto_create=True)
+    assert [(each.name, each.error_code, each.partition_count, each.is_internal) for each in answer] == [
+        ("a", 0, 2, False),
+        ("b!", E.INVALID_TOPIC_EXCEPTION, 0, False),
+        ("a", 0, 2, False),
+        ("__consumer_offsets", 0, 50, True),
+    ]
+    await peer.create(new("x.y"))
+    (refused,) = await peer.describe("x_y", auto_create=True)
+    assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+async def test_internal_topics_cannot_be_deleted(peer: Peer) -> None:
+    await peer.describe("__consumer_offsets", auto_create=True)
+    refs = [topics.TopicRef(name="__consumer_offsets")]
+    deleted = await peer.topics.DeleteTopics(topics.DeleteTopicsRequest(topics=refs))
+    assert [each.error_code for each in deleted.topics] == [E.INVALID_TOPIC_EXCEPTION]
