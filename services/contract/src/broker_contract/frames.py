@@ -19,9 +19,10 @@ length 0xFFFF for null.
                                first_offset i64), slice_count u32, slice_count x (path string, file_id u64,
                                position u64, length u32), length u32, record batches)
     kind 5   cancel            (empty) the read of that call id is not waited for any more; no answer comes
-    kind 6   append run        correlation_id i32, version i16, acks i16, timeout_ms i32, client_id nstring,
-                               topic string, topic_id 16 bytes, partition i32, count u32, count x length u32,
-                               count x record batch; answered by kind 2 or 7, one outcome a batch
+    kind 6   append run        correlation_id i32, version i16, acks i16, timeout_ms i32, topic_id 16 bytes,
+                               partition i32, length of client_id u16 (0xFFFF null), length of topic u16, count u32,
+                               client_id, topic, count x length u32, count x record batch; answered by kind 2 or 7,
+                               one outcome a batch
     kind 7   appended          an append response without errors: count x (base_offset i64, log_append_time_ms i64,
                                log_start_offset i64)
     kind 8   frame taken       (empty) in a frame to storage: say so when its appends are written or wait for a sync;
@@ -40,8 +41,8 @@ In one process the same dataclasses are passed without being encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from struct import Struct, pack, unpack
-from typing import Final
+from struct import Struct, pack, unpack_from
+from typing import Any, Final
 
 from broker_contract.data import (
     AheadRead,
@@ -69,6 +70,7 @@ from broker_contract.revisions import PLACES
 _ITEM: Final = Struct(">BQI")
 _APPEND_HEAD: Final = Struct(">ihhi")
 _PLACE: Final = Struct(">16siI")
+_RUN_HEAD: Final = Struct(">ihhi16siHHI")
 _APPENDED: Final = Struct(">hqqq")
 _APPENDED_WELL: Final = Struct(">qqq")
 _READ_HEAD: Final = Struct(">ihiiiBB")
@@ -110,13 +112,29 @@ def _put_append_request(parts: list[Buffer], item: AppendRequest) -> int:
 
 
 def _put_append_run(parts: list[Buffer], item: AppendRun) -> int:
+    client_id = b"" if item.client_id is None else item.client_id.encode()
+    topic = item.topic.encode()
+    longest = max(len(client_id), len(topic))
+    if longest >= _NULL:
+        raise FrameError(f"string of {longest} bytes is longer than {_NULL - 1}")
     batches = item.batches
+    count = len(batches)
     lengths = list(map(len, batches))
-    parts.append(_APPEND_HEAD.pack(item.correlation_id, item.version, item.acks, item.timeout_ms))
-    size = _APPEND_HEAD.size + _put_nstring(parts, item.client_id) + _put_nstring(parts, item.topic)
-    parts.append(_PLACE.pack(item.topic_id, item.partition, len(lengths)) + pack(f">{len(lengths)}I", *lengths))
+    head = _RUN_HEAD.pack(
+        item.correlation_id,
+        item.version,
+        item.acks,
+        item.timeout_ms,
+        item.topic_id,
+        item.partition,
+        _NULL if item.client_id is None else len(client_id),
+        len(topic),
+        count,
+    )
+    head += client_id + topic + pack(f">{count}I", *lengths)
+    parts.append(head)
     parts += batches
-    return size + _PLACE.size + 4 * len(lengths) + sum(lengths)
+    return len(head) + sum(lengths)
 
 
 def _put_appended(parts: list[Buffer], item: AppendResponse) -> int:
@@ -255,7 +273,7 @@ class _Reader:
         self.position = position
         self.end = end
 
-    def unpack(self, layout: Struct) -> tuple[int, ...]:
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
         start = self.position
         self.position = start + layout.size
         if self.position > self.end:
@@ -270,7 +288,7 @@ class _Reader:
         return self.buffer[start : self.position]
 
     def count(self) -> int:
-        (count,) = self.unpack(_U32)
+        count: int = self.unpack(_U32)[0]
         if count > self.end - self.position:
             raise FrameError(f"{count} elements announced, {self.end - self.position} bytes left")
         return count
@@ -305,21 +323,37 @@ def _get_append_request(reader: _Reader) -> AppendRequest:
 
 
 def _get_append_run(reader: _Reader) -> AppendRun:
-    correlation_id, version, acks, timeout_ms = reader.unpack(_APPEND_HEAD)
-    client_id = reader.nstring()
-    topic = reader.string()
-    topic_id = bytes(reader.take(16))
-    (partition,) = reader.unpack(_I32)
-    count = reader.count()
-    lengths = unpack(f">{count}I", reader.take(4 * count))
-    batches = [reader.take(length) for length in lengths]
+    """In few steps: most of what storage is asked."""
+    buffer, end = reader.buffer, reader.end
+    correlation_id, version, acks, timeout_ms, topic_id, partition, client_length, topic_length, count = reader.unpack(
+        _RUN_HEAD
+    )
+    client_at = reader.position
+    topic_at = client_at if client_length == _NULL else client_at + client_length
+    lengths_at = topic_at + topic_length
+    position = lengths_at + 4 * count
+    if position > end:
+        raise FrameError("item ends inside a field")
+    try:
+        client_id = None if client_length == _NULL else str(buffer[client_at:topic_at], "utf-8")
+        topic = str(buffer[topic_at:lengths_at], "utf-8")
+    except UnicodeDecodeError as error:
+        raise FrameError("a string is not UTF-8") from error
+    batches = []
+    for length in unpack_from(f">{count}I", buffer, lengths_at):
+        begin, position = position, position + length
+        batches.append(buffer[begin:position])
+    if position > end:
+        raise FrameError("item ends inside a field")
+    reader.position = position
     return AppendRun(correlation_id, client_id, version, acks, timeout_ms, topic, topic_id, partition, batches)
 
 
 def _get_appended(reader: _Reader) -> AppendResponse:
-    rest = reader.take(reader.end - reader.position)
+    rest = reader.buffer[reader.position : reader.end]
     if len(rest) % _APPENDED_WELL.size:
         raise FrameError("item ends inside a field")
+    reader.position = reader.end
     return AppendResponse([AppendedPartition(0, *fields) for fields in _APPENDED_WELL.iter_unpack(rest)])
 
 

@@ -136,6 +136,11 @@ class DataService:
         if len(calls) == 1:
             self._loop.call_soon(self.append_collected)
 
+    def append_at_once(self, calls: list[tuple[AppendRequest | AppendRun, AppendDone]]) -> None:
+        """As `append` for each, without waiting until the turn is over."""
+        self._calls += calls
+        self.append_collected()
+
     def append_collected(self) -> None:
         """Do now what calls wait for until the turn is over."""
         calls, self._calls = self._calls, []

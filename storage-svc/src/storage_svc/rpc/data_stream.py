@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -70,7 +71,6 @@ class _Exchange:
             while (frame := await self._context.read()) is not grpc.aio.EOF:
                 self._taking = True
                 self._take(frame)
-                self._service.append_collected()
                 self._taking = False
                 await self._write_waiting()
                 if not self._room.is_set():
@@ -91,11 +91,12 @@ class _Exchange:
             self._reads.clear()
 
     def _take(self, frame: memoryview) -> None:
+        appends: list[tuple[AppendRequest | AppendRun, Callable[[AppendResponse], None]]] = []
         for call_id, item in read_items(frame):
             match item:
-                case AppendRequest() | AppendRun():
+                case AppendRun() | AppendRequest():
                     self._open_calls += 1
-                    self._service.append(item, self._answerer(call_id))
+                    appends.append((item, partial(self._answer, call_id)))
                 case ReadRequest():
                     self._open_calls += 1
                     self._read(call_id, item)
@@ -105,17 +106,16 @@ class _Exchange:
                         give_up()
                 case AheadRequest():
                     self._open_calls += 1
-                    self._service.read_ahead(item, self._answerer(call_id))
+                    self._service.read_ahead(item, partial(self._answer, call_id))
                 case FrameTaken():
                     self._open_calls += 1
                     self._answer(call_id, item)
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
+        if appends:
+            self._service.append_at_once(appends)
         if self._open_calls > _CALLS_MAX:
             self._room.clear()
-
-    def _answerer(self, call_id: int) -> Callable[[AppendResponse | AheadResponse], None]:
-        return lambda answer: self._answer(call_id, answer)
 
     def _read(self, call_id: int, request: ReadRequest) -> None:
         answered = False
