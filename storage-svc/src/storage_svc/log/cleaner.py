@@ -18,10 +18,10 @@ from service_chassis import logs
 
 from storage_svc.log import checkpoints
 from storage_svc.log.cleaner_choice import Cleanable, cleanable, dirtiest
-from storage_svc.log.cleaner_job import Cleaning, CleaningJob, CleaningStatistics, Stopped, Uncleanable
+from storage_svc.log.cleaner_job import Cleaning, CleaningJob, CleaningStatistics
 from storage_svc.log.cleaner_process import CleanerProcess
 from storage_svc.log.config import LogSettings
-from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment_swap import Outdated, swap
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -27,35 +27,23 @@ from storage_svc.log.batches import Header, headers, intact, unpack_header
 from storage_svc.log.cleaner_filter import BatchFilter, LastBatch, body_of, control_type
 from storage_svc.log.cleaner_key_map import KeyMap
 from storage_svc.log.cleaner_mapped_batches import MappedBatches
+from storage_svc.log.cleaner_output import CleanedOutput
 from storage_svc.log.cleaner_records import scan_records
 from storage_svc.log.cleaner_transactions import WalkedTransactions
 from storage_svc.log.config import LogConfig
-from storage_svc.log.errors import LogError
-from storage_svc.log.files import Buffer, Files
-from storage_svc.log.segment import Segment
-from storage_svc.log.segment_names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
+from storage_svc.log.errors import Uncleanable
+from storage_svc.log.files import Files
+from storage_svc.log.pace import Pace
+from storage_svc.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
 from storage_svc.log.transaction_index import AbortedTransaction
 
 _READ: Final = 1 << 20
-#: Written and synced in pieces of this size, so that no sync of the cleaner's keeps the disk from the others for long.
-_WRITE: Final = 256 << 10
-#: How long it may sleep without asking whether it is wanted any more.
-_SLEEP_S: Final = 0.1
 _OFFSETS_MAX: Final = 2**31 - 1
-_POSITION_MAX: Final = 2**31 - 1
 _MAGIC_AT: Final = 16
 #: How many records a message of format 0 or 1 may be taken for: it does not say how many it wraps.
 _LEGACY_RECORDS: Final = 100
 #: What MappedBatches may take beside the key map, as a share of what that may.
 _MAPPED_SHARE: Final = 4
-
-
-class Uncleanable(LogError):  # noqa: N818 (reads as what happened)
-    """This log cannot be cleaned as it is, and why."""
-
-
-class Stopped(LogError):  # noqa: N818 (reads as what happened)
-    """The cleaning is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,29 +100,6 @@ class CleaningStatistics:
     keys: int = 0
     key_map_bytes: int = 0
     seconds: float = 0.0
-
-
-class Pace:
-    """Keeps reading and writing below a rate by sleeping, and stops work that is not wanted any more."""
-
-    def __init__(self, bytes_per_second: int, stopped: Callable[[], bool] = lambda: False) -> None:
-        self._rate = bytes_per_second
-        self._stopped = stopped
-        self._begin = time.monotonic()
-        self._bytes = 0
-
-    def spend(self, size: int) -> None:
-        """
-        Raises:
-            Stopped: somebody asked for it.
-        """
-        self._bytes += size
-        while not self._stopped():
-            ahead = self._bytes / self._rate - (time.monotonic() - self._begin) if self._rate else 0.0
-            if ahead <= 0:
-                return
-            time.sleep(min(ahead, _SLEEP_S))
-        raise Stopped
 
 
 class Cleaning:
@@ -287,7 +252,9 @@ class Cleaning:
         clean = [base for base, _ in job.segments if base < job.dirty_from]
         legacy_horizon_ms = modified[clean[-1]] - job.delete_retention_ms if clean else 0
         for group in grouped(job, mapped_end, self._index_bytes):
-            output = _Output(self._files, self._pace, self._config, job, group[0][0], self._syncs)
+            output = CleanedOutput(
+                self._files, self._pace, self._config, job.folder, group[0][0], job.now_ms, self._syncs
+            )
             try:
                 for base_offset, size in group:
                     keep_tombstones = modified[base_offset] > legacy_horizon_ms
@@ -348,79 +315,3 @@ def grouped(
         room_offsets -= offsets
         room_times -= times
     return groups
-
-
-class _Output:
-    """The new segment of a group. While a piece of it is synced in a thread, the next one is gathered, not written."""
-
-    def __init__(
-        self,
-        files: Files,
-        pace: Pace,
-        config: LogConfig,
-        job: CleaningJob,
-        base_offset: int,
-        syncs: ThreadPoolExecutor,
-    ) -> None:
-        self._files = files
-        self._pace = pace
-        self._parts: list[Buffer] = []
-        self._size = 0
-        self._syncs = syncs
-        self._sync: Future[None] | None = None
-        self.segment = Segment.create(files, job.folder, base_offset, config, job.now_ms, suffix=CLEANED_SUFFIX)
-
-    def add(self, batch: bytes) -> None:
-        self._parts.append(batch)
-        self._size += len(batch)
-        if self._size >= _WRITE:
-            self._write()
-
-    def _write(self) -> None:
-        segment, parts, size = self.segment, self._parts, self._size
-        self._parts, self._size = [], 0
-        if segment.size + size > _POSITION_MAX:
-            raise Uncleanable(f"segment {segment.base_offset} would be larger than {_POSITION_MAX} bytes")
-        self._pace.spend(size)
-        self._end_sync()
-        segment.write(parts, size)
-        for batch in parts:
-            header = Header._make(unpack_header(batch))
-            segment.note(segment.size, header.size, header.last_offset, header.max_timestamp)
-            segment.size += header.size
-        self._begin_sync()
-
-    def _begin_sync(self) -> None:
-        self._sync = self._syncs.submit(self._files.sync, self.segment.descriptor)
-
-    def _end_sync(self) -> None:
-        """What was written is on the disk."""
-        sync, self._sync = self._sync, None
-        if sync is not None:
-            sync.result()
-
-    def finish(self, modified_ms: int, aborted: list[AbortedTransaction]) -> None:
-        """Complete and on the disk, with this modification time; `aborted`: those whose markers it holds."""
-        if self._size:
-            self._write()
-        self._end_sync()
-        segment = self.segment
-        for entry in aborted:
-            segment.transaction_index.append(entry)
-        segment.finish()
-        self._files.set_modified_ms(segment.path, modified_ms)
-        self._begin_sync()
-        self._end_sync()
-        segment.release()
-        for path in segment.paths():
-            if path != segment.path and self._files.exists(path):
-                self._files.sync_path(path)
-        self._files.sync_path(segment.folder)
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        if self._sync is not None:
-            wait((self._sync,))
-        self.segment.release()
-        for path in self.segment.paths():
-            self._files.unlink(path)

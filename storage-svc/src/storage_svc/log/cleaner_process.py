@@ -18,8 +18,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from storage_svc.log import helper_process
-from storage_svc.log.cleaner_job import CleanedGroup, Cleaning, CleaningJob, CleaningStatistics, Stopped, Uncleanable
-from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.cleaner_job import CleanedGroup, Cleaning, CleaningJob, CleaningStatistics
+from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.files import Files
 
 

@@ -3,8 +3,10 @@
 LogError
 ├── DataFolderError        the data folder cannot be used
 │   └── DataFolderInUse    another process holds its lock
-└── StorageFailure         the operating system refused a read, write or sync
-    └── DiskFull           no space, quota or file size left: writing may work again later
+├── StorageFailure         the operating system refused a read, write or sync
+│   └── DiskFull           no space, quota or file size left: writing may work again later
+├── Uncleanable            a log cannot be cleaned as it is
+└── Stopped                a cleaning or scrub is not wanted any more
 """
 
 
@@ -26,3 +28,11 @@ class StorageFailure(LogError):  # noqa: N818 (reads as what happened)
 
 class DiskFull(StorageFailure):
     """No space, quota or file size is left; writing may work again later."""
+
+
+class Uncleanable(LogError):  # noqa: N818 (reads as what happened)
+    """This log cannot be cleaned as it is, and why."""
+
+
+class Stopped(LogError):  # noqa: N818 (reads as what happened)
+    """Work in the background is not wanted any more."""

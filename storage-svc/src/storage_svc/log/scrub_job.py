@@ -23,11 +23,11 @@ from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 from storage_svc.log import checkpoints, helper_process
 from storage_svc.log.batches import CRC_START, Header
-from storage_svc.log.cleaner_job import Pace, Stopped
 from storage_svc.log.config import LogConfig
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import Stopped, StorageFailure
 from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
+from storage_svc.log.pace import Pace
 from storage_svc.log.quarantine import known_gaps
 from storage_svc.log.read_only import ReadOnlyFiles
 from storage_svc.log.segment import Segment
