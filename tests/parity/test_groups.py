@@ -11,6 +11,7 @@ from pprint import pformat
 import pytest
 from kafka_broker import ApacheKafka, need_java
 from millrace.broker import Broker
+from millrace.running import RunningUp
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
@@ -158,10 +159,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
         yield Peer.prepare(host, int(port))
 
 
-@pytest.fixture(scope="module")
-def millrace() -> Iterator[Peer]:
-    with Broker(group_max_size=3, group_consumer_max_size=3, group_consumer_assignment_interval_ms=0) as broker:
-        yield Peer.prepare(*broker.kafka_address)
+@pytest.fixture(scope="module", params=["one process", "apart"])
+def millrace(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    settings = {"group_max_size": 3, "group_consumer_max_size": 3, "group_consumer_assignment_interval_ms": 0}
+    if request.param == "one process":
+        with Broker(**settings) as broker:
+            yield Peer.prepare(*broker.kafka_address)
+        return
+    environment = {f"MILLRACE_{name.upper()}": str(value) for name, value in settings.items()}
+    with RunningUp("--kafka-port", "0", "--http-port", "0", "--processes", environment=environment) as up:
+        host, port = up.kafka.rsplit(":", 1)
+        yield Peer.prepare(host, int(port))
 
 
 def _error_codes(value: object) -> set[int]:

@@ -1,4 +1,4 @@
-"""Connections on which members of groups say nothing but the same heartbeat: read together, a few dozen times a second.
+"""Connections on which members of groups say nothing but the same heartbeat: read together, a few times a second.
 
 To wake up for a heartbeat costs several times what it takes to answer one. So these connections leave the event loop
 and wait in an epoll of their own, which the loop watches:
@@ -16,7 +16,7 @@ import select
 from typing import Final, Protocol
 
 #: How long what comes on a quiet connection waits at most, unless there are more than READ_TURN.
-GATHER_S: Final = 0.025
+GATHER_S: Final = 0.05
 #: So many are read before other connections get their turn: a millisecond.
 READ_TURN: Final = 64
 
