@@ -46,11 +46,13 @@ class HighWatermark:
         self.offset = offset
         self.segment = segment
         self.position = position
+        # Watchers first: they look when the turn is over, before the stream's writer that an acknowledgement wakes. So
+        # what they find leaves with it in one frame.
+        if self._watchers:
+            self.touch(log)
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
             heapq.heappop(waiters)[2](0)
-        if self._watchers:
-            self.touch(log)
 
     def wait(self, offset: int, callback: Callable[[int], None]) -> None:
         """Call back with 0 once the offset is reached; it is not yet."""

@@ -117,6 +117,16 @@ async def test_parked_and_cancelled_reads(served):
     assert len(answers[2].partitions[0].records) == len(BATCH)
 
 
+async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave_together(served):
+    _, channel = served
+    stream = Stream(channel)
+    for turn in range(3):
+        await stream.send((1, read(2 * turn, wait=60_000)), (2, append()))
+        answers = await stream.receive(2)
+        assert (answers[2].partitions[0].base_offset, len(answers[1].partitions[0].records)) == (2 * turn, len(BATCH))
+    assert stream.frames == 3
+
+
 async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
     directory, channel = served
     stream = Stream(channel)
