@@ -15,6 +15,7 @@ Nothing is held open for what may never be asked: of a file only its name is kno
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from functools import partial
 from typing import Final
@@ -76,7 +77,8 @@ class AheadReads:
         self._pause = 0
 
     def take(self, offset: int, now: float) -> ReadResult | None:
-        """What storage would answer to a read from this offset on, if that is known."""
+        """What storage would answer to a read from this offset on, if that is known; `now` is `time.monotonic`'s, for
+        an event loop's own clock may stand where its turn began."""
         if not self._prepared:
             return None
         prepared_offset, slices, prepared = self._prepared.popleft()
@@ -101,7 +103,7 @@ class AheadReads:
             return
         self._asking = True
         # When this turn is over, so that the answer leaves first.
-        loop.call_soon(self._ask, read, records, loop.time() + GOOD_S)
+        loop.call_soon(self._ask, read, records, time.monotonic() + GOOD_S)
 
     def _ask(self, read: ReadRequest, records: Records, good_until: float) -> None:
         revisions = records.revisions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Callable
 
 from broker_contract.data import (
@@ -54,7 +55,7 @@ def response(first: int, count: int) -> AheadResponse:
 async def prepared(storage: Storage, count: int = 4) -> tuple[AheadReads, float]:
     """From offset 11 on; and when they were asked for."""
     ahead = AheadReads()
-    now = asyncio.get_running_loop().time()
+    now = time.monotonic()
     ahead.answered(dataclasses.replace(READ, partitions=[*READ.partitions]), SIZE, storage, asyncio.get_running_loop())
     assert storage.asked == []  # the answer leaves first
     await asyncio.sleep(0)
@@ -77,7 +78,7 @@ async def test_readers_of_committed_records_are_told_that_nothing_was_aborted() 
     ahead.answered(dataclasses.replace(READ, isolation_level=1), SIZE, storage, loop)
     await asyncio.sleep(0)
     storage.done[0](response(11, 1))
-    assert ahead.take(11, loop.time()) == ReadResult(0, 90, 80, 1, [], SLICES[11])
+    assert ahead.take(11, time.monotonic()) == ReadResult(0, 90, 80, 1, [], SLICES[11])
 
 
 async def test_another_offset_is_asked_of_storage_and_ends_it() -> None:

@@ -15,6 +15,7 @@ if it is the first; Kafka cut it off before version 3, where an old consumer cou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -83,7 +84,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         return
     follows = call.follows
     if follows is not None and by_reference and len(read.partitions) == 1:
-        result = follows.take(read.partitions[0].fetch_offset, now)
+        result = follows.take(read.partitions[0].fetch_offset, time.monotonic())
         if result is not None and _answer_records(call, services, fetch, read, result):
             return
     cancel = services.joined_reads.read(read, done)
