@@ -181,6 +181,8 @@ def _error_codes(value: object) -> set[int]:
     return set()
 
 
+#: Script -> what Kafka answered: its groups are not as they were when the other layout is asked.
+_kafka_said: dict[str, list[object]] = {}
 #: Request -> the codes that Kafka answered.
 _seen: dict[str, set[int]] = {}
 
@@ -194,7 +196,9 @@ def _note(transcript: list[object]) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_the_same_answers(name: str, kafka: Peer, millrace: Peer) -> None:
-    expected, answers = await asyncio.gather(kafka.transcript(name), millrace.transcript(name))
+    if name not in _kafka_said:
+        _kafka_said[name] = await kafka.transcript(name)
+    expected, answers = _kafka_said[name], await millrace.transcript(name)
     _note(expected)
     assert pformat(answers, width=100) == pformat(expected, width=100)
 

@@ -42,3 +42,30 @@ def test_an_idle_service_gives_back_what_it_let_go_of(waited, kind):
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert ended.stderr == ""
     assert (float(ended.stdout) > 20) == waited
+
+
+#: Has much that is not let go of, works twice, and prints how often all of it was looked through.
+LONG_TO_FIND = """
+import asyncio, gc, time
+from service_chassis import memory
+
+async def main():
+    kept = [[] for _ in range(1_000_000)]
+    looked = []
+    gc.callbacks.append(lambda phase, found: looked.append(found["generation"]) if phase == "start" else None)
+    gc.set_threshold(1_000_000)
+    memory.give_back_when_idle(0.2)
+    for _ in range(2):
+        worked_until = time.process_time() + 0.3
+        while time.process_time() < worked_until:
+            pass
+        await asyncio.sleep(0.7)
+    print(looked.count(2), len(kept))
+
+asyncio.run(main())
+"""
+
+
+def test_what_takes_long_to_find_is_looked_for_seldom():
+    ended = subprocess.run([sys.executable, "-c", LONG_TO_FIND], capture_output=True, text=True, timeout=30)
+    assert (ended.stderr, ended.stdout) == ("", "1 1000000\n")

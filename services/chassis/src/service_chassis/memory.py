@@ -3,8 +3,8 @@
 Objects that refer to each other, as asyncio's transports do to themselves (ten thousand closed ones are 10 MB), wait
 for Python's collector, which looks at old objects seldom. And glibc keeps what was freed for the next request: after
 some gigabytes of records 10 to 40 MB that nobody uses. Finding and giving back both takes milliseconds, and so do the
-page faults of who comes next: it is done in a pause only, when the process has worked since the last time and in the
-last seconds has not.
+page faults of who comes next: it is done in a pause only, when the process has worked since the last time, many times
+as long as that took, and in the last seconds has not.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ LOOK_S = 2.0
 _IDLE_SHARE = 0.05
 #: Processor time after which there may be something to give back.
 _WORKED_S = 0.25
+#: And at least so many times what it took to find it the last time: thousands of connections make that long.
+_WORTH = 50
 
 
 def give_back_when_idle(look_s: float = LOOK_S) -> None:
     """From now on, as long as the running event loop does."""
     loop = asyncio.get_running_loop()
-    given_back_at = 0.0
+    given_back_at = took_s = 0.0
 
     def look(seen: float) -> None:
-        nonlocal given_back_at
+        nonlocal given_back_at, took_s
         now = time.process_time()
-        if now - seen < _IDLE_SHARE * look_s and now - given_back_at > _WORKED_S:
+        if now - seen < _IDLE_SHARE * look_s and now - given_back_at > max(_WORKED_S, _WORTH * took_s):
             gc.collect()
             _trim()
-            now = given_back_at = time.process_time()
+            given_back_at = time.process_time()
+            took_s = given_back_at - now
+            now = given_back_at
         loop.call_later(look_s, look, now)
 
     loop.call_later(look_s, look, time.process_time())
