@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from gateway_svc.connection import Connection
@@ -363,15 +363,17 @@ async def test_a_refused_run_with_acks_0_closes_the_connection(broker: Running) 
 
 
 @pytest.fixture
-def collector_off() -> Iterator[None]:
+def before() -> Iterator[list[weakref.ref[Connection]]]:
+    """Connections that tests before this one have left; the collector is off meanwhile."""
     gc.collect()
     gc.disable()
-    yield
+    yield known_connections([])
     gc.enable()
 
 
-def known_connections() -> list[weakref.ref[Connection]]:
-    return [weakref.ref(each) for each in gc.get_objects() if type(each) is Connection]
+def known_connections(but: Sequence[weakref.ref[Connection]]) -> list[weakref.ref[Connection]]:
+    others = [each() for each in but]
+    return [weakref.ref(each) for each in gc.get_objects() if type(each) is Connection and each not in others]
 
 
 async def freed(connections: list[weakref.ref[Connection]]) -> bool:
@@ -383,8 +385,7 @@ async def freed(connections: list[weakref.ref[Connection]]) -> bool:
     return False
 
 
-@pytest.mark.usefixtures("collector_off")
-async def test_a_closed_connection_is_freed_at_once(broker: Running) -> None:
+async def test_a_closed_connection_is_freed_at_once(broker: Running, before: list[weakref.ref[Connection]]) -> None:
     """Whatever it has asked, and whether answers were on their way: not when Python's collector comes."""
     wire = await broker.connect()
     await wire.call(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
@@ -398,7 +399,7 @@ async def test_a_closed_connection_is_freed_at_once(broker: Running) -> None:
     for _ in range(20):
         reading_nothing.send(1, 11, fetch_request("single", 0))
     await asyncio.sleep(0.1)
-    connections = known_connections()
+    connections = known_connections(before)
     assert len(connections) == 2
 
     await wire.close()
@@ -407,16 +408,17 @@ async def test_a_closed_connection_is_freed_at_once(broker: Running) -> None:
     assert await freed(connections)
 
 
-@pytest.mark.usefixtures("collector_off")
-async def test_a_connection_too_many_is_freed_at_once(start_broker: StartBroker) -> None:
+async def test_a_connection_too_many_is_freed_at_once(
+    start_broker: StartBroker, before: list[weakref.ref[Connection]]
+) -> None:
     broker = await start_broker(max_connections=1)
     first = await broker.connect()
-    connections = known_connections()
+    connections = known_connections(before)
     assert len(connections) == 1
 
     second = await broker.connect()
     assert await second.closed() == b""
-    connections += [each for each in known_connections() if each() is not connections[0]()]
+    connections += known_connections([*before, *connections])
     await first.close()
 
     assert await freed(connections)
