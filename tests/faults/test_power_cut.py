@@ -66,11 +66,9 @@ def test_hundreds_of_power_cuts(figures, scaled):
 
 
 def test_the_simulated_disk_stands_for_every_call():
-    """What is not replaced is made of other calls, or of a queue whose end the kernel tells, which the disk has not. A
-    call of the file layer that is new must be simulated too."""
+    """What is not replaced is made of other calls. A call of the file layer that is new must be simulated too."""
     public = {name for name, _ in inspect.getmembers(Files, inspect.isfunction) if not name.startswith("_")}
-    assert public - vars(SimulatedDisk).keys() == {"replace_file", "begin_syncs", "ended_syncs"}
-    assert SimulatedDisk().sync_queue().event < 0
+    assert public - vars(SimulatedDisk).keys() == {"replace_file"}
 
 
 def test_nothing_goes_past_the_file_layer():

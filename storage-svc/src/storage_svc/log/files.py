@@ -123,18 +123,6 @@ class Files:
             outcomes = queue.sync(descriptors)
         return [None if error is None else _translated(error, "sync a file") for error in outcomes]
 
-    def begin_syncs(self, queue: SyncQueue, descriptors: Sequence[int]) -> bool:
-        """Whether the queue has begun to sync all of them; `ended_syncs` says when they are over."""
-        return queue.begin(descriptors)
-
-    def ended_syncs(self, queue: SyncQueue) -> list[StorageFailure | None] | None:
-        """As `sync_queued` says it, once all that were begun are over; None before."""
-        with _border("sync files"):
-            outcomes = queue.ended()
-        if outcomes is None:
-            return None
-        return [None if error is None else _translated(error, "sync a file") for error in outcomes]
-
     def sync_path(self, path: str) -> None:
         """As `sync`, for a folder (its entries) or a file that is not open."""
         with _border(f"sync {path}"):

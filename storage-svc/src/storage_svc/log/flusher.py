@@ -3,7 +3,7 @@
 `mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
 So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
 thread sees pinned segments and paths only; everything else happens on the event loop. Several logs are synced by one
-call (sync_queue.py). Few open files need no thread: the event loop begins their syncs, and the kernel wakes it.
+call (sync_queue.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final
@@ -29,31 +29,7 @@ from storage_svc.log.syncing import SyncTarget
 _SHARE: Final = 4
 _THREADS_MAX: Final = 32
 
-# So many logs at most are synced without the thread: the event loop may be woken once for each file.
-_FEW: Final = 8
-
 _log = logs.get(__name__)
-
-#: A descriptor, and what it is synced for.
-_QueuedFile = tuple[SyncTarget, int]
-
-
-def _open_files(targets: list[SyncTarget]) -> tuple[list[_QueuedFile], list[SyncTarget]]:
-    """What a queue of syncs takes, and the targets that it does not take."""
-    queued: list[_QueuedFile] = []
-    left = []
-    for target in targets:
-        descriptors = target.descriptors()
-        if descriptors is None:
-            left.append(target)
-        else:
-            queued += [(target, descriptor) for descriptor in descriptors]
-    return queued, left
-
-
-def _note_outcomes(queued: list[_QueuedFile], outcomes: Sequence[StorageFailure | None]) -> None:
-    for (target, _), failure in zip(queued, outcomes, strict=True):
-        target.failure = target.failure or failure
 
 
 class Flusher:
@@ -70,11 +46,6 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._queue: SyncQueue | None = None
         self._has_queue = True
-        #: What syncs are begun with that need no thread, and those that are under way.
-        self._loop_queue: SyncQueue | None = None
-        self._begun: list[SyncTarget] = []
-        self._begun_files: list[_QueuedFile] = []
-        self._began_at = 0.0
         self._pool = ThreadPoolExecutor(_THREADS_MAX, "millrace-sync")  # makes its threads when there is work for them
         self._idle: asyncio.Event | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
@@ -91,10 +62,6 @@ class Flusher:
         self._idle.set()
         self._thread = threading.Thread(target=self._work, name="millrace-sync", daemon=True)
         self._thread.start()
-        queue = self._files.sync_queue()
-        if queue is not None and queue.event >= 0:
-            self._loop_queue = queue
-            loop.add_reader(queue.event, self._some_ended)
         self._start_next()
 
     async def stop(self) -> None:
@@ -108,7 +75,6 @@ class Flusher:
                 await self._idle.wait()
             self._jobs.put(None)
             await asyncio.to_thread(self._thread.join)
-            self._close_loop_queue()
             self._thread = None
             self._loop = None
 
@@ -152,34 +118,7 @@ class Flusher:
             self._running = True
             if self._idle is not None:
                 self._idle.clear()
-            if not self._begin(targets):
-                self._jobs.put(targets)
-
-    def _begin(self, targets: list[SyncTarget]) -> bool:
-        """Begin to sync few open files from here, if the system can."""
-        queue = self._loop_queue
-        if queue is None or queue.under_way or len(targets) > _FEW:
-            return False
-        queued, left = _open_files(targets)
-        if left or not queued:
-            return False
-        self._began_at = time.perf_counter()
-        begun = self._files.begin_syncs(queue, [descriptor for _, descriptor in queued])
-        self._begun, self._begun_files = (targets, queued) if begun else ([], [])
-        return begun
-
-    def _some_ended(self) -> None:
-        """Syncs that were begun are over; if these were the last, what waits for them goes on."""
-        queue = self._loop_queue
-        assert queue is not None
-        try:
-            outcomes = self._files.ended_syncs(queue)
-        except StorageFailure as error:  # nothing is known of any
-            self._close_loop_queue()
-            outcomes = [error] * len(self._begun_files)
-        if outcomes:
-            _note_outcomes(self._begun_files, outcomes)
-            self._done(self._begun, time.perf_counter() - self._began_at)
+            self._jobs.put(targets)
 
     def _work(self) -> None:
         loop = self._loop
@@ -192,13 +131,6 @@ class Flusher:
             except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
                 break
         self._close_queue()
-
-    def _close_loop_queue(self) -> None:
-        queue, self._loop_queue = self._loop_queue, None
-        if queue is not None:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(queue.event)
-            queue.close()
 
     def _close_queue(self) -> None:
         queue, self._queue = self._queue, None
@@ -223,13 +155,21 @@ class Flusher:
         if self._queue is None:
             self._has_queue = False
             return targets
-        queued, left = _open_files(targets)
+        queued: list[tuple[SyncTarget, int]] = []
+        left = []
+        for target in targets:
+            descriptors = target.descriptors()
+            if descriptors is None:
+                left.append(target)
+            else:
+                queued += [(target, descriptor) for descriptor in descriptors]
         try:
             outcomes = self._files.sync_queued(self._queue, [descriptor for _, descriptor in queued])
         except Exception as error:  # nothing is known of any; the thread must live on
             self._has_queue = False
             outcomes = [StorageFailure(f"{type(error).__name__}: {error}")] * len(queued)
-        _note_outcomes(queued, outcomes)
+        for (target, _), failure in zip(queued, outcomes, strict=True):
+            target.failure = target.failure or failure
         return left
 
     def _sync_some(self, targets: list[SyncTarget]) -> None:
@@ -263,7 +203,6 @@ class Flusher:
     def close(self) -> None:
         """End the threads; nothing is synced any more."""
         self._pool.shutdown(wait=False)
-        self._close_loop_queue()
         if self._thread is None:
             self._close_queue()
         else:

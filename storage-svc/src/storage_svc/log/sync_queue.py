@@ -2,9 +2,8 @@
 IOCB_CMD_FDSYNC, Linux 4.18), carries them out side by side, and says of each what came of it.
 
 A thread that syncs has to get hold of the interpreter again when its call returns. With a thread a file, that is what
-takes the time when the event loop is busy; `sync` does so twice, however many files there are. `begin` and `ended` need
-no thread: an event loop begins the syncs itself and is woken by `event` when they are over. What a sync promises, and
-which file an error is said of, is as with fdatasync(2).
+takes the time when the event loop is busy; here it happens twice, however many files there are. What a sync promises,
+and which file an error is said of, is as with fdatasync(2).
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from typing import Final
 #: So many syncs at most are under way at a time.
 SYNCS_MAX: Final = 256
 _FDSYNC: Final = 3
-#: The request's end is added to the count of its event descriptor (eventfd(2)).
-_NOTIFY: Final = 1
 #: io_setup, io_destroy, io_submit, io_getevents; neither the C library nor Python has them.
 _SYSTEM_CALLS: Final = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
 
@@ -55,22 +52,8 @@ class _Event(ctypes.Structure):
     )
 
 
-class _Time(ctypes.Structure):
-    """struct timespec of a 64-bit system."""
-
-    _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_int64))
-
-
-_AT_ONCE: Final = ctypes.byref(_Time(0, 0))
-
-
 class SyncQueue:
     """Used by one thread at a time."""
-
-    #: A descriptor that can be read when a sync that was begun is over; negative when syncs cannot be begun here.
-    event = -1
-    #: How many syncs that were begun are not known to be over.
-    under_way = 0
 
     def __init__(self) -> None:
         """
@@ -93,40 +76,14 @@ class SyncQueue:
         self._pointers = (ctypes.c_uint64 * SYNCS_MAX)(*range(first, first + SYNCS_MAX * size, size))
         if self._call(self._setup, ctypes.c_long(SYNCS_MAX), ctypes.byref(self._context)) < 0:
             raise OSError(ctypes.get_errno(), "no queue of asynchronous I/O")
-        self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._outcomes: list[OSError | None] | None = None
 
     def _call(self, number: int, *arguments: object) -> int:
         result: int = self._system_call(ctypes.c_long(number), *arguments)
         return result
 
     def close(self) -> None:
-        """Give it back, after waiting for what is under way."""
+        """Give it back; nothing is under way."""
         self._call(self._destroy, self._context)
-        os.close(self.event)
-
-    def begin(self, descriptors: Sequence[int]) -> bool:
-        """Begin to sync these files, at most SYNCS_MAX, while nothing is under way. False when the queue did not take
-        them all: `ended` waits for those that it took and says nothing of them."""
-        self._prepare(descriptors, _NOTIFY, self.event)
-        self.under_way = max(
-            0, self._call(self._submit, self._context, ctypes.c_long(len(descriptors)), self._pointers)
-        )
-        whole = self.under_way == len(descriptors)
-        self._outcomes = [None] * len(descriptors) if whole else None
-        return whole
-
-    def ended(self) -> list[OSError | None] | None:
-        """What came of the syncs that were begun, once all are over; None before, when not all were begun, and when
-        there was nothing to wait for."""
-        try:
-            os.eventfd_read(self.event)
-        except BlockingIOError:
-            return None
-        outcomes = self._outcomes
-        ignored: list[OSError | None] = [None] * SYNCS_MAX
-        self.under_way -= self._gather(0, self.under_way, ignored if outcomes is None else outcomes, _AT_ONCE)
-        return None if self.under_way else outcomes
 
     def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
         """The bytes and sizes of these files are on the disk; for each what went wrong, if anything did."""
@@ -137,7 +94,8 @@ class SyncQueue:
 
     def _sync_some(self, descriptors: Sequence[int]) -> list[OSError | None]:
         outcomes: list[OSError | None] = [None] * len(descriptors)
-        self._prepare(descriptors, 0, 0)
+        for number, descriptor in enumerate(descriptors):
+            self._requests[number].descriptor = descriptor
         taken = max(0, self._call(self._submit, self._context, ctypes.c_long(len(descriptors)), self._pointers))
         for number in range(taken, len(descriptors)):  # the queue did not take them
             try:
@@ -145,22 +103,12 @@ class SyncQueue:
             except OSError as error:
                 outcomes[number] = error
         while taken > 0:
-            taken -= self._gather(taken, taken, outcomes, None)
+            wanted = ctypes.c_long(taken)
+            count = self._call(self._get_events, self._context, wanted, wanted, self._events, None)
+            if count < 0 and (code := ctypes.get_errno()) != errno.EINTR:
+                raise OSError(code, os.strerror(code))
+            for event in self._events[: max(0, count)]:
+                if event.result < 0:
+                    outcomes[event.data] = OSError(-event.result, os.strerror(-event.result))
+            taken -= max(0, count)
         return outcomes
-
-    def _prepare(self, descriptors: Sequence[int], flags: int, event: int) -> None:
-        for request, descriptor in zip(self._requests, descriptors, strict=False):
-            request.descriptor = descriptor
-            request.flags = flags
-            request.event_descriptor = event
-
-    def _gather(self, least: int, most: int, outcomes: list[OSError | None], timeout: object) -> int:
-        """Note what came of syncs that are over, at least so many of them unless it is interrupted; their number."""
-        wanted = ctypes.c_long(least), ctypes.c_long(most)
-        count = self._call(self._get_events, self._context, *wanted, self._events, timeout)
-        if count < 0 and (code := ctypes.get_errno()) != errno.EINTR:
-            raise OSError(code, os.strerror(code))
-        for event in self._events[: max(0, count)]:
-            if event.result < 0:
-                outcomes[event.data] = OSError(-event.result, os.strerror(-event.result))
-        return max(0, count)
