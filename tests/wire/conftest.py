@@ -19,6 +19,7 @@ from millrace.direct import DirectSettings, direct_storage
 from protocol_lib.api import APIS
 from protocol_lib.codec import decode, encode
 from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
@@ -123,6 +124,16 @@ async def produce(wire: Wire, topic: str, records: bytes, **options: int) -> tup
     (topic_response,) = response.responses
     (partition,) = topic_response.partition_responses
     return partition.error_code, partition.base_offset
+
+
+def fetch_request(topic: str, offset: int, *, max_bytes: int = 1 << 26, wait_ms: int = 0) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=(FetchTopic(topic=topic, partitions=(partition,)),),
+    )
 
 
 StartBroker = Callable[..., Awaitable[Running]]

@@ -7,19 +7,16 @@ import gc
 import os
 import socket
 import struct
-import weakref
-from collections.abc import Iterator, Sequence
 
 import pytest
-from gateway_svc.connection import Connection
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol_lib.messages.fetch import FetchResponse
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol_lib.messages.metadata import MetadataRequest, MetadataResponse
 from protocol_lib.messages.produce import ProduceResponse
 
-from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request
+from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request
 
 MIB = 1024 * 1024
 
@@ -28,16 +25,6 @@ def resident_bytes() -> int:
     gc.collect()
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def fetch_request(topic: str, offset: int, *, max_bytes: int = 64 * MIB, wait_ms: int = 0) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        topics=(FetchTopic(topic=topic, partitions=(partition,)),),
-    )
 
 
 def only_offset(response: ProduceResponse) -> tuple[int, int]:
@@ -360,65 +347,3 @@ async def test_a_refused_run_with_acks_0_closes_the_connection(broker: Running) 
     for _ in range(3):
         wire.send(0, 7, produce_request("single", batch(b"a")[:-1] + b"?", acks=0))
     assert await wire.closed() == b""
-
-
-@pytest.fixture
-def before() -> Iterator[list[weakref.ref[Connection]]]:
-    """Connections that tests before this one have left; the collector is off meanwhile."""
-    gc.collect()
-    gc.disable()
-    yield known_connections([])
-    gc.enable()
-
-
-def known_connections(but: Sequence[weakref.ref[Connection]]) -> list[weakref.ref[Connection]]:
-    others = [each() for each in but]
-    return [weakref.ref(each) for each in gc.get_objects() if type(each) is Connection and each not in others]
-
-
-async def freed(connections: list[weakref.ref[Connection]]) -> bool:
-    """Within a second."""
-    for _ in range(100):
-        if not any(connection() for connection in connections):
-            return True
-        await asyncio.sleep(0.01)
-    return False
-
-
-async def test_a_closed_connection_is_freed_at_once(broker: Running, before: list[weakref.ref[Connection]]) -> None:
-    """Whatever it has asked, and whether answers were on their way: not when Python's collector comes."""
-    wire = await broker.connect()
-    await wire.call(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-    assert await produce(wire, "single", batch(b"x" * 900_000)) == (0, 0)
-    for _ in range(2):
-        await wire.call(1, 11, fetch_request("single", 0))
-    await wire.call(12, 4, HeartbeatRequest(group_id="none", generation_id=0, member_id="m"))
-    wire.send(1, 11, fetch_request("single", 1, wait_ms=60_000))
-    reading_nothing = await broker.connect()
-    reading_nothing.writer.transport.pause_reading()
-    for _ in range(20):
-        reading_nothing.send(1, 11, fetch_request("single", 0))
-    await asyncio.sleep(0.1)
-    connections = known_connections(before)
-    assert len(connections) == 2
-
-    await wire.close()
-    reading_nothing.writer.transport.abort()
-
-    assert await freed(connections)
-
-
-async def test_a_connection_too_many_is_freed_at_once(
-    start_broker: StartBroker, before: list[weakref.ref[Connection]]
-) -> None:
-    broker = await start_broker(max_connections=1)
-    first = await broker.connect()
-    connections = known_connections(before)
-    assert len(connections) == 1
-
-    second = await broker.connect()
-    assert await second.closed() == b""
-    connections += known_connections([*before, *connections])
-    await first.close()
-
-    assert await freed(connections)

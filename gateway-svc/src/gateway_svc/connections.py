@@ -92,12 +92,17 @@ class Connections:
             now = loop.time()
             self._metrics.loop_lag_s = max(0.0, now - due)
             every = list(self._open)
-            for start in range(0, len(every), SWEEP_TURN):
-                for connection in every[start : start + SWEEP_TURN]:
-                    connection.check_time(now, frame_timeout_s, idle_max_s)
+            while every:
+                self._check(every, now, frame_timeout_s, idle_max_s)
                 await asyncio.sleep(0)
             if self._files is not None:
                 self._files.sweep(now)
+
+    def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
+        """Takes some off the list. Apart from `sweep`, whose variables would keep them until it looks again."""
+        for connection in connections[-SWEEP_TURN:]:
+            connection.check_time(now, frame_timeout_s, idle_max_s)
+        del connections[-SWEEP_TURN:]
 
     async def close(self, deadline_s: float) -> int:
         """Lets requests in service end, then closes all; returns how many connections were cut in the middle of one."""

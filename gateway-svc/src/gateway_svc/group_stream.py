@@ -290,16 +290,20 @@ class GroupStream:
             message = await stream.read()
             if message is grpc.aio.EOF:
                 raise EOFError("storage ended the stream")
-            for _ in range(message.heard):
-                self._trust(self._touched_at.popleft())
-            for call_id in message.ended:
-                self._end(call_id)
-            for answer in message.answers:
-                call = self._calls.pop(answer.call_id, None)
-                if call is not None:
-                    self._finish(call, answer)
-                elif answer.may_repeat:  # it came too late
-                    self._forgotten.append(answer.call_id)
+            self._received(message)
+
+    def _received(self, message: groups_pb2.GroupAnswers) -> None:
+        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        for _ in range(message.heard):
+            self._trust(self._touched_at.popleft())
+        for call_id in message.ended:
+            self._end(call_id)
+        for answer in message.answers:
+            call = self._calls.pop(answer.call_id, None)
+            if call is not None:
+                self._finish(call, answer)
+            elif answer.may_repeat:  # it came too late
+                self._forgotten.append(answer.call_id)
 
     def _finish(self, call: _Call, answer: groups_pb2.GroupAnswer) -> None:
         self._trust(call.asked_at)

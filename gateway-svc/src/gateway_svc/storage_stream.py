@@ -195,22 +195,28 @@ class RecordStream:
                 await stream.write(frame_to_wire(frame.parts))
                 if not asked:
                     self.window.give(frame.appended)
+                del frame  # and the requests it was made of
 
     async def _read(self, stream: Any) -> None:
         for key, value in await stream.initial_metadata() or ():
             if key == REVISIONS_METADATA:
                 self.revisions = Revisions.seen(value)
-        waiting = self._waiting
         while True:
             wire = await stream.read()
             if wire is grpc.aio.EOF:
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
-            for call_id, item in read_items(frame_from_wire(wire)):
-                if type(item) is FrameTaken:
-                    self._taken(call_id)
-                elif (call := waiting.pop(call_id, None)) is not None:
-                    call.done(item)
+            self._received(wire)
+            del wire  # the next may be long in coming
+
+    def _received(self, wire: Any) -> None:
+        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        waiting = self._waiting
+        for call_id, item in read_items(frame_from_wire(wire)):
+            if type(item) is FrameTaken:
+                self._taken(call_id)
+            elif (call := waiting.pop(call_id, None)) is not None:
+                call.done(item)
 
     def _taken(self, call_id: int) -> None:
         """Frames that wait may leave, and connections that wait may go on."""
