@@ -34,6 +34,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.slices import SliceFiles
+from gateway_svc.socket_room import SocketRoom
 from gateway_svc.storage import Storage
 
 #: Of the stop deadline, what is kept for closing.
@@ -75,6 +76,7 @@ class Gateway:
             fetch_answers=FetchAnswers(),
             joined_reads=JoinedReads(storage.records, loop),
             conversions=Conversions(loop),
+            room=SocketRoom(loop),
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,
         )
@@ -161,6 +163,7 @@ class Gateway:
             self._sweeping.cancel()
             await asyncio.wait({self._sweeping})
         self._services.conversions.close()
+        self._services.room.close()
         if self._files is not None:
             self._files.close()
         if self._end_watch is not None:

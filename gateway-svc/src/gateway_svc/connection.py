@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._writer = AnswerWriter(
             self._transport,
-            self._services.loop,
+            self._services.room,
             self._services.answers,
             drained=self._go_on,
             failed=lambda _reason: self.abort(),

@@ -25,6 +25,7 @@ from gateway_svc.metrics import ApiCounts, GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.slices import Part, RecordParts, SliceFiles
+from gateway_svc.socket_room import SocketRoom
 from gateway_svc.storage import Repeat, Storage
 from gateway_svc.waiting import Kind, Pending
 
@@ -52,6 +53,8 @@ class Services:
     fetch_answers: FetchAnswers
     joined_reads: JoinedReads
     conversions: Conversions
+    #: Where answers wait for their sockets.
+    room: SocketRoom
     #: (API key, lowest, highest version) of everything served, as ApiVersions says it.
     api_ranges: tuple[tuple[int, int, int], ...]
     loop: asyncio.AbstractEventLoop

@@ -14,7 +14,11 @@ from collections.abc import Callable, Sequence
 
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.slices import FileRange, Part
+from gateway_svc.socket_room import Sent, SocketRoom
 from gateway_svc.waiting import release
+
+sendfile, write = os.sendfile, os.write
+_ALL, _SOME, _NOTHING = Sent.ALL, Sent.SOME, Sent.NOTHING
 
 #: Most bytes given to the transport in one write, which copies what the socket does not take at once.
 WRITE_BYTES = 512 * 1024
@@ -30,31 +34,32 @@ class AnswerWriter:
     __slots__ = (
         "_budget",
         "_counted",
+        "_descriptor",
         "_drained",
         "_failed",
-        "_loop",
         "_offset",
         "_paused",
         "_queue",
+        "_range",
+        "_room",
         "_sendfile_works",
-        "_socket",
         "_transport",
         "_waits_for_room",
-        "_watched",
     )
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
+        room: SocketRoom,
         budget: MemoryBudget,
         *,
         drained: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
         self._transport = transport
-        self._socket = transport.get_extra_info("socket")
-        self._loop = loop
+        #: The socket's, which is the transport's.
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        self._room = room
         self._budget = budget
         self._drained = drained
         self._failed = failed
@@ -65,8 +70,8 @@ class AnswerWriter:
         self._counted = 0
         self._paused = False
         self._sendfile_works = True
-        #: A descriptor of the socket of our own while room is waited for; -1 otherwise.
-        self._watched = -1
+        #: The range that is being sent and waits for room.
+        self._range: FileRange | None = None
         self._waits_for_room = False
 
     @property
@@ -75,11 +80,14 @@ class AnswerWriter:
         return self._paused or bool(self._queue)
 
     def send(self, parts: Sequence[Part]) -> None:
-        if len(parts) == 1 and not self._queue and not self._paused:
+        if not self._queue and not self._paused:
             part = parts[0]
             if type(part) is not FileRange and len(part) < _LARGE_BYTES:
-                self._transport.write(part)  # type: ignore[arg-type]
-                return
+                if len(parts) == 1:
+                    self._transport.write(part)  # type: ignore[arg-type]
+                    return
+                if type(parts[1]) is FileRange and self._send_head(part):  # type: ignore[arg-type]
+                    parts = parts[1:]
         for part in parts:
             size = len(part)
             if size >= _COUNTED_BYTES and type(part) is not FileRange:
@@ -87,6 +95,19 @@ class AnswerWriter:
                 self._counted += size
         self._queue.extend(parts)
         self._pump()
+
+    def _send_head(self, head: bytes | memoryview) -> bool:
+        """What goes before a range, without the transport, which may keep it until the event loop's turn is over."""
+        transport = self._transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        try:
+            sent = write(self._descriptor, head)
+        except OSError:
+            return False  # the transport finds what it is
+        if sent < len(head):
+            transport.write(memoryview(head)[sent:])
+        return True
 
     def pause(self) -> None:
         self._paused = True
@@ -146,48 +167,51 @@ class AnswerWriter:
             # What goes before is still with the transport: it calls `pause` now, and `resume` when it has sent all.
             self._transport.set_write_buffer_limits(high=0)
             return
+        self._sendfile(part)
+        if part is self._range and not self._waits_for_room:
+            self._waits_for_room = True
+            self._room.wait(self._descriptor, self)
+
+    def _sendfile(self, part: FileRange) -> Sent:
+        """One try."""
+        offset = self._offset
+        left = part.length - offset
         try:
-            sent = os.sendfile(
-                self._socket.fileno(), part.file.descriptor, part.position + self._offset, part.length - self._offset
-            )
+            sent = sendfile(self._descriptor, part.file.descriptor, part.position + offset, left)
         except BlockingIOError:
-            self._wait_for_room()
-            return
-        except ConnectionError as error:
-            self._failed(f"connection lost: {error.strerror}")
-            return
-        except OSError:
-            self._sendfile_works = False
-            return
-        if not sent:
-            self._failed("the file of a slice is shorter than the slice")
-            return
-        self._offset += sent
-        if self._offset == part.length:
+            self._range = part
+            return _NOTHING
+        except OSError as error:
+            self._range = None
+            if isinstance(error, ConnectionError):
+                self._failed(f"connection lost: {error.strerror}")
+            else:
+                self._sendfile_works = False
+            return _ALL
+        if sent == left:
+            self._range = None
             self._range_sent(part)
-        else:
-            self._wait_for_room()
+            return _ALL
+        if not sent:
+            self._range = None
+            self._failed("the file of a slice is shorter than the slice")
+            return _ALL
+        self._range = part
+        self._offset = offset + sent
+        return _SOME
 
-    def _wait_for_room(self) -> None:
-        """asyncio keeps a transport's own descriptor to itself: a second one of the same socket is watched."""
-        if self._watched < 0:
-            self._watched = os.dup(self._socket.fileno())
-            self._loop.add_writer(self._watched, self._has_room)
-        self._waits_for_room = True
-
-    def _has_room(self) -> None:
+    def has_room(self) -> Sent:
+        """As `socket_room.Waiter`."""
+        part = self._range
+        if part is not None and not self._transport.is_closing():
+            sent = self._sendfile(part)
+            if sent is not _ALL:
+                return sent
         self._waits_for_room = False
         self._pump()
-        if not self._waits_for_room:
-            self._stop_watching()
-            if not self.busy:
-                self._drained()
-
-    def _stop_watching(self) -> None:
-        if self._watched >= 0:
-            self._loop.remove_writer(self._watched)
-            os.close(self._watched)
-            self._watched = -1
+        if not self._waits_for_room and not self.busy:
+            self._drained()
+        return _SOME if self._waits_for_room else _ALL
 
     def _range_sent(self, part: FileRange) -> None:
         self._queue.popleft()
@@ -211,4 +235,5 @@ class AnswerWriter:
         self._counted = 0
         release(self._queue)
         self._queue.clear()
-        self._stop_watching()
+        self._range = None
+        self._room.forget(self._descriptor)
