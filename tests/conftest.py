@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoProces
     return TwoProcesses(config, log)
 
 
-#: asyncio's is the broker's, uvloop that of gateway and storage apart.
+#: uvloop is the broker's, and that of gateway and storage apart; asyncio's that of admin-api and of the command line.
 _EVENT_LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

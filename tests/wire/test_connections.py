@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import socket
 import struct
@@ -229,6 +230,23 @@ async def test_a_thousand_connections_that_announce_100_mib(start_broker: StartB
             each.close()
     await asyncio.sleep(0.3)
     assert broker.gateway.memory_held == 0
+
+
+@pytest.mark.event_loops("asyncio", "uvloop")
+async def test_a_client_that_sends_without_end_gets_one_long_request_served_in_a_turn(broker: Running) -> None:
+    """uvloop reads a socket again and again for as long as there is something."""
+    sink = _Sink()
+    for number in range(60):
+        Wire(asyncio.StreamReader(), sink).send(0, 7, produce_request("single", batch(bytes(500_000 + number))))  # type: ignore[arg-type]
+    log = broker.core.logs.logs["single", 0]
+    with socket.create_connection(broker.address) as flood:
+        sending = asyncio.create_task(asyncio.to_thread(flood.sendall, sink.data))
+        ends = [0]
+        while ends[-1] < 60:
+            await asyncio.sleep(0)
+            ends.append(log.log_end_offset)
+        await sending
+    assert max(after - before for before, after in itertools.pairwise(ends)) == 1
 
 
 @pytest.mark.event_loops("asyncio", "uvloop")

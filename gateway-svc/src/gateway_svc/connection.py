@@ -26,7 +26,7 @@ from typing import Final, cast
 
 from service_chassis import logs
 
-from gateway_svc.connections import Connections
+from gateway_svc.connections import SHARED_BUFFER_BYTES, Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
@@ -174,8 +174,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._services.requests.wait(self, self._go_on)
                 if self._long_received == self._long_size:
                     self._start_long()
+                    self._let_others()
             else:
-                self._consume(self._connections.shared_buffer, 0, len(self._rest) + count)
+                received = len(self._rest) + count
+                self._consume(self._connections.shared_buffer, 0, received)
+                if received == SHARED_BUFFER_BYTES:
+                    self._let_others()
         except RequestRefused as refusal:
             self.refuse(refusal)
 
@@ -385,6 +389,13 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = True
             if self._quiet < 0:
                 self._transport.resume_reading()
+
+    def _let_others(self) -> None:
+        """What was received is served, and others are read, before more of this connection: libuv would read on for as
+        long as there is something, and what waits would leave the processor's cache."""
+        if self._reading and not self._closed:
+            self._pause_reading()
+            self._services.loop.call_soon(self._go_on)
 
     def _pause_reading(self) -> None:
         self._reading = False

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+import uvloop
 from service_chassis import address as addresses
 from service_chassis import logs
 from service_chassis.settings import load
@@ -194,7 +195,8 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
 
     def run() -> None:
         try:
-            ended.set_result(asyncio.run(live()))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                ended.set_result(runner.run(live()))
         except BaseException as error:
             ended.set_exception(error)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 
+import uvloop
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 
@@ -15,7 +16,13 @@ __all__ = ["main", "serve"]
 
 
 def main() -> int:
-    return lifecycle.main("broker", DirectSettings, serve, http_address=lambda settings: settings.broker_http)
+    return lifecycle.main(
+        "broker",
+        DirectSettings,
+        serve,
+        http_address=lambda settings: settings.broker_http,
+        new_event_loop=uvloop.new_event_loop,
+    )
 
 
 async def serve(settings: DirectSettings, stop: asyncio.Event) -> None:
