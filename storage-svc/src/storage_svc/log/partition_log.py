@@ -100,6 +100,8 @@ class PartitionLog:
         self.flusher: Flusher | None = None
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
+        #: The newest producer snapshot that is known to be synced.
+        self._synced_snapshot = ""
         self.configure(config)
 
     @property
@@ -159,13 +161,23 @@ class PartitionLog:
         if self.high_watermark == self.log_end_offset:
             self.readable.place(segment, 0)
         self.unsynced.add_segments(old)
-        self.unsynced.add_paths(self.folder)
+        # The snapshot for `drop_oldest`, which would otherwise hold up the event loop with its sync.
+        self.unsynced.add_paths(self.folder, self._snapshot_path(self.log_end_offset))
         self._environment.mark(self)
 
     def store_snapshot(self) -> None:
-        """Write the producer state as of the log end offset."""
+        """Write the producer state as of the log end offset.
+
+        Raises:
+            StorageFailure: there is none.
+        """
         if self.log_end_offset > 0:
-            self.files.write_file(self._snapshot_path(self.log_end_offset), self.producers.encode())
+            path = self._snapshot_path(self.log_end_offset)
+            try:
+                self.files.write_file(path, self.producers.encode())
+            except StorageFailure:
+                self.files.unlink(path)  # a part of it, which `drop_oldest` would count on
+                raise
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
@@ -191,6 +203,8 @@ class PartitionLog:
             self.take_offline(f"sync failed: {target.failure}")
         if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
             return
+        if target.paths and (path := self._snapshot_path(self.segments.active.base_offset)) in target.paths:
+            self._synced_snapshot = path
         self.recovery_point = max(self.recovery_point, target.recovery_point)
         if target.end_offset > self.high_watermark:
             self.readable.advance(target.end_offset, target.segment, target.position, self)
@@ -281,15 +295,17 @@ class PartitionLog:
             self._environment.revisions.move(self._place)
 
     def drop_oldest(self, count: int) -> int:
-        """Delete the oldest segments, never all of them; how many bytes that were.
+        """Delete the oldest segments, at most so many and never all of them; how many bytes that were.
+
+        What is known of the producers whose batches go must be in the snapshot of a segment that stays: without one (it
+        could not be written when the segment was begun) fewer go, or none.
 
         Raises:
             StorageFailure: files of theirs are left in the folder until the next start.
         """
-        # It alone knows of the producers whose batches go.
-        snapshot = self._snapshot_path(self.segments.active.base_offset)
-        if self.files.exists(snapshot):
-            self.files.sync_path(snapshot)
+        count = min(count, self._kept_by_snapshot())
+        if count == 0:
+            return 0
         dropped = self.segments.take_oldest(count)
         self.changed()
         self.unsynced.forget_segments(dropped)
@@ -301,6 +317,17 @@ class PartitionLog:
         finally:
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         return sum(segment.size for segment in dropped)
+
+    def _kept_by_snapshot(self) -> int:
+        """The index of the newest segment that has a producer snapshot, which is durable then; 0 if none has."""
+        for index in range(len(self.segments) - 1, 0, -1):
+            snapshot = self._snapshot_path(self.segments.bases[index])
+            if snapshot == self._synced_snapshot:
+                return index
+            if self.files.exists(snapshot):
+                self.files.sync_path(snapshot)
+                return index
+        return 0
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """A rewritten segment takes the place of those behind the active one that it was made of (segment_swap.py).

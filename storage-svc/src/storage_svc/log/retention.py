@@ -34,8 +34,12 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
         return 0
     if everything:
         log.roll(now_ms)
+    before = len(log.segments)
     freed = log.drop_oldest(count)
-    _log.info("segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset)
+    if count := before - len(log.segments):
+        _log.info(
+            "segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset
+        )
     return freed
 
 

@@ -125,7 +125,12 @@ class SegmentWindow:
                     yield step + match.start()
 
     def never_written(self, start: int, end: int) -> bool:
-        """Whether bytes between two positions look as if a sector never came to the disk: a power cut, not damage."""
+        """Whether bytes between two positions look as if a sector never came to the disk: a power cut, not damage.
+
+        What a segment that is not the newest has in its last sector, which is no whole one, is not looked at: zeros
+        there are damage. Under `flush.policy=group` a power cut leaves none, as the segment is synced before the next
+        is begun. Under `os`, which promises nothing, they are copied aside and the batches behind them stay.
+        """
         boundary = -(-start // _SECTOR) * _SECTOR
         # Up to the sector's end, though another batch may begin in it: a sector has nothing behind what it lacks.
         if boundary - start >= _ZEROS_MIN and not any(self.view(start, boundary - start)):

@@ -5,7 +5,7 @@ A new folder or segment is durable only once the folder that names it is: their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from storage_svc.log.config import FOREVER
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class SyncTarget:
     """What one sync of one log covers. Its segments are pinned; `run` is called in the flusher's thread."""
 
-    __slots__ = ("_paths", "end_offset", "failure", "log", "position", "recovery_point", "segment", "segments")
+    __slots__ = ("end_offset", "failure", "log", "paths", "position", "recovery_point", "segment", "segments")
 
-    def __init__(self, log: PartitionLog, segments: list[Segment], paths: Iterable[str], recovery_point: int) -> None:
+    def __init__(self, log: PartitionLog, segments: list[Segment], paths: Collection[str], recovery_point: int) -> None:
         self.log = log
         self.segments = segments
         self.recovery_point = recovery_point
@@ -31,18 +31,18 @@ class SyncTarget:
         self.segment = log.segments.active
         self.position = log.segments.active.size
         self.failure: StorageFailure | None = None
-        self._paths = paths
+        self.paths = paths
 
     def descriptors(self) -> list[int] | None:
         """Of the files to sync, if open files are all there is to it."""
-        if self._paths:
+        if self.paths:
             return None
         found = [segment.descriptor for segment in self.segments]
         return None if -1 in found else found
 
     def run(self, files: Files) -> None:
         try:
-            for path in self._paths:
+            for path in self.paths:
                 if files.exists(path):  # an index of a segment that was deleted meanwhile needs none
                     files.sync_path(path)
             for segment in self.segments:

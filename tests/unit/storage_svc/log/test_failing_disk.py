@@ -140,6 +140,40 @@ def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, 
     directory.check_invariants()
 
 
+@pytest.mark.parametrize("failing", ["at once", "in the middle"])
+def test_segments_stay_as_long_as_only_they_tell_of_their_producers(
+    tmp_path, folders, make_batch, monkeypatch, failing
+):
+    files = FailingFiles()
+    directory = folders.open(tmp_path, files=files)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    log.roll(0)
+    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=0))
+
+    def refuse(path, data, **_):
+        if failing == "in the middle":
+            (tmp_path / path).write_bytes(data[: len(data) // 2])
+        raise DiskFull("no space")
+
+    monkeypatch.setattr(files, "write_file", refuse)
+    log.roll(0)
+    monkeypatch.undo()
+    log.append(make_batch())
+    assert log.segments.bases == [0, 1, 2]
+    log.drop_oldest(2)
+    assert log.segments.bases == [1, 2]
+    assert log.drop_oldest(1) == 0
+
+    folders.crash(directory)
+    (log,) = folders.open(tmp_path).logs.values()
+    again = {"producer_epoch": 0, "base_sequence": 0}
+    assert [log.append(make_batch(producer_id=each, **again)).base_offset for each in (7, 8)] == [0, 1]
+    log.roll(0)
+    log.drop_oldest(2)
+    assert log.segments.bases == [3]
+
+
 def test_a_segment_goes_with_its_log_file_first(tmp_path, folders, fill, small, monkeypatch):
     """Left with its log and without its transaction index, it would give aborted records to committed readers."""
     files = FailingFiles()
