@@ -26,6 +26,9 @@ class GroupExchange:
         #: Promises that have ended, and how many messages with repeats were heard.
         self.ended: set[int] = set()
         self.heard = 0
+        #: Repeated commits that are durable, and those that have to come whole.
+        self.committed: list[int] = []
+        self.refused: list[int] = []
 
     async def send(self, *calls: groups_pb2.GroupCall) -> None:
         await self._stream.write(groups_pb2.GroupCalls(calls=calls))
@@ -43,6 +46,8 @@ class GroupExchange:
         self.messages += 1
         self.ended |= set(message.ended)
         self.heard += message.heard
+        self.committed += message.committed
+        self.refused += message.refused
         return {answer.call_id: answer for answer in message.answers}
 
     async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> None:
@@ -52,6 +57,19 @@ class GroupExchange:
             self.heard -= 1
             while self.heard < 0:
                 await self.receive_one()
+
+    async def commit_again(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
+        """Each a call id, whom it is like, and its offsets; until all are answered."""
+        ids, likes, offsets = zip(*commits, strict=True)
+        flat = [offset for each in offsets for offset in each]
+        await self._stream.write(
+            groups_pb2.GroupCalls(
+                again=ids, again_like=likes, again_counts=[len(each) for each in offsets], again_offsets=flat
+            )
+        )
+        answered: set[int] = set()
+        while not answered >= set(ids):
+            answered |= (await self.receive_one()).keys() | set(self.committed) | set(self.refused)
 
     async def until_ended(self, *call_ids: int) -> None:
         while not self.ended >= set(call_ids):

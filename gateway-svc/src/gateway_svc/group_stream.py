@@ -10,6 +10,10 @@ nobody knows what it did, and one that waits may be done for a client that waits
 client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
 sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
 
+A commit that will be said again with other offsets is kept by storage, if it may: from then on storage is told these
+alone, and answers with the call's id. It is made whole again when storage says that it does not do, and for the next
+stream.
+
 A heartbeat that is said again word for word is answered here, if storage has promised that its answer holds; which
 members have said theirs again goes to storage every TOUCH_S, and keeps their sessions. A promise ends when storage says
 so, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`): such an
@@ -25,14 +29,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
 from broker_contract import groups_pb2
-from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
+from gateway_svc.group_calls import CommitAgainCall, CommitDone, GroupCall, LikeCommit, Promise, Request
 from gateway_svc.lasting_stream import LastingStream
 from gateway_svc.metrics import GatewayMetrics
 
@@ -48,57 +52,7 @@ TRUST_S: Final = 1.0
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
 
-_UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
-
 log = logs.get(__name__)
-
-_Request = groups_pb2.HeartbeatRequest | groups_pb2.CommitOffsetsRequest | groups_pb2.ConsumerGroupHeartbeatRequest
-
-
-class _Call:
-    """A call without an answer."""
-
-    __slots__ = ("asked_at", "done", "kind", "promise", "repeatable", "request")
-
-    def __init__(
-        self, kind: str, request: _Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
-    ) -> None:
-        #: Its name in GroupCall, and its answer's in GroupAnswer.
-        self.kind = kind
-        self.request = request
-        self.done = done
-        self.asked_at = asked_at
-        self.repeatable = repeatable
-        #: Of a heartbeat that somebody would repeat.
-        self.promise: Promise | None = None
-
-    def fail(self) -> None:
-        match self.request:
-            case groups_pb2.HeartbeatRequest():
-                self.done(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
-            case groups_pb2.CommitOffsetsRequest(offsets=offsets):
-                self.done(groups_pb2.CommitOffsetsResponse(error_codes=[_UNAVAILABLE for _ in offsets]))
-            case groups_pb2.ConsumerGroupHeartbeatRequest():
-                self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
-
-
-class Promise:
-    """`storage.Repeat` of a heartbeat that went over the stream."""
-
-    __slots__ = ("_stream", "call_id", "group_id", "holds")
-
-    def __init__(self, stream: GroupStream, call_id: int, group_id: str) -> None:
-        self._stream = stream
-        self.call_id = call_id
-        self.group_id = group_id
-        #: Not before its answer has come.
-        self.holds = False
-
-    def __call__(self) -> bool:
-        return self.holds and self._stream.hear(self.call_id)
-
-    def forget(self) -> None:
-        self._stream.forget(self)
 
 
 class GroupStream:
@@ -109,10 +63,12 @@ class GroupStream:
         self._loop = asyncio.get_running_loop()
         self._wait_s = wait_s
         #: By call id, the oldest first.
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, GroupCall] = {}
         #: Ids of calls to send. One whose call is gone meanwhile is passed over.
         self._unsent: deque[int] = deque()
         self._last_call_id = 0
+        #: How often the stream has been lost.
+        self._stream_number = 0
         #: Those that hold, by group and call id, and the groups of all by call id.
         self._promises: dict[str, dict[int, Promise]] = {}
         self._promised: dict[int, str] = {}
@@ -152,10 +108,22 @@ class GroupStream:
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
-    ) -> None:
+    ) -> LikeCommit | None:
         # Repeatable: it stores the same positions again.
-        self._add("commit_offsets", request, done, repeatable=True)
+        call = self._add("commit_offsets", request, done, repeatable=True)
         self._wake.set()
+        if call is None or not request.will_repeat:
+            return None
+        call.kept = kept = LikeCommit(self, self._last_call_id, request, self._stream_number)
+        return kept
+
+    def commit_again(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone) -> bool:
+        """False: it has to come whole."""
+        if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
+            return False
+        self._open(CommitAgainCall(like, offsets, done, self._loop.time()))
+        self._wake.set()
+        return True
 
     def consumer_group_heartbeat(
         self,
@@ -166,24 +134,28 @@ class GroupStream:
         self._wake_soon()
         return self._asked_for(call, request.group_id)
 
-    def _asked_for(self, call: _Call | None, group_id: str) -> Promise | None:
+    def _asked_for(self, call: GroupCall | None, group_id: str) -> Promise | None:
         if call is not None:
-            call.promise = Promise(self, self._last_call_id, group_id)
-        return None if call is None else call.promise
+            call.kept = promise = Promise(self, self._last_call_id, group_id)
+            return promise
+        return None
 
-    def _add(self, kind: str, request: _Request, done: Callable[[Any], None], *, repeatable: bool) -> _Call | None:
+    def _add(self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool) -> GroupCall | None:
         """None when it failed already."""
-        call = _Call(kind, request, done, self._loop.time(), repeatable=repeatable)
+        call = GroupCall(kind, request, done, self._loop.time(), repeatable=repeatable)
         is_refused = self._closed or not (repeatable or self._stream.connected.is_set())
         if is_refused or len(self._calls) >= OUTSTANDING_MAX:
             call.fail()
             return None
+        self._open(call)
+        return call
+
+    def _open(self, call: GroupCall) -> None:
         self._last_call_id = call_id = self._last_call_id + 1
         self._calls[call_id] = call
         self._unsent.append(call_id)
         if self._expiry is None:
             self._expiry = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
-        return call
 
     # -- heartbeats said again -------------------------------------------------------------------------------------
 
@@ -197,12 +169,18 @@ class GroupStream:
             self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
         return True
 
-    def forget(self, promise: Promise) -> None:
+    def forget(self, kept: Promise | LikeCommit) -> None:
         """Storage is told with the next message."""
-        if promise.holds:
-            self._end(promise.call_id)
-        elif (call := self._calls.get(promise.call_id)) is not None:
-            call.promise = None
+        if not kept.holds:
+            call = self._calls.get(kept.call_id)
+            if call is not None and call.kept is kept:
+                call.kept = None
+        elif isinstance(kept, Promise):
+            self._end(kept.call_id)
+        else:
+            kept.holds = False
+            if kept.stream_number == self._stream_number:
+                self._forgotten.append(kept.call_id)
 
     def doubt(self, group_ids: Iterable[str] | None = None) -> None:
         """Something was told, another way, that may have happened to these groups (None: to all)."""
@@ -270,11 +248,25 @@ class GroupStream:
             self._gathering = None
         self._left_at = self._loop.time()
         message = groups_pb2.GroupCalls()
+        again: list[int] = []
+        likes: list[int] = []
+        counts: list[int] = []
+        offsets: list[int] = []
         for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
-            if call is not None:
+            if isinstance(call, CommitAgainCall) and call.is_short:
+                again.append(call_id)
+                likes.append(call.like.call_id)
+                counts.append(len(call.offsets))
+                offsets += call.offsets
+            elif call is not None:
                 message.calls.add(call_id=call_id, **{call.kind: call.request})
+        if again:
+            message.again.extend(again)
+            message.again_like.extend(likes)
+            message.again_counts.extend(counts)
+            message.again_offsets.extend(offsets)
         if self._touch_due or (self._heard and self._forgotten):  # what was heard before it was forgotten
             self._touch_due = False
             message.repeats.extend(self._heard)
@@ -298,32 +290,47 @@ class GroupStream:
             self._trust(self._touched_at.popleft())
         for call_id in message.ended:
             self._end(call_id)
+        for call_id in message.refused:
+            self._say_whole(call_id)
+        for call_id in message.committed:
+            call = self._calls.pop(call_id, None)
+            if call is not None:
+                self._finish(call, None)
         for answer in message.answers:
             call = self._calls.pop(answer.call_id, None)
-            if call is not None:
+            if answer.may_repeat:
+                self._keep(answer.call_id, None if call is None else call.kept)
+            if call is not None:  # or it came too late
                 self._finish(call, answer)
-            elif answer.may_repeat:  # it came too late
-                self._forgotten.append(answer.call_id)
 
-    def _finish(self, call: _Call, answer: groups_pb2.GroupAnswer) -> None:
+    def _say_whole(self, call_id: int) -> None:
+        call = self._calls.get(call_id)
+        if isinstance(call, CommitAgainCall):
+            call.make_whole()
+            self._unsent.append(call_id)
+            self._wake.set()
+
+    def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
+        """None: what it wanted was done, without an error."""
         self._trust(call.asked_at)
-        if answer.may_repeat:
-            self._accept(call.promise, answer.call_id)
         try:
-            if answer.WhichOneof("answer") == call.kind:
-                call.done(getattr(answer, call.kind))
-            else:  # it failed in storage
-                call.fail()
+            if answer is None:
+                call.done(())
+            else:
+                call.answer(answer)
         except Exception:  # of one client; the others' answers are in the same message
             log.exception("answering failed", call=call.kind)
 
-    def _accept(self, promise: Promise | None, call_id: int) -> None:
-        if promise is None or call_id <= self._doubted:
+    def _keep(self, call_id: int, kept: Promise | LikeCommit | None) -> None:
+        """Storage lets it be said in short."""
+        if isinstance(kept, LikeCommit):
+            kept.holds, kept.stream_number = True, self._stream_number
+        elif kept is None or call_id <= self._doubted:
             self._forgotten.append(call_id)
-            return
-        promise.holds = True
-        self._promised[call_id] = promise.group_id
-        self._promises.setdefault(promise.group_id, {})[call_id] = promise
+        else:
+            kept.holds = True
+            self._promised[call_id] = kept.group_id
+            self._promises.setdefault(kept.group_id, {})[call_id] = kept
 
     def _lost(self) -> None:
         for call_id in list(self._promised):
@@ -333,6 +340,10 @@ class GroupStream:
         self._touch_due = False
         self._touched_at.clear()
         self._trusted_until = 0.0
+        self._stream_number += 1
+        for call in self._calls.values():
+            if isinstance(call, CommitAgainCall):
+                call.make_whole()
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
         failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)

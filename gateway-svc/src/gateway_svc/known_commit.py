@@ -2,13 +2,15 @@
 
     request = length i32, api key i16, version i16 | correlation id i32 | the same | offset i64 | the same | …
 
-One that is written like the last is not decoded: its offsets are read at their places, and what storage is asked is the
-last one's message with these in it. An answer without an error is encoded once. Everything else is decided anew by
-storage each time. Clients whose commits differ (other partitions each time) are given up on after a few.
+One that is written like the last is not decoded: its offsets are read at their places. Storage, which was told that
+more will come like it, is asked with these alone, or, when it does not know it any more, with the last one's message
+with these in it. An answer without an error is encoded once. Whether it is accepted storage decides anew each time.
+Clients whose commits differ (other partitions each time) are given up on after a few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from struct import Struct
@@ -20,6 +22,7 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 
 from gateway_svc.context import Call, Client, Services
 from gateway_svc.handlers import offset_commit
+from gateway_svc.storage import CommitAgain
 
 #: Longer requests are not kept.
 KEPT_BYTES_MAX: Final = 4096
@@ -34,7 +37,18 @@ _REST_AT, _OFFSET_BYTES = 8, 8
 class KnownCommit:
     """One commit, taken apart. Its message to storage is used again: a connection has one commit at a time."""
 
-    __slots__ = ("_answer", "_asked", "_client_id", "_places", "_request", "_rest", "_route", "_size", "_start")
+    __slots__ = (
+        "_again",
+        "_answer",
+        "_asked",
+        "_client_id",
+        "_places",
+        "_request",
+        "_rest",
+        "_route",
+        "_size",
+        "_start",
+    )
 
     def __init__(self, call: Call, request: OffsetCommitRequest, frame: bytes | memoryview, places: list[int]) -> None:
         version = call.route.version
@@ -42,6 +56,9 @@ class KnownCommit:
         self._client_id = call.client_id
         self._request = request
         self._asked = offset_commit.asked(call, request)
+        self._asked.will_repeat = True
+        #: How storage is asked with the offsets alone.
+        self._again: CommitAgain | None = None
         self._answer = encode(offset_commit.answered(request, [0] * len(places)), version)
         self._size = len(frame)
         (self._start, _) = _START(frame)
@@ -63,20 +80,33 @@ class KnownCommit:
         return call, [_offset(store, begin + place)[0] for place in self._places]
 
     def start(self, call: Call, offsets: list[int], services: Services) -> None:
-        asked = self._asked
-        asked.correlation_id = call.correlation_id
-        for row, offset in zip(asked.offsets, offsets, strict=True):
-            row.offset = offset
         try:
-            services.storage.groups.commit_offsets(asked, partial(self._committed, call))
+            if self._again is not None:
+                if self._again(offsets, partial(self._said, call)):
+                    return
+                self.forget()
+            asked = self._asked
+            asked.correlation_id = call.correlation_id
+            for row, offset in zip(asked.offsets, offsets, strict=True):
+                row.offset = offset
+            self._again = services.storage.groups.commit_offsets(asked, partial(self._committed, call))
         except Exception as error:
             call.failed(error)
 
     def _committed(self, call: Call, answer: groups_pb2.CommitOffsetsResponse) -> None:
-        if any(answer.error_codes):
-            offset_commit.answer(call, self._request, answer)
+        self._said(call, answer.error_codes)
+
+    def _said(self, call: Call, error_codes: Sequence[int]) -> None:
+        if any(error_codes):
+            offset_commit.answer(call, self._request, error_codes)
         else:
             call.answer_bytes(self._answer)
+
+    def forget(self) -> None:
+        """The client says something else, or is gone."""
+        again, self._again = self._again, None
+        if again is not None:
+            again.forget()
 
 
 class KnownCommits:
@@ -96,10 +126,15 @@ class KnownCommits:
         self._misses = 0
         return latest
 
+    def forget(self) -> None:
+        if self._latest is not None:
+            self._latest.forget()
+            self._latest = None
+
     def learn(self, call: Call, request: OffsetCommitRequest, frame: bytes | memoryview) -> None:
         """A request was decoded: the next one may be like it."""
+        self.forget()
         if self._misses == MISSES_MAX or len(frame) > KEPT_BYTES_MAX:
-            self._latest = None
             return
         self._misses += 1
         places = offset_places(request, call.route.version, frame)

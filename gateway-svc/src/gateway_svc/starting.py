@@ -78,6 +78,7 @@ class RequestStarter:
     def close(self) -> None:
         """The client is gone."""
         self._forget_heartbeat()
+        self._commits.forget()
 
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Starts the request between `begin` and `frame_end`, which the pipeline admits, and those behind it, up to

@@ -8,7 +8,7 @@ raise StorageUnavailable where an answer has no place for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,19 @@ class Repeat(Protocol):
         ...
 
 
+class CommitAgain(Protocol):
+    """Of a commit: the client says the same with other offsets, over the same connection, once it was answered."""
+
+    def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
+        """True: `done` gets the error code of each, or none at all when there is no error. False: nothing was done; it
+        has to come whole, and this is of no use any more."""
+        ...
+
+    def forget(self) -> None:
+        """It is not said any more, or is of no use."""
+        ...
+
+
 class Groups(Protocol):
     """What members say again and again is answered by calling `done` exactly once, later or before the call returns."""
 
@@ -92,7 +105,7 @@ class Groups(Protocol):
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
-    ) -> None: ...
+    ) -> CommitAgain | None: ...
 
     def consumer_group_heartbeat(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.group_stream import TOUCH_S, TRUST_S, GroupStream, Promise
+from gateway_svc.group_calls import LikeCommit, Promise
+from gateway_svc.group_stream import TOUCH_S, TRUST_S, GroupStream
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
@@ -25,6 +27,8 @@ class Storage:
         self.messages: asyncio.Queue[list[pb.GroupCall]] = asyncio.Queue()
         #: What messages say besides: ids of repeats, and of what may be forgotten.
         self.repeats: asyncio.Queue[tuple[list[int], list[int]]] = asyncio.Queue()
+        #: Commits that are said in short: call id, whom it is like, offsets.
+        self.again: asyncio.Queue[list[tuple[int, int, list[int]]]] = asyncio.Queue()
 
     async def start(self) -> None:
         self._server = rpc.server()
@@ -44,6 +48,12 @@ class Storage:
         while (message := await context.read()) is not grpc.aio.EOF:
             if message.calls:
                 self.messages.put_nowait(list(message.calls))
+            if message.again:
+                offsets = iter(message.again_offsets)
+                rows = zip(message.again, message.again_like, message.again_counts, strict=True)
+                self.again.put_nowait(
+                    [(call_id, like, list(itertools.islice(offsets, count))) for call_id, like, count in rows]
+                )
             if message.repeats or message.forgotten:
                 self.repeats.put_nowait((list(message.repeats), list(message.forgotten)))
 
@@ -52,6 +62,9 @@ class Storage:
 
     async def repeated(self) -> tuple[list[int], list[int]]:
         return await asyncio.wait_for(self.repeats.get(), 10)
+
+    async def said_again(self) -> list[tuple[int, int, list[int]]]:
+        return await asyncio.wait_for(self.again.get(), 10)
 
     async def say(self, **message: Any) -> None:
         await self._context.write(pb.GroupAnswers(**message))
@@ -397,3 +410,128 @@ async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_to
     assert await storage.repeated() == ([], [early.call_id])
     await stream.close()
     await channel.close()
+
+
+class Committing:
+    """Clients whose commits were accepted and may be said again."""
+
+    def __init__(self, stream: GroupStream, storage: Storage) -> None:
+        self._stream, self._storage = stream, storage
+        #: What each is answered, by its first offset; a whole commit's too.
+        self.answers: dict[int, list[int]] = {}
+        self._came = asyncio.Event()
+
+    def _answered(self, name: int, codes: Sequence[int]) -> None:
+        assert name not in self.answers, "answered twice"
+        self.answers[name] = list(codes)
+        self._came.set()
+
+    def ask(self, *offsets: int) -> LikeCommit | None:
+        rows = [pb.CommitOffsetsRequest.Offset(offset=offset) for offset in offsets]
+        request = pb.CommitOffsetsRequest(member_id="m", offsets=rows, will_repeat=True)
+        return self._stream.commit_offsets(request, lambda answer: self._answered(offsets[0], answer.error_codes))
+
+    async def begin(self, *offsets: int, may_repeat: bool = True) -> tuple[LikeCommit, int]:
+        like = self.ask(*offsets)
+        assert like is not None
+        assert not self.say(like, *offsets)  # before it is answered
+        (call,) = await self._storage.message()
+        await self._storage.answer(
+            pb.GroupAnswer(
+                call_id=call.call_id,
+                commit_offsets=pb.CommitOffsetsResponse(error_codes=[0] * len(offsets)),
+                may_repeat=may_repeat,
+            )
+        )
+        await self.answered(offsets[0])
+        return like, call.call_id
+
+    def say(self, like: LikeCommit, *offsets: int) -> bool:
+        return like(offsets, lambda codes: self._answered(offsets[0], codes))
+
+    async def answered(self, *names: int) -> None:
+        async with asyncio.timeout(10):
+            while not self.answers.keys() >= set(names):
+                self._came.clear()
+                await self._came.wait()
+
+
+@pytest.fixture
+def committing(members: Members, stream: GroupStream, storage: Storage) -> Committing:
+    del members  # for the stream that is up
+    return Committing(stream, storage)
+
+
+async def test_commits_said_again_are_told_by_their_offsets_and_answered_by_their_ids(
+    committing: Committing, storage: Storage
+) -> None:
+    (one, first), (both, second) = await committing.begin(1), await committing.begin(2, 20)
+    assert [committing.say(one, 3), committing.say(both, 4, 40), committing.say(one, 5)] == [True] * 3
+    said = await storage.said_again()
+    assert [each[1:] for each in said] == [(first, [3]), (second, [4, 40]), (first, [5])]
+    failed = pb.CommitOffsetsResponse(error_codes=[16, 16])
+    await storage.say(
+        committed=[said[2][0], 12345], answers=[pb.GroupAnswer(call_id=said[1][0], commit_offsets=failed)]
+    )
+    await storage.say(answers=[pb.GroupAnswer(call_id=said[0][0])])  # it failed by a fault of storage's
+    await committing.answered(3, 4, 5)
+    assert committing.answers == {1: [0], 2: [0, 0], 3: [15], 4: [16, 16], 5: []}
+
+
+async def test_what_storage_does_not_let_say_again_comes_whole(committing: Committing, storage: Storage) -> None:
+    not_let, _ = await committing.begin(1, may_repeat=False)
+    assert not committing.say(not_let, 2)
+    like, _ = await committing.begin(3, 30)
+    assert committing.say(like, 4, 40)
+    ((call_id, _, _),) = await storage.said_again()
+    await storage.say(refused=[call_id, 12345])
+    (call,) = await storage.message()
+    assert call.call_id == call_id
+    assert [each.offset for each in call.commit_offsets.offsets] == [4, 40]
+    assert (call.commit_offsets.member_id, call.commit_offsets.will_repeat) == ("m", False)
+    assert not committing.say(like, 5, 50)
+    outcome = pb.CommitOffsetsResponse(error_codes=[0, 3])
+    await storage.answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
+    await committing.answered(4)
+    assert committing.answers[4] == [0, 3]
+
+
+async def test_the_next_stream_is_told_whole_what_the_last_was_told_in_short(
+    committing: Committing, storage: Storage
+) -> None:
+    like, _ = await committing.begin(1, 10)
+    assert committing.say(like, 2, 20)
+    await storage.said_again()
+    await storage.stop()
+    await storage.start()
+    _, call = await storage.message()
+    assert [each.offset for each in call.commit_offsets.offsets] == [2, 20]
+    assert not committing.say(like, 3, 30)
+    like.forget()  # of which this storage knows nothing
+    again, call_id = await committing.begin(4)
+    await storage.answer(
+        pb.GroupAnswer(call_id=call.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0, 0]))
+    )
+    await committing.answered(2)
+    assert storage.repeats.empty()
+    assert committing.say(again, 5)
+    assert [each[1:] for each in await storage.said_again()] == [(call_id, [5])]
+
+
+async def test_storage_is_told_which_commits_are_not_said_again(
+    committing: Committing, members: Members, storage: Storage
+) -> None:
+    kept, call_id = await committing.begin(1)
+    kept.forget()
+    assert not committing.say(kept, 2)
+    early = committing.ask(3)
+    assert early is not None
+    early.forget()
+    assert await storage.repeated() == ([], [call_id])
+    (call,) = await storage.message()
+    await storage.answer(
+        pb.GroupAnswer(call_id=call.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0]), may_repeat=True)
+    )
+    await committing.answered(3)
+    members.commit("next", 1)
+    assert await storage.repeated() == ([], [call.call_id])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,18 +36,44 @@ class Client:
         self.answers.append(b"".join(parts))
 
 
+class Again:
+    """`storage.CommitAgain`: keeps what it is asked, and answers with these codes."""
+
+    def __init__(self, codes: Sequence[int]) -> None:
+        self.codes = codes
+        self.asked: list[list[int]] = []
+        self.holds = True
+        self.is_forgotten = False
+
+    def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
+        if self.holds:
+            self.asked.append(list(offsets))
+            done(self.codes if any(self.codes) else ())
+        return self.holds
+
+    def forget(self) -> None:
+        self.is_forgotten = True
+
+
 class Groups:
     """Keeps what it is asked, and answers with these codes."""
 
-    def __init__(self, *codes: int) -> None:
+    def __init__(self, *codes: int, knows: bool = False) -> None:
+        """`knows`: a commit that will be repeated is kept."""
         self.codes = codes
         self.asked: list[pb.CommitOffsetsRequest] = []
+        self.known: list[Again] = []
+        self._knows = knows
 
-    def commit_offsets(self, request: pb.CommitOffsetsRequest, done: Callable[[Any], None]) -> None:
+    def commit_offsets(self, request: pb.CommitOffsetsRequest, done: Callable[[Any], None]) -> Again | None:
         copy = pb.CommitOffsetsRequest()
         copy.CopyFrom(request)
         self.asked.append(copy)
         done(pb.CommitOffsetsResponse(error_codes=self.codes))
+        if not self._knows or not request.will_repeat:
+            return None
+        self.known.append(Again(self.codes))
+        return self.known[-1]
 
 
 def commit(*offsets: int, metadata: str = "m") -> OffsetCommitRequest:
@@ -127,7 +153,56 @@ def test_one_like_the_last_is_asked_and_answered_as_if_decoded(
     call, offsets = known.open(client, store, 6)  # type: ignore[arg-type]
     known.start(call, offsets, services(groups))
     assert client.answers == [decoded(again, version, whole)]
+    assert [each.will_repeat for each in groups.asked] == [True]
+    groups.asked[0].will_repeat = False
     assert groups.asked == whole.asked
+
+
+@pytest.mark.parametrize("code", [0, 27])
+def test_storage_that_knows_it_is_told_the_offsets_alone(code: int) -> None:
+    version = 7
+    known = learnt(frame(commit(1, 2), version), version)
+    assert known is not None
+    client, groups = Client(), Groups(0, code, knows=True)
+
+    def say(*offsets: int) -> None:
+        data = frame(commit(*offsets), version)
+        known.start(*known.open(client, data, 0), services(groups))  # type: ignore[arg-type]
+        assert client.answers.pop() == decoded(data, version, Groups(0, code))
+        assert not client.answers
+
+    for offset in (3, 5, 7):
+        say(offset, offset + 1)
+    (kept,) = groups.known
+    assert kept.asked == [[5, 6], [7, 8]]
+    kept.holds = False  # something has happened
+    say(9, 10)
+    assert kept.is_forgotten
+    say(11, 12)
+    assert [[each.offset for each in whole.offsets] for whole in groups.asked] == [[3, 4], [9, 10]]
+    assert groups.known[1].asked == [[11, 12]]
+
+
+def test_what_storage_knows_is_forgotten_with_the_commit() -> None:
+    groups = Groups(0, knows=True)
+
+    def comes(kept: KnownCommits, metadata: str) -> None:
+        data = frame(commit(5, metadata=metadata), 7)
+        call = Call(Client(), route(7), 7, "c", len(data))  # type: ignore[arg-type]
+        known = kept.find(data, 0, len(data))
+        if known is None:
+            kept.learn(call, commit(5, metadata=metadata), data)
+        else:
+            known.start(call, [5], services(groups))
+
+    changed, gone = KnownCommits(), KnownCommits()
+    for metadata in ("1", "1", "2", "2"):
+        comes(changed, metadata)
+    assert [each.is_forgotten for each in groups.known] == [True, False]
+    for metadata in ("1", "1"):
+        comes(gone, metadata)
+    gone.forget()
+    assert [each.is_forgotten for each in groups.known] == [True, False, True]
 
 
 @pytest.mark.parametrize("version", [0, 7, 9])

@@ -20,6 +20,7 @@ from protocol_lib.records.batch import (
     assign,
     batch_size,
     build_batch,
+    build_batch_of_tails,
     build_empty_batch,
     crc_matches,
     read_batch_header,
@@ -28,7 +29,7 @@ from protocol_lib.records.batch import (
 )
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch, read_marker
-from protocol_lib.records.record import Record, read_records
+from protocol_lib.records.record import Record, read_records, write_tail
 
 NOW = 1_700_000_000_000
 RECORDS = [
@@ -50,6 +51,18 @@ def batch_with(body: bytes, count: int, *, attributes: int = 0) -> bytes:
     start = HEADER.pack(0, 49 + len(body), 0, 2, 0, attributes, max(0, count - 1), NOW, NOW, -1, -1, -1, count)
     crc = crc32c(start[21:] + body)
     return start[:17] + struct.pack(">I", crc) + start[21:] + body
+
+
+@pytest.mark.parametrize("count", [1, 2, 64, 65, 200])
+def test_a_batch_of_tails_is_the_batch_of_their_records(count: int):
+    given = [(b"k" * number or None, b"v" * (number * 7) or None) for number in range(count)]
+    records = [Record(offset, NOW, *pair) for offset, pair in enumerate(given)]
+    assert build_batch_of_tails([write_tail(*pair) for pair in given], NOW) == build_batch(records)
+
+
+def test_a_batch_of_no_tails():
+    with pytest.raises(EncodeError):
+        build_batch_of_tails([], NOW)
 
 
 def test_exact_bytes():

@@ -7,7 +7,7 @@ group is GROUP_ID_NOT_FOUND; version 10 names topics by id, an unknown id is UNK
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from broker_contract import groups_pb2
@@ -27,7 +27,7 @@ _TOPIC_ID_VERSION = 10
 
 
 def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
-    services.storage.groups.commit_offsets(asked(call, request), partial(answer, call, request))
+    services.storage.groups.commit_offsets(asked(call, request), partial(_committed, call, request))
 
 
 def asked(call: Call, request: OffsetCommitRequest) -> groups_pb2.CommitOffsetsRequest:
@@ -56,8 +56,13 @@ def asked(call: Call, request: OffsetCommitRequest) -> groups_pb2.CommitOffsetsR
     )
 
 
-def answer(call: Call, request: OffsetCommitRequest, outcome: groups_pb2.CommitOffsetsResponse) -> None:
-    call.answer(answered(request, outcome.error_codes), next(filter(None, outcome.error_codes), 0))
+def _committed(call: Call, request: OffsetCommitRequest, outcome: groups_pb2.CommitOffsetsResponse) -> None:
+    answer(call, request, outcome.error_codes)
+
+
+def answer(call: Call, request: OffsetCommitRequest, error_codes: Sequence[int]) -> None:
+    """`error_codes`: in the order of the request's partitions."""
+    call.answer(answered(request, error_codes), next(filter(None, error_codes), 0))
 
 
 def answered(request: OffsetCommitRequest, error_codes: Iterable[int]) -> OffsetCommitResponse:

@@ -39,6 +39,7 @@ from protocol_lib.records.header import (
     read_magic,
 )
 from protocol_lib.records.record import Header, Record, write_record
+from protocol_lib.varint import write_signed
 
 __all__ = [
     "HEADER",
@@ -56,6 +57,7 @@ __all__ = [
     "batch_crc",
     "batch_size",
     "build_batch",
+    "build_batch_of_tails",
     "build_empty_batch",
     "crc_matches",
     "read_batch_header",
@@ -65,6 +67,8 @@ __all__ = [
 
 
 _NO_TIMESTAMP: Final = -1
+#: A record's attributes and timestamp delta.
+_AT_BASE_TIME: Final = b"\0\0"
 
 
 def build_batch(
@@ -120,6 +124,27 @@ def build_batch(
         max_timestamp=max(record.timestamp for record in listed),
         producer=(producer_id, producer_epoch, base_sequence),
         records_count=len(listed),
+    )
+
+
+def build_batch_of_tails(tails: Sequence[bytes], timestamp: int) -> bytes:
+    """One uncompressed batch of records of this time, with offsets from 0 on; each was begun by `write_tail`."""
+    if not tails:
+        raise EncodeError("a record batch without records")
+    pieces: list[bytes] = []
+    for offset, tail in enumerate(tails):
+        delta = write_signed(offset)
+        pieces += write_signed(2 + len(delta) + len(tail)), _AT_BASE_TIME, delta, tail
+    return _sealed(
+        b"".join(pieces),
+        base_offset=0,
+        last_offset=len(tails) - 1,
+        leader_epoch=0,
+        attributes=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer=(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE),
+        records_count=len(tails),
     )
 
 

@@ -179,3 +179,16 @@ def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: 
         )
     )
     pieces += write_signed(len(body)), body
+
+
+def write_tail(key: bytes | None, value: bytes | None) -> bytes:
+    """A record without headers from its key's length on: what is the same wherever it stands."""
+    return b"".join(
+        (
+            _NULL if key is None else write_signed(len(key)),
+            key or b"",
+            _NULL if value is None else write_signed(len(value)),
+            value or b"",
+            _NO_HEADERS,
+        )
+    )

@@ -26,6 +26,10 @@ class GroupCalls(_message.Message):
     CALLS_FIELD_NUMBER: _builtins.int
     REPEATS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    AGAIN_LIKE_FIELD_NUMBER: _builtins.int
+    AGAIN_COUNTS_FIELD_NUMBER: _builtins.int
+    AGAIN_OFFSETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
     @_builtins.property
@@ -38,16 +42,32 @@ class GroupCalls(_message.Message):
     def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Such as are never repeated any more."""
 
+    @_builtins.property
+    def again(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Commits like earlier ones of this stream that may be repeated, but for their offsets: the ids of these calls, whom
+        each is like, how many offsets it has, and the offsets of all, one behind the other.
+        """
+
+    @_builtins.property
+    def again_like(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def again_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def again_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         calls: _abc.Iterable[Global___GroupCall] | None = ...,
         repeats: _abc.Iterable[_builtins.int] | None = ...,
         forgotten: _abc.Iterable[_builtins.int] | None = ...,
+        again: _abc.Iterable[_builtins.int] | None = ...,
+        again_like: _abc.Iterable[_builtins.int] | None = ...,
+        again_counts: _abc.Iterable[_builtins.int] | None = ...,
+        again_offsets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "forgotten", b"forgotten", "repeats", b"repeats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "again_counts", b"again_counts", "again_like", b"again_like", "again_offsets", b"again_offsets", "calls", b"calls", "forgotten", b"forgotten", "repeats", b"repeats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -95,6 +115,8 @@ class GroupAnswers(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     heard: _builtins.int
     """So many messages with `repeats` have come since the answers before."""
     @_builtins.property
@@ -105,16 +127,26 @@ class GroupAnswers(_message.Message):
         client before, in this stream.
         """
 
+    @_builtins.property
+    def committed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of `again`: these are durable, without an error."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of `again`: nothing was done, they have to come whole."""
+
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___GroupAnswer] | None = ...,
         heard: _builtins.int = ...,
         ended: _abc.Iterable[_builtins.int] | None = ...,
+        committed: _abc.Iterable[_builtins.int] | None = ...,
+        refused: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "heard", b"heard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "committed", b"committed", "ended", b"ended", "heard", b"heard", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,7 +164,7 @@ class GroupAnswer(_message.Message):
     call_id: _builtins.int
     may_repeat: _builtins.bool
     """Of a heartbeat: a promise. The same, said again over the same connection, has this answer, until its call id is
-    among `ended`, or this stream is.
+    among `ended`, or this stream is. Of a commit: `again` may be like it.
     """
     @_builtins.property
     def heartbeat(self) -> Global___HeartbeatResponse: ...
@@ -979,6 +1011,7 @@ class CommitOffsetsRequest(_message.Message):
     RETENTION_TIME_MS_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     GROUP_NOT_FOUND_SUPPORTED_FIELD_NUMBER: _builtins.int
+    WILL_REPEAT_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     group_id: _builtins.str
     generation_id: _builtins.int
@@ -991,6 +1024,8 @@ class CommitOffsetsRequest(_message.Message):
     """OffsetCommit v9+: an unknown group is GROUP_ID_NOT_FOUND rather than ILLEGAL_GENERATION; members of KIP-848 may
     commit, with their epoch as generation.
     """
+    will_repeat: _builtins.bool
+    """The client says the same again and again with other offsets: the answer tells whether that may be said in short."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitOffsetsRequest.Offset]: ...
     def __init__(
@@ -1004,10 +1039,11 @@ class CommitOffsetsRequest(_message.Message):
         retention_time_ms: _builtins.int = ...,
         offsets: _abc.Iterable[Global___CommitOffsetsRequest.Offset] | None = ...,
         group_not_found_supported: _builtins.bool = ...,
+        will_repeat: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "group_instance_id", b"group_instance_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "correlation_id", b"correlation_id", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "group_not_found_supported", b"group_not_found_supported", "member_id", b"member_id", "offsets", b"offsets", "retention_time_ms", b"retention_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "correlation_id", b"correlation_id", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "group_not_found_supported", b"group_not_found_supported", "member_id", b"member_id", "offsets", b"offsets", "retention_time_ms", b"retention_time_ms", "will_repeat", b"will_repeat"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__group_instance_id: _TypeAlias = _typing.Literal["group_instance_id"]  # noqa: Y015
     _WhichOneofArgType__group_instance_id: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id"]  # noqa: Y015

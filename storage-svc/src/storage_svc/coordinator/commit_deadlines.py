@@ -13,19 +13,16 @@ from protocol_lib.errors import ErrorCode
 
 
 class _Waiting:
-    __slots__ = ("_done", "deadline")
+    __slots__ = ("deadline", "done")
 
     def __init__(self, done: Callable[[int], None], deadline: float) -> None:
-        self._done: Callable[[int], None] | None = done
+        #: None once it is answered.
+        self.done: Callable[[int], None] | None = done
         self.deadline = deadline
-
-    @property
-    def answered(self) -> bool:
-        return self._done is None
 
     def answer(self, code: int) -> None:
         """The first answer counts."""
-        done, self._done = self._done, None
+        done, self.done = self.done, None
         if done is not None:
             done(code)
 
@@ -43,7 +40,7 @@ class CommitDeadlines:
         """What to call instead of `done`, which is called once: with that code, or with 7 when the time is over."""
         waiting = _Waiting(done, self._loop.time() + self._timeout_s)
         self._waiting.append(waiting)
-        while self._waiting[0].answered:
+        while self._waiting[0].done is None:
             self._waiting.popleft()
         if self._timer is None:
             self._timer = self._loop.call_at(waiting.deadline, self._due)
@@ -52,7 +49,7 @@ class CommitDeadlines:
     def _due(self) -> None:
         now = self._loop.time()
         self._timer = None
-        while self._waiting and (self._waiting[0].answered or self._waiting[0].deadline <= now):
+        while self._waiting and (self._waiting[0].done is None or self._waiting[0].deadline <= now):
             self._waiting.popleft().answer(ErrorCode.REQUEST_TIMED_OUT)
         if self._waiting and self._timer is None:
             self._timer = self._loop.call_at(self._waiting[0].deadline, self._due)

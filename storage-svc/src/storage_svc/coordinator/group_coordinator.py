@@ -72,7 +72,14 @@ class GroupCoordinator:
             self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms
         )
         self.offsets = GroupOffsets(
-            self._hosted, settings, topics, partition_exists, wall_clock_ms, self._group_fault, self._room_fault
+            self._hosted,
+            settings,
+            topics,
+            partition_exists,
+            wall_clock_ms,
+            self._group_fault,
+            self._room_fault,
+            self._serves,
         )
         self._partitions = ServedPartitions()
         offsets_log.on_offline = self._on_offline
@@ -196,7 +203,7 @@ class GroupCoordinator:
         if isinstance(hosted.group, ConsumerGroup):
             self._consumer.classic_heartbeat(hosted, heartbeat, done)
             return None
-        self._hosted.ask(hosted, heartbeat, done)
+        done(self._hosted.ask(hosted, heartbeat))
         return self._hosted.repeat(hosted, heartbeat, self._serves)
 
     def consumer_heartbeat(

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.offset_commit import OffsetCommitValue
+from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset, metadata_fault
 from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
 from storage_svc.coordinator.group_events import Commit, GroupState
-from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosted_groups import HostedGroups
 from storage_svc.coordinator.offset_expiration import (
     CONSUMER_PROTOCOL,
     TopicPartition,
     expired,
     subscribed_topics,
 )
-from storage_svc.coordinator.offsets import group_error
+from storage_svc.coordinator.offsets import encode_offset_key, encode_offset_value, group_error
+from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
+from storage_svc.coordinator.repeated_heartbeats import Serves
 
 log = service_logs.get(__name__)
 
@@ -51,6 +53,7 @@ class GroupOffsets:
         wall_clock_ms: Callable[[], int],
         group_fault: GroupFault,
         room_fault: Callable[[], ErrorCode],
+        serves: Serves,
     ) -> None:
         self._hosted = hosted
         self._groups = hosted.by_id
@@ -61,6 +64,7 @@ class GroupOffsets:
         self._group_fault = group_fault
         #: Why no group can be made.
         self._room_fault = room_fault
+        self._serves = serves
 
     def commit(
         self,
@@ -71,15 +75,20 @@ class GroupOffsets:
         *,
         retention_time_ms: int = -1,
         group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
-    ) -> None:
-        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch."""
+        will_repeat: bool = False,
+    ) -> RepeatedCommit | None:
+        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch.
+
+        Returns:
+            How to say it again with other offsets, if `will_repeat` and all of it was accepted.
+        """
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = self._groups.get(group_id)
         if not error and hosted is None:
             error = group_not_found if commit.generation_id >= 0 else self._room_fault()
         if error:
             done([error] * len(offsets))
-            return
+            return None
         hosted = hosted or self._hosted.host(group_id)
         if isinstance(hosted.group, ConsumerGroup):
             error = commit_fault(
@@ -90,26 +99,11 @@ class GroupOffsets:
                 self._topics,
                 knows_epochs=group_not_found is ErrorCode.GROUP_ID_NOT_FOUND,
             )
-            self._store(hosted, offsets, retention_time_ms, error, done)
         else:
-            self._hosted.ask(hosted, commit, partial(self._store, hosted, offsets, retention_time_ms, done=done))
-
-    def _store(
-        self,
-        hosted: HostedGroup,
-        offsets: Sequence[NewOffset],
-        retention_time_ms: int,
-        error: ErrorCode,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
-        """What of a commit is accepted; `error` is why nothing is."""
-        if error:
-            self._hosted.forget_if_unused(hosted)
-            done([error] * len(offsets))
-            return
+            error = self._hosted.ask(hosted, commit)
+        errors = [error or self._offset_fault(each) for each in offsets]
         now_ms = self._now_ms()
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
-        errors = [self._offset_fault(each) for each in offsets]
         accepted = {
             (each.topic, each.partition): OffsetCommitValue(
                 offset=each.offset,
@@ -124,13 +118,27 @@ class GroupOffsets:
         if not accepted:
             self._hosted.forget_if_unused(hosted)
             done(errors)
-            return
+            return None
 
         def written(code: int) -> None:
             outcome = group_error(code)
             done([fault or outcome for fault in errors])
 
-        self._hosted.write_offsets(hosted, accepted, written)
+        tails = [
+            write_tail(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in accepted.items()
+        ]
+        self._hosted.write_offsets(hosted, accepted, tails, now_ms, written)
+        if not will_repeat or retention_time_ms >= 0 or not len(offsets) == len(accepted) <= PARTITIONS_MAX:
+            return None
+        return RepeatedCommit(
+            hosted,
+            commit,
+            accepted,
+            hosts=self._hosted,
+            topics=self._topics,
+            serves=self._serves,
+            now_ms=self._now_ms,
+        )
 
     def fetch(
         self,

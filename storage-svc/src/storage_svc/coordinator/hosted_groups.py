@@ -48,12 +48,11 @@ from storage_svc.coordinator.offsets import (
     encode_group_key,
     encode_group_value,
     encode_offset_key,
-    encode_offset_value,
     group_error,
 )
 from storage_svc.coordinator.offsets_log import LoadedPartition, OffsetsLog
 from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat, Repeat, Serves
-from storage_svc.coordinator.timers import Timers
+from storage_svc.coordinator.timers import Deadline, Timers
 from storage_svc.coordinator.waiting_calls import AnswerT, Call, WaitingCalls
 
 
@@ -159,7 +158,7 @@ class HostedGroups:
         """
         return await self._calls.ask(call, kind, partial(self.tell, hosted))
 
-    def ask(self, hosted: HostedGroup, call: Heartbeat | Commit, done: Callable[[ErrorCode], None]) -> None:
+    def ask(self, hosted: HostedGroup, call: Heartbeat | Commit) -> ErrorCode:
         """The group's answer to a call that is never parked: the last of its instructions."""
         instructions = handle(_classic(hosted), call, self._now_ms())
         answer = instructions.pop()
@@ -169,7 +168,15 @@ class HostedGroups:
             self._perform(hosted, instructions)
         if not isinstance(call, Commit):  # what is allowed by the answer follows
             self.forget_if_unused(hosted)
-        done(answer.value.error)
+        return answer.value.error
+
+    def session(self, hosted: HostedGroup, member_id: str) -> Deadline | None:
+        """Of a classic group's member; runs until the member is gone."""
+        return self._timers.running((hosted.group.group_id, session_timer(member_id)))
+
+    def start_session(self, group: Group, member_id: str, session: Deadline) -> bool:
+        """Again. False, and nothing has changed, when it does not run any more."""
+        return self._timers.push_back(session, group.members[member_id].session_timeout_ms)
 
     def repeat(self, hosted: HostedGroup, heartbeat: Heartbeat, serves: Serves) -> ClassicRepeat | None:
         """Of a heartbeat that was just answered; None unless saying it again would be answered NONE."""
@@ -178,7 +185,7 @@ class HostedGroups:
             return None
         if group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id):
             return None
-        session = self._timers.running((group.group_id, session_timer(heartbeat.member_id)))
+        session = self.session(hosted, heartbeat.member_id)
         if session is None:
             return None
         return ClassicRepeat(hosted, group, heartbeat, self._timers, session, serves)
@@ -262,20 +269,28 @@ class HostedGroups:
     # --- offsets --------------------------------------------------------------------------------------------------
 
     def write_offsets(
-        self, hosted: HostedGroup, offsets: dict[TopicPartition, OffsetCommitValue], done: Callable[[int], None]
+        self,
+        hosted: HostedGroup,
+        offsets: dict[TopicPartition, OffsetCommitValue],
+        tails: Sequence[bytes],
+        now_ms: int,
+        done: Callable[[int], None],
     ) -> None:
         """Appends them in one batch; `done` gets 0 once they are durable, and visible, or Kafka's code of what went
-        wrong. A disk that does not answer in time is 7 REQUEST_TIMED_OUT; they become visible when it does answer."""
-        group_id = hosted.group.group_id
-        records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
+        wrong. A disk that does not answer in time is 7 REQUEST_TIMED_OUT; they become visible when it does answer.
+
+        Args:
+            tails: their records (`offsets_log.OffsetsLog.gather`).
+        """
         number, answer = hosted.offsets.begin(offsets), self._deadlines.watch(done)
 
         def written(code: int) -> None:
             hosted.offsets.end(number, is_durable=code == 0)
-            self.forget_if_unused(hosted)
+            if not hosted.offsets.durable:
+                self.forget_if_unused(hosted)
             answer(code)
 
-        self._offsets_log.gather(hosted.partition, records, self._now_ms(), written)
+        self._offsets_log.gather(hosted.partition, tails, now_ms, written)
 
     def delete_offsets(
         self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None

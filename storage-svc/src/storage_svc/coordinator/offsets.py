@@ -8,12 +8,14 @@ committed offsets of a commit that named a retention time in version 1, as Kafka
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal import record
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from protocol_lib.records.record import write_tail
 
 from storage_svc.coordinator.consumer_records import CONSUMER_KEYS
 
@@ -23,6 +25,7 @@ OWN_KEYS: Final = {version: record.OFFSETS_TOPIC[version] for version in (0, 1, 
 #: Longest string the format can hold.
 STRING_BYTES_MAX: Final = 32_767
 
+_INT64: Final = Struct(">q")
 _OFFSET_KEY_VERSION: Final = 1
 _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION: Final = 3
@@ -64,6 +67,28 @@ def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 def encode_offset_value(value: OffsetCommitValue) -> bytes:
     return record.write(value, _VALUE_VERSION if value.expire_timestamp < 0 else _VALUE_VERSION_WITH_EXPIRY)
+
+
+class OffsetTail:
+    """The record (`write_tail`) of a committed offset again and again: only the offset and its time differ.
+
+    value = version i16, offset i64, leader epoch i32, metadata string, commit timestamp i64
+    """
+
+    __slots__ = ("_offset_at", "_tail", "_time_at")
+
+    def __init__(self, group_id: str, partition: tuple[str, int], like: OffsetCommitValue) -> None:
+        """`like` has no time of its own to expire."""
+        value = encode_offset_value(like)
+        self._tail = bytearray(write_tail(encode_offset_key(group_id, *partition), value))
+        end = len(self._tail) - 1  # the number of headers follows
+        self._offset_at = end - len(value) + record.VERSION_SIZE
+        self._time_at = end - _INT64.size
+
+    def at(self, offset: int, now_ms: int) -> bytes:
+        _INT64.pack_into(self._tail, self._offset_at, offset)
+        _INT64.pack_into(self._tail, self._time_at, now_ms)
+        return bytes(self._tail)
 
 
 def encode_group_key(group_id: str) -> bytes:

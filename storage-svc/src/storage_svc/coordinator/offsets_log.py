@@ -16,7 +16,7 @@ from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key, read_value
-from protocol_lib.records.batch import build_batch
+from protocol_lib.records.batch import build_batch, build_batch_of_tails
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.header import CONTROL
 from protocol_lib.records.record import Record
@@ -54,10 +54,10 @@ Done = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Gathered:
-    """What many callers want to be in one batch."""
+    """What many callers want to be in one batch: each its records, as `write_tail` has begun them."""
 
     now_ms: int
-    calls: list[tuple[Records, Done]] = field(default_factory=list)
+    calls: list[tuple[Sequence[bytes], Done]] = field(default_factory=list)
     size: int = 0
 
 
@@ -99,9 +99,13 @@ class OffsetsLog:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
-    def gather(self, partition: int, records: Records, now_ms: int, done: Done) -> None:
-        """As `write`, when this turn of the event loop is over, in one batch with what else is gathered until then."""
-        size = sum(len(key) + len(value or b"") for key, value in records)
+    def gather(self, partition: int, tails: Sequence[bytes], now_ms: int, done: Done) -> None:
+        """As `write`, when this turn of the event loop is over, in one batch with what else is gathered until then.
+
+        Args:
+            tails: what `write_tail` makes of each key and value.
+        """
+        size = sum(map(len, tails))
         found = self._gathered.get(partition)
         if found is not None and found.size + size > GATHERED_BYTES:
             self._append_gathered(partition)
@@ -111,7 +115,7 @@ class OffsetsLog:
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._loop.call_soon(self._append_all_gathered)
-        found.calls.append((records, done))
+        found.calls.append((tails, done))
         found.size += size
 
     def _append_all_gathered(self) -> None:
@@ -124,15 +128,15 @@ class OffsetsLog:
         found = self._gathered.pop(partition)
         calls = found.calls
         if len(calls) > 1 and self._fits(partition, found.size):
-            records = [each for some, _ in calls for each in some]
-            self._append(partition, records, found.now_ms, partial(_tell_all, [done for _, done in calls]))
+            tails = [each for some, _ in calls for each in some]
+            self._append(partition, build_batch_of_tails(tails, found.now_ms), partial(_tell_all, calls))
             return
-        for some, done in calls:
-            self._append(partition, some, found.now_ms, partial(_tell_all, [done]))
+        for call in calls:
+            self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_tell_all, (call,)))
 
     def _fits(self, partition: int, size: int) -> bool:
         """Whether a batch of several callers' records stays below the limit; else each is a batch of its own."""
-        target = self._logs.logs.get((OFFSETS_TOPIC, partition))
+        target = self._target(partition)
         return target is None or 2 * size + RECORDS_OVERHEAD < target.config.max_message_bytes
 
     def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
@@ -144,22 +148,26 @@ class OffsetsLog:
         """
         if partition in self._gathered:
             self._append_gathered(partition)
-        self._append(partition, records, now_ms, done, may_compress=may_compress)
-
-    def _append(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
-        if error := self.ensure_topic():
-            done(error)
-            return
-        target = self._logs.logs.get((OFFSETS_TOPIC, partition))
-        if target is None:
-            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return
         listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
-        bytes_max = target.config.max_message_bytes
         batch = build_batch(listed)
-        if len(batch) > bytes_max and may_compress and _is_many(listed, len(batch), bytes_max):
-            batch = build_batch(listed, codec=Codec.ZSTD)
-        if len(batch) > bytes_max:
+        if may_compress and not self.ensure_topic() and (target := self._target(partition)) is not None:
+            bytes_max = target.config.max_message_bytes
+            if len(batch) > bytes_max and _is_many(listed, len(batch), bytes_max):
+                batch = build_batch(listed, codec=Codec.ZSTD)
+        self._append(partition, batch, done)
+
+    def _target(self, partition: int) -> PartitionLog | None:
+        return self._logs.logs.get((OFFSETS_TOPIC, partition))
+
+    def _append(self, partition: int, batch: bytes, done: Done) -> None:
+        target = self._target(partition)
+        if target is None:
+            error = self.ensure_topic()
+            target = self._target(partition)
+            if target is None:
+                done(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+        if len(batch) > target.config.max_message_bytes:
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
         appended = target.append(batch, origin=Origin.COORDINATOR)
@@ -215,8 +223,8 @@ def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> boo
     return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
 
 
-def _tell_all(waiting: Sequence[Done], code: int) -> None:
-    for done in waiting:
+def _tell_all(calls: Sequence[tuple[Sequence[bytes], Done]], code: int) -> None:
+    for _, done in calls:
         try:
             done(code)
         except Exception:  # of one; the others are not to suffer

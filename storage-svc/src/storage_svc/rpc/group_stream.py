@@ -11,6 +11,10 @@ gateway is told in the next message, before what is answered since, and every me
 knows how long ago it was told nothing. Promises end with the stream, too, and when the gateway says so; of more than
 REPEATS_MAX the oldest ends.
 
+The answer to a commit that will be repeated lets the gateway say it again by its offsets alone. Those that are durable
+without an error are answered by their call ids alone. REPEATS_MAX of a stream are kept; one whose original is not any
+more, or would not be accepted, has to come whole.
+
 A session that is kept by promises lasts REPEATS_LATE_MS longer, for what the gateway has heard and not said yet; when
 the stream ends it starts again, for what it will never say.
 """
@@ -26,6 +30,7 @@ import grpc
 from broker_contract import groups_pb2 as pb
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.repeated_commits import RepeatedCommit
 from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.rpc.groups import GroupsService
 
@@ -50,6 +55,11 @@ class _Exchange:
         self._answers: list[pb.GroupAnswer] = []
         #: By the id of the heartbeat's call, the oldest first.
         self._repeats: dict[int, Repeat] = {}
+        #: By the id of the whole commit's call, the oldest first.
+        self._commits: dict[int, RepeatedCommit] = {}
+        #: Call ids of repeated commits that are durable, and of those that have to come whole.
+        self._committed: list[int] = []
+        self._refused: list[int] = []
         #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
         self._heard = 0
         self._over: list[int] = []
@@ -58,7 +68,7 @@ class _Exchange:
         self._room.set()
         self._open_calls = 0
         self._ended = False
-        self._methods: dict[str, Callable[[Any, Callable[[Any], None]], Repeat | None]] = {
+        self._methods: dict[str, Callable[[Any, Callable[[Any], None]], Repeat | RepeatedCommit | None]] = {
             "heartbeat": service.heartbeat,
             "commit_offsets": service.commit_offsets,
             "consumer_group_heartbeat": service.consumer_group_heartbeat,
@@ -70,6 +80,8 @@ class _Exchange:
             while (message := await self._context.read()) is not grpc.aio.EOF:
                 for call in message.calls:
                     self._take(call)
+                if message.again:
+                    self._commit_again(message)
                 if message.repeats:
                     self._repeat(message.repeats)
                 for call_id in message.forgotten:
@@ -110,9 +122,41 @@ class _Exchange:
             _log.exception("call failed", method=kind, correlation_id=request.correlation_id)
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
-        # At debug level every call has a line of its own, so it has to come whole.
-        if repeat is not None and answered and not service_logs.debug_enabled():
+        if repeat is None or service_logs.debug_enabled():
+            return  # at debug level every call has a line of its own, so it has to come whole
+        if isinstance(repeat, RepeatedCommit):
+            self._keep(call_id, repeat)
+        elif answered:
             self._promise(call_id, repeat)
+
+    def _keep(self, call_id: int, commit: RepeatedCommit) -> None:
+        if len(self._commits) >= self._repeats_max:
+            del self._commits[next(iter(self._commits))]
+        self._commits[call_id] = commit
+
+    def _commit_again(self, message: pb.GroupCalls) -> None:
+        offsets, begin = message.again_offsets, 0
+        for call_id, like, count in zip(message.again, message.again_like, message.again_counts, strict=True):
+            end = begin + count
+            self._open_calls += 1
+            try:
+                commit = self._commits.get(like)
+                if commit is None or not commit(offsets[begin:end], partial(self._committed_again, call_id)):
+                    self._commits.pop(like, None)
+                    self._refused.append(call_id)
+                    self._wake.set()
+            except Exception:
+                _log.exception("call failed", method="commit_offsets")
+                self._answer(pb.GroupAnswer(call_id=call_id))
+            begin = end
+
+    def _committed_again(self, call_id: int, error_codes: Sequence[int]) -> None:
+        if error_codes:
+            outcome = pb.CommitOffsetsResponse(error_codes=error_codes)
+            self._answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
+        else:
+            self._committed.append(call_id)
+            self._wake.set()
 
     def _promise(self, call_id: int, repeat: Repeat) -> None:
         self._drop(call_id)
@@ -128,6 +172,7 @@ class _Exchange:
         repeat = self._repeats.pop(call_id, None)
         if repeat is not None:
             repeat.forget()
+        self._commits.pop(call_id, None)
 
     def _end(self, call_id: int) -> None:
         """The gateway may have heard the member before it hears of this: the repeat is kept until it forgets it."""
@@ -151,18 +196,25 @@ class _Exchange:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or self._heard or self._over:
-                answers, self._answers = self._answers[:_ANSWERS_MAX], self._answers[_ANSWERS_MAX:]
-                heard, self._heard, over, self._over = self._heard, 0, self._over, []
-                self._open_calls -= len(answers)
-                for answer in answers:
-                    repeat = self._repeats.get(answer.call_id)
-                    answer.may_repeat = repeat is not None and repeat.is_promised  # it may have ended already
-                await self._context.write(pb.GroupAnswers(answers=answers, heard=heard, ended=over))
+            while self._answers or self._committed or self._refused or self._heard or self._over:
+                await self._context.write(self._next_message())
             if self._open_calls <= _CALLS_MAX:
                 self._room.set()
             if self._ended and self._open_calls == 0:
                 return
+
+    def _next_message(self) -> pb.GroupAnswers:
+        answers, self._answers = self._answers[:_ANSWERS_MAX], self._answers[_ANSWERS_MAX:]
+        for answer in answers:
+            repeat = self._repeats.get(answer.call_id)
+            # It may have ended already.
+            answer.may_repeat = answer.call_id in self._commits if repeat is None else repeat.is_promised
+        message = pb.GroupAnswers(
+            answers=answers, heard=self._heard, ended=self._over, committed=self._committed, refused=self._refused
+        )
+        self._open_calls -= len(answers) + len(self._committed) + len(self._refused)
+        self._heard, self._over, self._committed, self._refused = 0, [], [], []
+        return message
 
 
 def group_stream(service: GroupsService, repeats_max: int = REPEATS_MAX) -> grpc.RpcMethodHandler[Any, Any]:

@@ -14,6 +14,7 @@ from storage_svc.coordinator.admission import NewOffset
 from storage_svc.coordinator.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+from storage_svc.coordinator.repeated_commits import RepeatedCommit
 from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
@@ -102,7 +103,7 @@ class GroupsService:
 
     def commit_offsets(
         self, request: pb.CommitOffsetsRequest, done: Callable[[pb.CommitOffsetsResponse], None]
-    ) -> None:
+    ) -> RepeatedCommit | None:
         commit = Commit(
             request=0,
             member_id=request.member_id,
@@ -124,13 +125,14 @@ class GroupsService:
             done(pb.CommitOffsetsResponse(error_codes=errors))
 
         supported = request.group_not_found_supported
-        self._coordinator.offsets.commit(
+        return self._coordinator.offsets.commit(
             request.group_id,
             commit,
             offsets,
             committed,
             retention_time_ms=request.retention_time_ms,
             group_not_found=ErrorCode.GROUP_ID_NOT_FOUND if supported else ErrorCode.ILLEGAL_GENERATION,
+            will_repeat=request.will_repeat and None not in names,
         )
 
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest) -> pb.FetchOffsetsResponse:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key
+from protocol_lib.records.record import write_tail
 from storage_svc.coordinator.offsets import (
     OWN_KEYS,
+    OffsetTail,
     encode_group_key,
     encode_group_value,
     encode_offset_key,
@@ -35,6 +39,20 @@ def test_what_is_written() -> None:
     assert encode_group_value(group) == bytes.fromhex(
         "0003 0008 636f6e73756d6572 00000004 ffff ffff 0000018bcfe56800 00000000"
     )
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.text(max_size=40), st.integers(-1, 2**31 - 1), st.lists(st.tuples(INT64, INT64), min_size=1, max_size=3))
+def test_an_offset_written_again_is_the_record_it_would_be(
+    name: str, epoch: int, written: list[tuple[int, int]]
+) -> None:
+    like = OffsetCommitValue(offset=0, leader_epoch=epoch, metadata=name, commit_timestamp=0)
+    tail = OffsetTail(name, (name, 3), like)
+    for offset, now_ms in written:
+        value = OffsetCommitValue(offset=offset, leader_epoch=epoch, metadata=name, commit_timestamp=now_ms)
+        assert tail.at(offset, now_ms) == write_tail(encode_offset_key(name, name, 3), encode_offset_value(value))
 
 
 def test_the_keys_that_are_read() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.batch import read_batches
+from protocol_lib.records.record import write_tail
 from storage_svc.coordinator.offsets_log import GATHERED_BYTES
 
 from tests.unit.storage_svc.coordinator.conftest import Node
@@ -26,7 +27,8 @@ class Writes:
         self.outcomes[name] = code
 
     def gather(self, name: str, value: bytes = b"v") -> None:
-        self._node.offsets_log.gather(1, [(name.encode(), value)], NOW_MS, lambda code: self._told(name, code))
+        tails = [write_tail(name.encode(), value)]
+        self._node.offsets_log.gather(1, tails, NOW_MS, lambda code: self._told(name, code))
 
     def write(self, name: str) -> None:
         self._node.offsets_log.write(1, [(name.encode(), b"v")], NOW_MS, lambda code: self._told(name, code))
@@ -63,7 +65,7 @@ async def test_what_is_written_at_once_is_behind_what_was_gathered_before(node: 
 async def test_a_batch_of_many_callers_has_a_limit(node: Node) -> None:
     writes = Writes(node)
     for name in "abc":
-        writes.gather(name, bytes(GATHERED_BYTES // 2 - 1))
+        writes.gather(name, bytes(GATHERED_BYTES // 2 - 6))
     assert await writes.batches() == [["a", "b"], ["c"]]
 
 
@@ -85,7 +87,7 @@ async def test_one_caller_that_raises_does_not_keep_the_others_from_their_outcom
 
     writes = Writes(node)
     writes.gather("a")
-    node.offsets_log.gather(1, [(b"x", b"v")], NOW_MS, raises)
+    node.offsets_log.gather(1, [write_tail(b"x", b"v")], NOW_MS, raises)
     writes.gather("b")
     assert await writes.batches() == [["a", "x", "b"]]
     assert writes.outcomes == {"a": 0, "b": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,55 @@ async def test_commits_of_one_message_are_in_the_log_in_its_order_and_in_one_bat
     assert await peer.committed("g") == {0: 100, 1: 99}
     batches = [log.appended_batches for log in peer.storage.logs.logs.values() if log.topic == "__consumer_offsets"]
     assert sorted(batches) == [0, 1]
+
+
+async def kept(exchange: GroupExchange, *commits: pb.GroupCall) -> None:
+    """These are accepted, and may be said again by their offsets."""
+    await exchange.send(commit(1, 0, 0))  # makes the topic of offsets: a change of the topics
+    await exchange.receive(1)
+    for call in commits:
+        call.commit_offsets.will_repeat = True
+    await exchange.send(*commits)
+    answers = await exchange.receive(len(commits))
+    assert all(answer.may_repeat and not any(answer.commit_offsets.error_codes) for answer in answers.values())
+
+
+BOTH = [pb.CommitOffsetsRequest.Offset(topic="orders", partition=partition) for partition in (1, 2)]
+
+
+async def test_commits_are_said_again_by_their_offsets_alone(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    await kept(exchange, commit(2, 0, 5), commit(3, 0, 0, group_id="h", offsets=BOTH))
+    await exchange.send(commit(4, 1, 7))
+    assert not (await exchange.receive(1))[4].may_repeat
+    await exchange.commit_again((5, 2, (8,)), (6, 3, (9, 10)), (7, 2, (11,)), (8, 4, (12,)))
+    assert (sorted(exchange.committed), exchange.refused) == ([5, 6, 7], [8])
+    assert await peer.committed("g") == {0: 11, 1: 7}
+    assert await peer.committed("h") == {1: 9, 2: 10}
+    await exchange.repeat(forgotten=[3])
+    await exchange.commit_again((9, 3, (1, 2)), (10, 2, (13,)))
+    assert (exchange.committed[3:], exchange.refused[1:]) == ([10], [9])
+    await exchange.end()
+
+
+async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    await kept(exchange, commit(2, 0, 5))
+    await exchange.commit_again((3, 2, (6,)))
+    await peer.member("g")
+    await exchange.commit_again((4, 2, (7,)), (5, 2, (8,)))
+    assert (exchange.committed, exchange.refused) == ([3], [4, 5])
+    assert await peer.committed("g") == {0: 6}
+    await exchange.end()
+
+
+async def test_a_commit_said_again_with_too_few_offsets_fails_alone(peer: Peer) -> None:
+    exchange = GroupExchange(peer.channel)
+    await kept(exchange, commit(2, 0, 0, offsets=BOTH), commit(3, 0, 5))
+    await exchange.commit_again((4, 2, (7,)), (5, 3, (8,)))
+    assert (exchange.committed, exchange.refused) == ([5], [])
+    assert await peer.committed("g") == {0: 8, 1: 0, 2: 0}
+    await exchange.end()
 
 
 async def test_one_call_that_fails_does_not_fail_its_neighbours(peer: Peer) -> None:
@@ -202,8 +252,9 @@ async def test_what_is_forgotten_or_of_another_stream_is_not_told_of(peer: Peer)
     assert (first.ended, second.ended) == ({2}, set())
 
 
-async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path: Path) -> None:
-    who = await peer.member("g")
+@contextlib.asynccontextmanager
+async def two_are_kept(peer: Peer, tmp_path: Path) -> AsyncIterator[GroupExchange]:
+    """A stream of which no more may be repeated."""
     server = rpc.server()
     handler = group_stream(peer.storage.groups, repeats_max=2)
     server.add_generic_rpc_handlers(
@@ -212,14 +263,27 @@ async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path
     rpc.listen(server, f"unix:{tmp_path}/small.sock")
     await server.start()
     channel = rpc.channel(f"unix:{tmp_path}/small.sock")
-    exchange = GroupExchange(channel)
-    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
-    await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in (1, 2, 3)))
-    answers = await exchange.receive(3)
-    await exchange.until_ended(1)
-    assert ({number for number, each in answers.items() if each.may_repeat}, exchange.ended) == ({2, 3}, {1})
+    yield GroupExchange(channel)
     await channel.close()
     await server.stop(0)
+
+
+async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path: Path) -> None:
+    who = await peer.member("g")
+    async with two_are_kept(peer, tmp_path) as exchange:
+        beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
+        await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in (1, 2, 3)))
+        answers = await exchange.receive(3)
+        await exchange.until_ended(1)
+        assert ({number for number, each in answers.items() if each.may_repeat}, exchange.ended) == ({2, 3}, {1})
+
+
+async def test_of_more_commits_than_are_kept_the_oldest_has_to_come_whole(peer: Peer, tmp_path: Path) -> None:
+    async with two_are_kept(peer, tmp_path) as exchange:
+        await kept(exchange, commit(2, 0, 5), commit(3, 1, 5))
+        await kept(exchange, commit(4, 2, 5))
+        await exchange.commit_again((5, 2, (6,)), (6, 3, (7,)), (7, 4, (8,)))
+        assert (sorted(exchange.committed), exchange.refused) == ([6, 7], [5])
 
 
 def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:

@@ -1,0 +1,136 @@
+"""Calls over the group stream, and what storage lets the gateway say in short after them: that a member has said the
+same heartbeat again (`Promise`), and the same commit with other offsets (`LikeCommit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from broker_contract import groups_pb2
+from protocol_lib.errors import ErrorCode
+
+_UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+Request = groups_pb2.HeartbeatRequest | groups_pb2.CommitOffsetsRequest | groups_pb2.ConsumerGroupHeartbeatRequest
+CommitDone = Callable[[Sequence[int]], None]
+
+
+class Stream(Protocol):
+    """What is asked of the group stream here."""
+
+    def hear(self, call_id: int) -> bool: ...
+
+    def forget(self, kept: Promise | LikeCommit) -> None: ...
+
+    def commit_again(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone) -> bool: ...
+
+
+class GroupCall:
+    """A call without an answer."""
+
+    __slots__ = ("asked_at", "done", "kept", "kind", "repeatable", "request")
+
+    def __init__(
+        self, kind: str, request: Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
+    ) -> None:
+        #: Its name in GroupCall, and its answer's in GroupAnswer.
+        self.kind = kind
+        self.request = request
+        self.done = done
+        self.asked_at = asked_at
+        self.repeatable = repeatable
+        #: What may be said in short from its answer on, if somebody would.
+        self.kept: Promise | LikeCommit | None = None
+
+    def answer(self, answer: groups_pb2.GroupAnswer) -> None:
+        if answer.WhichOneof("answer") == self.kind:
+            self.done(getattr(answer, self.kind))
+        else:  # it failed in storage
+            self.fail()
+
+    def fail(self) -> None:
+        match self.request:
+            case groups_pb2.HeartbeatRequest():
+                self.done(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
+            case groups_pb2.CommitOffsetsRequest(offsets=offsets):
+                self.done(groups_pb2.CommitOffsetsResponse(error_codes=[_UNAVAILABLE for _ in offsets]))
+            case groups_pb2.ConsumerGroupHeartbeatRequest():
+                self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
+
+
+class CommitAgainCall(GroupCall):
+    """A commit like an earlier one; `done` gets the error codes, or none when there is no error."""
+
+    __slots__ = ("is_short", "like", "offsets")
+
+    def __init__(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone, asked_at: float) -> None:
+        super().__init__("commit_offsets", like.request, done, asked_at, repeatable=True)
+        self.like = like
+        self.offsets = offsets
+        #: Whether storage is told the offsets alone.
+        self.is_short = True
+
+    def make_whole(self) -> None:
+        """Storage does not know the earlier one any more, or would not accept it."""
+        self.like.holds = False
+        if self.is_short:
+            self.is_short = False
+            whole = groups_pb2.CommitOffsetsRequest()
+            whole.CopyFrom(self.like.request)
+            whole.will_repeat = False
+            for row, offset in zip(whole.offsets, self.offsets, strict=True):
+                row.offset = offset
+            self.request = whole
+
+    def answer(self, answer: groups_pb2.GroupAnswer) -> None:
+        if answer.HasField("commit_offsets"):
+            self.done(answer.commit_offsets.error_codes)
+        else:
+            self.fail()
+
+    def fail(self) -> None:
+        self.done([_UNAVAILABLE] * len(self.offsets))
+
+
+class Promise:
+    """`storage.Repeat` of a heartbeat that went over the stream."""
+
+    __slots__ = ("_stream", "call_id", "group_id", "holds")
+
+    def __init__(self, stream: Stream, call_id: int, group_id: str) -> None:
+        self._stream = stream
+        self.call_id = call_id
+        self.group_id = group_id
+        #: Not before its answer has come.
+        self.holds = False
+
+    def __call__(self) -> bool:
+        return self.holds and self._stream.hear(self.call_id)
+
+    def forget(self) -> None:
+        self._stream.forget(self)
+
+
+class LikeCommit:
+    """`storage.CommitAgain` of a commit that went over the stream."""
+
+    __slots__ = ("_stream", "call_id", "holds", "request", "stream_number")
+
+    def __init__(
+        self, stream: Stream, call_id: int, request: groups_pb2.CommitOffsetsRequest, stream_number: int
+    ) -> None:
+        """`request`: the whole commit, of which only the offsets change."""
+        self._stream = stream
+        self.call_id = call_id
+        self.request = request
+        #: How often the stream had been lost when it was answered: the storage of another one knows nothing of it.
+        self.stream_number = stream_number
+        #: Not before its answer has come.
+        self.holds = False
+
+    def __call__(self, offsets: Sequence[int], done: CommitDone) -> bool:
+        return self.holds and self._stream.commit_again(self, offsets, done)
+
+    def forget(self) -> None:
+        self._stream.forget(self)

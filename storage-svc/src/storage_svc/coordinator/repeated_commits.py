@@ -1,0 +1,113 @@
+"""A commit said again by the same client, of the same partitions, with the same metadata: only the offsets differ.
+
+Most are. Who has seen one accepted may keep a `RepeatedCommit` of it and call that with the new offsets instead of
+coming with the whole commit. It looks at everything on which it depends whether a commit is accepted, and says False
+when any of it may have changed: then the commit has to come whole, and False has done nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
+from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
+from storage_svc.coordinator.group_events import Commit, GroupState
+from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
+from storage_svc.coordinator.offset_expiration import TopicPartition
+from storage_svc.coordinator.offsets import OffsetTail, group_error
+from storage_svc.coordinator.repeated_heartbeats import Serves
+
+#: One of more partitions is not kept: each of them takes some hundred bytes for as long as the client may repeat it.
+PARTITIONS_MAX: Final = 16
+
+#: Gets Kafka's code of each partition once they are durable; an empty list when all are 0.
+Done = Callable[[Sequence[int]], None]
+
+
+class RepeatedCommit:
+    """Owned by who keeps it; knows the group until then."""
+
+    __slots__ = (
+        "_commit",
+        "_group",
+        "_hosted",
+        "_hosts",
+        "_now_ms",
+        "_places",
+        "_serves",
+        "_session",
+        "_topics",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        hosted: HostedGroup,
+        commit: Commit,
+        accepted: Mapping[TopicPartition, OffsetCommitValue],
+        *,
+        hosts: HostedGroups,
+        topics: Topics,
+        serves: Serves,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`accepted`: all that the commit said, in its order, without a retention time."""
+        self._hosted = hosted
+        self._group = hosted.group
+        self._commit = commit
+        self._hosts = hosts
+        self._topics = topics
+        self._version = topics.version
+        self._serves = serves
+        self._now_ms = now_ms
+        self._session = hosts.session(hosted, commit.member_id)
+        group_id = hosted.group.group_id
+        self._places = [
+            (key, value.leader_epoch, value.metadata, OffsetTail(group_id, key, value))
+            for key, value in accepted.items()
+        ]
+
+    def __call__(self, offsets: Sequence[int], done: Done) -> bool:
+        """With as many offsets as it had, in its order. True: `done` is called once, later or before this returns."""
+        if not self._is_accepted():
+            return False
+        now_ms = self._now_ms()
+        values: dict[TopicPartition, OffsetCommitValue] = {}
+        tails: list[bytes] = []
+        for (key, leader_epoch, metadata, tail), offset in zip(self._places, offsets, strict=True):
+            values[key] = OffsetCommitValue(
+                offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp=now_ms
+            )
+            tails.append(tail.at(offset, now_ms))
+
+        def written(code: int) -> None:
+            done([group_error(code)] * len(tails) if code else ())
+
+        self._hosts.write_offsets(self._hosted, values, tails, now_ms, written)
+        return True
+
+    def forget(self) -> None:
+        """Nobody asks any more; nothing is kept of it elsewhere."""
+
+    def _is_accepted(self) -> bool:
+        """Whether the whole commit would be, for all its partitions; its member's session has started again then."""
+        hosted, group, commit = self._hosted, self._group, self._commit
+        if (
+            hosted.group is not group
+            or self._hosts.by_id.get(group.group_id) is not hosted
+            or self._topics.version != self._version
+            or not self._serves(hosted.partition)
+        ):
+            return False
+        if isinstance(group, ConsumerGroup):  # another object whenever a member has changed
+            return True
+        if group.state is GroupState.EMPTY:
+            return commit.generation_id < 0
+        return (
+            group.state is GroupState.STABLE
+            and self._session is not None
+            and not group.call_error(commit.member_id, commit.instance_id, commit.generation_id)
+            and self._hosts.start_session(group, commit.member_id, self._session)
+        )
