@@ -219,6 +219,7 @@ async def test_a_member_repeats_until_its_group_is_configured(node: Node) -> Non
         await asyncio.sleep(0.15)
         assert again()
     await asyncio.sleep(0.7)
+    await node.settled("g")
     assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
 
 
