@@ -237,7 +237,11 @@ class Connection(asyncio.BufferedProtocol):
             self._end_start()
         if self._closed:
             return
-        self._keep(store, position, end, new=position > first)
+        if position == end:
+            self._rest, self._rest_at = b"", 0
+            self.frame_started_at = None
+        else:
+            self._keep(store, position, end, new=position > first)
         if self._services.requests.full:
             self._pause_reading()
             self._services.requests.wait(self, self._go_on)
@@ -253,10 +257,6 @@ class Connection(asyncio.BufferedProtocol):
     def _keep(self, store: bytes | bytearray, position: int, end: int, *, new: bool) -> None:
         """The beginning of a request that has not arrived whole; `new`: its first byte came just now."""
         self._rest_at = 0
-        if position == end:
-            self._rest = b""
-            self.frame_started_at = None
-            return
         if new or self.frame_started_at is None:
             self.frame_started_at = self.active_at
         data = memoryview(store)[position:end]
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         window = self._services.storage.window
         if window is None or not window.full:
-            return not len(self._pipeline) or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
+            return not self._pipeline.order or self._pipeline.admits(self._dispatcher.kind(*_length(store, begin)))
         kind = self._dispatcher.kind(*_length(store, begin))
         if not self._pipeline.admits(kind):
             return False
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush_due = True
         if not self._starting:
-            if len(self._pipeline) == 1:
+            if len(self._pipeline.order) == 1:
                 self._flush()
             else:
                 self._services.loop.call_soon(self._flush)
@@ -448,5 +448,5 @@ class Connection(asyncio.BufferedProtocol):
         started = self.frame_started_at
         if started is not None and now - started > frame_timeout_s:
             self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
-        elif now - self.active_at > idle_max_s and (self._writer.busy or not len(self._pipeline)):
+        elif now - self.active_at > idle_max_s and (self._writer.busy or not self._pipeline.order):
             self.abort()

@@ -112,24 +112,25 @@ class KnownCommit:
 class KnownCommits:
     """Owned by its connection."""
 
-    __slots__ = ("_latest", "_misses")
+    __slots__ = ("_misses", "latest")
 
     def __init__(self) -> None:
-        self._latest: KnownCommit | None = None
+        #: What the next one may be like; changed here only.
+        self.latest: KnownCommit | None = None
         self._misses = 0
 
     def find(self, store: bytes | bytearray, begin: int, end: int) -> KnownCommit | None:
         """What the request between these positions is like."""
-        latest = self._latest
+        latest = self.latest
         if latest is None or not latest.matches(store, begin, end):
             return None
         self._misses = 0
         return latest
 
     def forget(self) -> None:
-        if self._latest is not None:
-            self._latest.forget()
-            self._latest = None
+        if self.latest is not None:
+            self.latest.forget()
+            self.latest = None
 
     def learn(self, call: Call, request: OffsetCommitRequest, frame: bytes | memoryview) -> None:
         """A request was decoded: the next one may be like it."""
@@ -138,7 +139,7 @@ class KnownCommits:
             return
         self._misses += 1
         places = offset_places(request, call.route.version, frame)
-        self._latest = KnownCommit(call, request, frame, places) if places else None
+        self.latest = KnownCommit(call, request, frame, places) if places else None
 
 
 def offset_places(request: OffsetCommitRequest, version: int, frame: bytes | memoryview) -> list[int]:

@@ -13,17 +13,15 @@ from collections.abc import Callable
 class MemoryBudget:
     """Owned by the gateway; used from its event loop only."""
 
-    __slots__ = ("_overdrawer", "_waiting", "limit", "used")
+    __slots__ = ("_overdrawer", "_waiting", "full", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        #: Whether nothing is left.
+        self.full = limit <= 0
         self._waiting: dict[object, Callable[[], None]] = {}
         self._overdrawer: object | None = None
-
-    @property
-    def full(self) -> bool:
-        return self.used >= self.limit
 
     def try_take(self, owner: object, count: int) -> bool:
         """Takes bytes for a request being received, if there is room or `owner` is the one who may go beyond."""
@@ -32,17 +30,19 @@ class MemoryBudget:
                 self._overdrawer = owner
             elif self._overdrawer is not owner:
                 return False
-        self.used += count
+        self.take(count)
         return True
 
     def take(self, count: int) -> None:
         """Counts bytes that are here already."""
         self.used += count
+        self.full = self.used >= self.limit
 
     def give(self, count: int) -> None:
         """Returns bytes and calls back those who wait, as long as there is room."""
         self.used -= count
-        while self._waiting and self.used < self.limit:
+        self.full = self.used >= self.limit
+        while self._waiting and not self.full:
             owner = next(iter(self._waiting))
             self._waiting.pop(owner)()
 

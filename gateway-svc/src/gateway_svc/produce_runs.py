@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_contract.data import AppendOutcome, AppendPartition, AppendRequest, AppendResponse, AppendRun
 from protocol_lib.codec import encode, encode_parts
@@ -65,7 +65,7 @@ Store = bytes | bytearray
 class KnownHead:
     """What all requests with this start and head have in common."""
 
-    __slots__ = ("_answer", "acks", "client_id", "head", "route", "start", "timeout_ms", "topic", "topic_id")
+    __slots__ = ("acks", "answer", "client_id", "head", "route", "start", "timeout_ms", "topic", "topic_id")
 
     def __init__(self, call: Call, request: ProduceRequest, start: int, head: bytes) -> None:
         (topic,) = request.topic_data
@@ -77,7 +77,9 @@ class KnownHead:
         self.timeout_ms = request.timeout_ms
         self.topic = topic.name
         self.topic_id = topic.topic_id
-        self._answer: tuple[Struct, bytes, bytes, bytes] | None = None
+        #: How an answer without errors is put together: its length, what follows the correlation id, what follows the
+        #: offsets.
+        self.answer: tuple[Struct, bytes, bytes, bytes] = self._answer()
 
     def goes_with(self, other: KnownHead) -> bool:
         """Whether requests with either head may be one run."""
@@ -88,28 +90,26 @@ class KnownHead:
             and self.client_id == other.client_id
         )
 
-    def answer(self) -> tuple[Struct, bytes, bytes, bytes]:
-        """How an answer without errors is put together: its length, what follows the correlation id, what follows the
-        offsets."""
-        if self._answer is None:
-            index, error_code, base_offset, log_append_time_ms, log_start_offset = _PLACEHOLDER
-            partition = PartitionProduceResponse(
-                index=index,
-                error_code=error_code,
-                base_offset=base_offset,
-                log_append_time_ms=log_append_time_ms,
-                log_start_offset=log_start_offset,
-            )
-            topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=(partition,))
-            body = self.route.header_tail + encode(ProduceResponse(responses=(topic,)), self.route.version)
-            before, after = body.split(_ANSWERED.pack(*_PLACEHOLDER))
-            layout = Struct(f">4si{len(before)}si2xqqq{len(after)}s")
-            self._answer = layout, (len(body) + 4).to_bytes(4, "big"), before, after
-        return self._answer
+    def _answer(self) -> tuple[Struct, bytes, bytes, bytes]:
+        index, error_code, base_offset, log_append_time_ms, log_start_offset = _PLACEHOLDER
+        partition = PartitionProduceResponse(
+            index=index,
+            error_code=error_code,
+            base_offset=base_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log_start_offset,
+        )
+        topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=(partition,))
+        body = self.route.header_tail + encode(ProduceResponse(responses=(topic,)), self.route.version)
+        before, after = body.split(_ANSWERED.pack(*_PLACEHOLDER))
+        layout = Struct(f">4si{len(before)}si2xqqq{len(after)}s")
+        return layout, (len(body) + 4).to_bytes(4, "big"), before, after
 
 
 #: A request of a run: head, partition, correlation id.
 RunRequest = tuple[KnownHead, int, int]
+#: Requests of a run where they were received, where the batch of each begins and ends, and the end of the last request.
+Taken = tuple[list[RunRequest], list[tuple[int, int]], int]
 
 
 class ProduceRun(Pending):
@@ -136,7 +136,7 @@ class ProduceRun(Pending):
         known, partition, correlation_id = self._requests[0]
         said = (correlation_id, known.client_id, known.route.version, known.acks, known.timeout_ms)
         append: AppendRun | AppendRequest
-        if all(each[1] == partition and each[0] is known for each in self._requests):
+        if len(self._requests) == 1 or all(each[1] == partition and each[0] is known for each in self._requests):
             append = AppendRun(*said, known.topic, known.topic_id, partition, self._batches)
         else:
             append = AppendRequest(*said, self._partitions())
@@ -151,10 +151,11 @@ class ProduceRun(Pending):
     def _done(self, response: AppendResponse) -> None:
         outcomes = response.partitions
         try:
-            if any(outcome.error_code for outcome in outcomes):
-                self._answer_one_by_one(outcomes)
-            else:
-                self._answer(outcomes)
+            for outcome in outcomes:
+                if outcome.error_code:
+                    self._answer_one_by_one(outcomes)
+                    return
+            self._answer(outcomes)
         except Exception as error:
             self._call(0).failed(error)
 
@@ -167,7 +168,7 @@ class ProduceRun(Pending):
             for (known, index, correlation_id), o in zip(self._requests, outcomes, strict=True):
                 if known is not latest:
                     latest = known
-                    layout, length, before, after = known.answer()
+                    layout, length, before, after = known.answer
                     pack = layout.pack
                 offsets = o.base_offset, o.log_append_time_ms, o.log_start_offset
                 answers.append(pack(length, correlation_id, before, index, *offsets, after))
@@ -248,11 +249,14 @@ class KnownHeads:
 
     def take(self, store: Store, begin: int, frame_end: int, end: int, most: int) -> Taken | None:
         """The run that begins with the request at `begin`, as far as it has arrived whole; None when it is no run."""
-        known: KnownHead | None
-        if not self._sizes or (known := self._known(store, begin)) is None:
-            return None
+        (start,) = _length(store, begin)
+        known = self._latest
+        if known is None or known.start != start or not store.startswith(known.head, begin + _HEAD_AT):
+            known = self._known(store, begin)
+            if known is None:
+                return None
         first = known
-        start, head, records_at = known.start, known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
+        head, records_at = known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
         find = _span_flexible if known.route.version >= _FLEXIBLE else _span
         requests: list[RunRequest] = []
         spans: list[tuple[int, int]] = []
@@ -269,6 +273,9 @@ class KnownHeads:
             span = find(store, begin + records_at, frame_end)
             if span is None:
                 break
+            batch = span[0]
+            if store[batch + _MAGIC_AT] != MAGIC or store[batch + _ATTRIBUTES_AT] & TRANSACTIONAL:
+                break
             requests.append((known, _length(store, begin + records_at - _PARTITION_BYTES)[0], correlation_id))
             spans.append(span)
             behind = frame_end
@@ -279,14 +286,11 @@ class KnownHeads:
             frame_end = begin + size
             if size < _HEAD_AT or frame_end > end:
                 break
-        return Taken(requests, spans, behind) if spans else None
+        return (requests, spans, behind) if spans else None
 
     def _known(self, store: Store, begin: int) -> KnownHead | None:
-        """The head that the request begins with."""
+        """The head that the request begins with, the latest from now on."""
         (start,) = _length(store, begin)
-        latest = self._latest
-        if latest is not None and latest.start == start and store.startswith(latest.head, begin + _HEAD_AT):
-            return latest
         for size in self._sizes:
             found = self._by_head.get((start, bytes(store[begin + _HEAD_AT : begin + _HEAD_AT + size])))
             if found is not None:
@@ -295,21 +299,12 @@ class KnownHeads:
         return None
 
 
-class Taken(NamedTuple):
-    """Requests of a run where they were received, where the batch of each begins and ends, and the end of the last
-    request."""
-
-    requests: list[RunRequest]
-    spans: list[tuple[int, int]]
-    end: int
-
-
 def _span(store: Store, position: int, end: int) -> tuple[int, int] | None:
-    """Where the records whose length is at `position` begin and end; None unless they are what a run may hold."""
+    """Where the records whose length is at `position` begin and end; None unless they are all that follows."""
     begin = position + 4
     if end - begin < HEADER_SIZE or _length(store, position)[0] != end - begin:
         return None
-    return (begin, end) if _is_plain(store, begin) else None
+    return begin, end
 
 
 def _span_flexible(store: Store, position: int, end: int) -> tuple[int, int] | None:
@@ -323,9 +318,4 @@ def _span_flexible(store: Store, position: int, end: int) -> tuple[int, int] | N
         return None
     if end - begin < HEADER_SIZE or length - 1 != end - begin or store[end : end + len(_NO_TAGS)] != _NO_TAGS:
         return None
-    return (begin, end) if _is_plain(store, begin) else None
-
-
-def _is_plain(store: Store, batch: int) -> bool:
-    """Whether this looks like a batch of format v2 outside of transactions."""
-    return store[batch + _MAGIC_AT] == MAGIC and not store[batch + _ATTRIBUTES_AT] & TRANSACTIONAL
+    return begin, end

@@ -98,24 +98,26 @@ class RequestStarter:
                 if self._repeated >= QUIET_AFTER:
                     self._client.rouse()
                 self._repeated = 0
-            if (commit := self._commits.find(store, begin, frame_end)) is not None:
+            if self._commits.latest is not None and (commit := self._commits.find(store, begin, frame_end)) is not None:
                 self._start_known(commit, store, begin)
                 return frame_end
             taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
-        behind = frame_end if taken is None else taken.end
-        view, shift = memoryview(store), 0
-        if store is self._shared:
-            kept = view[begin:behind].tobytes()
-            if taken is None:
-                self._open(kept)
-                return behind
-            view, shift = memoryview(kept), begin
-        elif taken is None:
+        view = memoryview(store)
+        if taken is None:
             frame = view[begin:frame_end]
-            self._open(frame if len(frame) > SMALL_REQUEST_BYTES else frame.tobytes())
-            return behind
-        batches = [view[start - shift : stop - shift] for start, stop in taken.spans]
-        run = ProduceRun(self._client, self._services, taken.requests, batches, behind - begin)
+            if store is self._shared or len(frame) <= SMALL_REQUEST_BYTES:
+                self._open(frame.tobytes())
+            else:
+                self._open(frame)
+            return frame_end
+        requests, spans, behind = taken
+        shift = 0
+        if store is self._shared:
+            view, shift = memoryview(view[begin:behind].tobytes()), begin
+        batches: list[memoryview] = []
+        for start, stop in spans:
+            batches.append(view[start - shift : stop - shift])
+        run = ProduceRun(self._client, self._services, requests, batches, behind - begin)
         self._services.requests.take(run.size)
         self._pipeline.open(run)
         run.start()

@@ -56,20 +56,17 @@ class Pending:
 class Pipeline:
     """The order of one connection's requests. Owned by its connection; `ready` is called when answers can be taken."""
 
-    __slots__ = ("_bytes", "_control", "_order", "_reads", "_ready", "_requests", "closed")
+    __slots__ = ("_bytes", "_control", "_reads", "_ready", "_requests", "closed", "order")
 
     def __init__(self, ready: Callable[[], None]) -> None:
-        self._order: deque[Pending] = deque()
+        #: The places that are taken; changed here only.
+        self.order: deque[Pending] = deque()
         self._requests = 0
         self._bytes = 0
         self._reads = 0
         self._control = False
         self._ready = ready
         self.closed = False
-
-    def __len__(self) -> int:
-        """How many places are taken."""
-        return len(self._order)
 
     @property
     def room(self) -> int:
@@ -78,7 +75,7 @@ class Pipeline:
 
     def admits(self, kind: Kind) -> bool:
         """Whether a request of this kind may start now."""
-        if not self._order:
+        if not self.order:
             return True
         if self._control or kind is Kind.CONTROL:
             return False
@@ -88,7 +85,7 @@ class Pipeline:
 
     def open(self, pending: Pending) -> None:
         """The request takes its place behind all others."""
-        self._order.append(pending)
+        self.order.append(pending)
         self._requests += pending.count
         self._bytes += pending.size
         if pending.kind is Kind.CONTROL:
@@ -102,13 +99,13 @@ class Pipeline:
             release(parts)
             return
         pending.parts = parts
-        if self._order[0] is pending:
+        if self.order[0] is pending:
             self._ready()
 
     def take(self) -> list[Part]:
         """The answers that may leave now, in order."""
         taken: list[Part] = []
-        order = self._order
+        order = self.order
         while order and (parts := order[0].parts) is not None:
             pending = order.popleft()
             self._requests -= pending.count
@@ -125,14 +122,14 @@ class Pipeline:
         return all(pending.may_park for pending in self.unanswered())
 
     def unanswered(self) -> list[Pending]:
-        return [pending for pending in self._order if pending.parts is None]
+        return [pending for pending in self.order if pending.parts is None]
 
     def close(self) -> None:
         """The client is gone: unanswered requests are told, answers not sent are dropped."""
         self.closed = True
         self._ready = _nobody  # the connection, which refers to this
-        while self._order:
-            pending = self._order.popleft()
+        while self.order:
+            pending = self.order.popleft()
             if pending.parts is not None:
                 release(pending.parts)
             elif pending.abandon is not None:

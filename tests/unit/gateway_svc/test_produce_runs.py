@@ -92,9 +92,9 @@ def test_what_a_run_says_is_what_decoding_says(sent: list[bytes], rest: bytes, b
     heads, stream, position = learned(*sent), kind(b"".join(sent) + rest), 0
     for number in range(len(sent)):
         found = taken(heads, stream, position=position, behind=behind)
-        requests_found = found.requests if found else ()
+        requests_found, spans, _ = found or ([], [], 0)
         for index, (known, partition, correlation_id) in enumerate(requests_found):
-            frame, (begin, end) = sent[number + index], found.spans[index]
+            frame, (begin, end) = sent[number + index], spans[index]
             header, body_at = decode_request_header(frame[4:])
             assert (known.route.version, known.client_id) == (header.api_version, header.client_id)
             assert correlation_id == header.correlation_id
@@ -109,9 +109,9 @@ def test_requests_that_differ_in_id_partition_and_records_are_one_run(version: i
     stream = b"".join(sent)
     found = taken(learned(sent[0]), stream)
     assert found is not None
-    assert [request[1:] for request in found.requests] == [(0, 7), (1, 8), (2, 9), (0, 10)]
-    assert [stream[begin:end] for begin, end in found.spans] == BATCHES
-    assert found.end == len(stream)
+    assert [request[1:] for request in found[0]] == [(0, 7), (1, 8), (2, 9), (0, 10)]
+    assert [stream[begin:end] for begin, end in found[1]] == BATCHES
+    assert found[2] == len(stream)
 
 
 @pytest.mark.parametrize("version", [7, 9, 12])
@@ -119,10 +119,10 @@ def test_requests_to_several_topics_are_one_run(version: int) -> None:
     sent = [framed(requests(topic, partition), version, 1) for topic, partition in (("a", 0), ("bb", 3), ("a", 1))]
     found = taken(learned(*sent), b"".join(sent))
     assert found is not None
-    assert [(known.topic, partition) for known, partition, _ in found.requests] == [("a", 0), ("bb", 3), ("a", 1)]
+    assert [(known.topic, partition) for known, partition, _ in found[0]] == [("a", 0), ("bb", 3), ("a", 1)]
     found = taken(learned(sent[0]), b"".join(sent))
     assert found is not None
-    assert len(found.requests) == 1
+    assert len(found[0]) == 1
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])
@@ -145,10 +145,10 @@ def test_a_run_ends_where_requests_stop_being_alike(version: int) -> None:
         if name.startswith("no"):
             found = taken(heads, plain + plain + other)
         assert found is not None, name
-        assert (len(found.spans), found.end) == (2, 2 * len(plain)), name
+        assert (len(found[1]), found[2]) == (2, 2 * len(plain)), name
     at_most = taken(heads, plain * 5, most=3)
     assert at_most is not None
-    assert len(at_most.spans) == 3
+    assert len(at_most[1]) == 3
 
 
 def test_what_is_not_remembered() -> None:
@@ -201,8 +201,8 @@ def answered(version: int, places: list[tuple[str, int]], store: Store) -> list[
     found = taken(learned(*sent), stream)
     assert found is not None
     client = NoClient()
-    batches = [memoryview(stream)[begin:end] for begin, end in found.spans]
-    ProduceRun(client, store, found.requests, batches, len(stream)).start()
+    batches = [memoryview(stream)[begin:end] for begin, end in found[1]]
+    ProduceRun(client, store, found[0], batches, len(stream)).start()
     answer, position, answers = b"".join(client.answers), 0, []
     while position < len(answer):
         (size,) = struct.unpack_from(">i", answer, position)
@@ -267,4 +267,4 @@ def test_a_call_of_a_run_is_counted_as_its_requests() -> None:
     assert call.count == 1
     found = taken(learned(frame), frame * 3)
     assert found is not None
-    assert ProduceRun(NoClient(), Store([]), found.requests, [memoryview(b"")] * 3, 0).count == 3
+    assert ProduceRun(NoClient(), Store([]), found[0], [memoryview(b"")] * 3, 0).count == 3

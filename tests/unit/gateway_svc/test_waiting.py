@@ -49,7 +49,7 @@ def test_answers_leave_in_request_order() -> None:
     assert ready.calls == 1
     assert pipeline.take() == [b"1a", b"1b", b"2"]
     pipeline.answer(third, [])
-    assert (ready.calls, pipeline.take(), len(pipeline)) == (2, [], 0)
+    assert (ready.calls, pipeline.take(), len(pipeline.order)) == (2, [], 0)
 
 
 def test_an_answer_that_was_not_sent_yet_still_blocks_a_control_request() -> None:

@@ -54,6 +54,7 @@ class BatchWriter:
         "_staged_again",
         "_staged_records",
         "_staged_size",
+        "opens_records",
     )
 
     def __init__(self, log: PartitionLog, environment: LogEnvironment) -> None:
@@ -74,11 +75,8 @@ class BatchWriter:
 
     def configure(self, config: LogConfig) -> None:
         self._rules = Rules(config)
-
-    @property
-    def opens_records(self) -> bool:
-        """Whether some or all batches of clients have their records looked at."""
-        return self._rules.opens
+        #: Whether some or all batches of clients have their records looked at.
+        self.opens_records = self._rules.opens
 
     def admit(self, view: memoryview, now_ms: int) -> Admitted:
         """What can be checked of a client's batch without the log's state: another thread may do it, before `stage`."""

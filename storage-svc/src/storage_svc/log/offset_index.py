@@ -31,10 +31,6 @@ class OffsetIndex:
         self.entries_max = bytes_max // _ENTRY.size
 
     @property
-    def full(self) -> bool:
-        return self.file.count >= self.entries_max
-
-    @property
     def last(self) -> tuple[int, int] | None:
         """(offset, position) of the last entry."""
         last = self.file.last

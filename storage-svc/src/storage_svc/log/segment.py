@@ -101,8 +101,8 @@ class Segment:
         self.time_index = TimeIndex(files, "", base_offset, index_bytes)
         self.transaction_index = TransactionIndex(files, "")
         self.rename(suffix)
-        # So many entries fit into either index; one place is kept for the last one of the time index.
-        self._entries_max = min(self.offset_index.entries_max, self.time_index.entries_max - 1)
+        # So many entries fit into either index.
+        self._entries_max = min(self.offset_index.entries_max, self.time_index.entries_max)
         self._jitter = random()
         self.configure(config)
         self._bytes_since_index = 0
@@ -184,8 +184,8 @@ class Segment:
         return (
             used + size > config.segment_bytes
             or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > self._age_max_ms
-            or self.offset_index.full
-            or self.time_index.full
+            or self.offset_index.file.count >= self.offset_index.entries_max
+            or self.time_index.file.count >= self.time_index.entries_max
             or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         )
 

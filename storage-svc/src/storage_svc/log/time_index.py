@@ -28,11 +28,8 @@ class TimeIndex:
     def __init__(self, files: Files, path: str, base_offset: int, bytes_max: int) -> None:
         self.file = IndexFile(files, path, _ENTRY)
         self._base = base_offset
-        self.entries_max = bytes_max // _ENTRY.size
-
-    @property
-    def full(self) -> bool:
-        return self.file.count >= self.entries_max - 1
+        #: One place is kept for the last entry.
+        self.entries_max = bytes_max // _ENTRY.size - 1
 
     @property
     def last(self) -> tuple[int, int] | None:

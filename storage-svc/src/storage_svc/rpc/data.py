@@ -148,10 +148,16 @@ class DataService:
             return
         now_ms = self._directory.clock()
         touched: dict[PartitionLog, None] = {}
-        staged = [(call, self._stage(call[0], touched, now_ms)) for call in calls]
+        staged: list[tuple[AppendRequest | AppendRun, AppendDone, Logs, list[Appended]]] = []
+        for request, done in calls:
+            if isinstance(request, AppendRun):
+                logs, outcomes = self._stage_run(request, touched, now_ms)
+            else:
+                logs, outcomes = self._stage_request(request, touched, now_ms)
+            staged.append((request, done, logs, outcomes))
         for log in touched:
             log.writer.write_staged()
-        for (request, done), (logs, outcomes) in staged:
+        for request, done, logs, outcomes in staged:
             if not self._slow.queues or not self._slow.when_true(
                 outcomes, partial(self._answer, request, done, logs, outcomes)
             ):
@@ -170,12 +176,9 @@ class DataService:
         else:
             done(AppendResponse([*outcomes]))
 
-    def _stage(
-        self, request: AppendRequest | AppendRun, touched: dict[PartitionLog, None], now_ms: int
+    def _stage_request(
+        self, request: AppendRequest, touched: dict[PartitionLog, None], now_ms: int
     ) -> tuple[Logs, list[Appended]]:
-        if type(request) is AppendRun:
-            return self._stage_run(request, touched, now_ms)
-        assert type(request) is AppendRequest
         logs: list[PartitionLog | None] = []
         outcomes: list[Appended] = []
         for wanted in request.partitions:

@@ -16,7 +16,7 @@ def test_bytes_and_look_ups(tmp_path):
         (3000, 112, True),
     ):
         index.append(timestamp, offset)
-        assert index.full is full
+        assert (index.file.count == index.entries_max) is full
     index.file.finish()
     expected = "00000000000003e8 00000005  00000000000007d0 0000000b  0000000000000bb8 0000000c"
     assert (tmp_path / "x").read_bytes() == bytes.fromhex(expected)
