@@ -47,6 +47,7 @@ class BatchWriter:
         "_log",
         "_look_back",
         "_next_offset",
+        "_of_producers",
         "_parts",
         "_producers",
         "_rules",
@@ -71,6 +72,8 @@ class BatchWriter:
         self._staged_again: list[Appended] = []
         self._staged_size = 0
         self._staged_records = 0
+        #: Whether any of them was added to what is known of producers.
+        self._of_producers = False
         self._failing = False
 
     def configure(self, config: LogConfig) -> None:
@@ -141,6 +144,7 @@ class BatchWriter:
         else:
             self._parts += (pack_prefix(base_offset, length, log.leader_epoch), view[16:])
         if producer_id >= 0 and not attributes & CONTROL:
+            self._of_producers = True
             transactional = bool(attributes & TRANSACTIONAL)
             self._producers.add(
                 producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, transactional, now_ms
@@ -203,7 +207,9 @@ class BatchWriter:
             position += batch_size
         segment.size = position
         log.log_end_offset = self._next_offset
-        self._producers.keep()
+        if self._of_producers:
+            self._of_producers = False
+            self._producers.keep()
         if self._staged_again:
             self._staged_again.clear()
         log.appended_batches += len(staged)
@@ -237,6 +243,7 @@ class BatchWriter:
         """What was staged could not be written."""
         log = self._log
         self._next_offset = log.log_end_offset
+        self._of_producers = False
         self._producers.take_back()
         if not self._failing:
             self._failing = True

@@ -42,7 +42,8 @@ class HighWatermark:
 
     def advance(self, offset: int, segment: Segment, position: int, log: PartitionLog) -> None:
         log.places.note(self.offset, self.segment, self.position)
-        log.changed()
+        if log.told:
+            log.changed()
         self.offset = offset
         self.segment = segment
         self.position = position

@@ -24,19 +24,16 @@ _log = logs.get(__name__)
 class LeaderEpochs:
     """Owned by its PartitionLog."""
 
-    __slots__ = ("_entries", "_files", "found", "path")
+    __slots__ = ("_entries", "_files", "found", "latest", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path
         self._entries: list[tuple[int, int]] = []
+        #: The newest epoch, -1 when there is none.
+        self.latest = -1
         #: Whether there was a file that could be read.
         self.found = False
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 when there is none."""
-        return self._entries[-1][0] if self._entries else -1
 
     def at(self, offset: int) -> int:
         """The epoch that an offset was appended under, -1 when it is not known."""
@@ -69,7 +66,7 @@ class LeaderEpochs:
             _log.warning("leader epochs unreadable", path=self.path, reason=str(error))
             return
         if all(low[0] < high[0] and low[1] < high[1] for low, high in pairwise([(-1, -1), *entries])):
-            self._entries = entries
+            self._keep(entries)
             self.found = bool(entries)
         else:
             _log.warning("leader epochs out of order", path=self.path, entries=entries)
@@ -95,7 +92,7 @@ class LeaderEpochs:
         Raises:
             StorageFailure: the disk did not answer.
         """
-        self._entries = []
+        self._keep([])
         firsts = [_first(self._files, segment) for segment in segments]
         for segment, first, following in zip(segments, firsts, [*firsts[1:], None], strict=True):
             if first is None:
@@ -116,9 +113,7 @@ class LeaderEpochs:
         """From this offset on, records belong to this epoch; whether that is news. `store` afterwards."""
         if epoch <= self.latest:
             return False
-        while self._entries and self._entries[-1][1] >= start_offset:
-            self._entries.pop()
-        self._entries.append((epoch, start_offset))
+        self._keep([*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)])
         return True
 
     def truncate(self, end_offset: int) -> bool:
@@ -126,21 +121,23 @@ class LeaderEpochs:
 
         The newest epoch stays, though no record has it: clients may know it, and refuse an older one.
         """
-        latest = self.latest
         kept = [entry for entry in self._entries if entry[1] < end_offset]
-        if self._entries and (not kept or kept[-1][0] < latest):
-            kept.append((latest, end_offset))
-        changed = kept != self._entries
-        self._entries = kept
-        return changed
+        if self._entries and (not kept or kept[-1][0] < self.latest):
+            kept.append((self.latest, end_offset))
+        return self._keep(kept)
 
     def advance(self, start_offset: int) -> bool:
         """Records before the offset are gone; whether that changes the list."""
         before = [entry for entry in self._entries if entry[1] <= start_offset]
         after = [entry for entry in self._entries if entry[1] > start_offset]
         kept = [(before[-1][0], max(before[-1][1], start_offset)), *after] if before else after
-        changed = kept != self._entries
-        self._entries = kept
+        return self._keep(kept)
+
+    def _keep(self, entries: list[tuple[int, int]]) -> bool:
+        """These are the entries; whether that is news."""
+        changed = entries != self._entries
+        self._entries = entries
+        self.latest = entries[-1][0] if entries else -1
         return changed
 
     def store(self, *, sync: bool) -> None:

@@ -94,7 +94,7 @@ class PartitionLog:
         self._environment = environment
         self._place = environment.revisions.place()
         #: Whether somebody was told what holds until the log changes.
-        self._told = False
+        self.told = False
         self.writer = BatchWriter(self, environment)
         #: Who syncs it; it stays with one, for only one after the other its syncs say how far it is durable.
         self.flusher: Flusher | None = None
@@ -285,13 +285,13 @@ class PartitionLog:
 
     def tell(self) -> tuple[int, int]:
         """(place, number) in the environment's Revisions: what is told of the log now holds while the number stays."""
-        self._told = True
+        self.told = True
         return self._place, self._environment.revisions[self._place]
 
     def changed(self) -> None:
         """What was told of the log may not hold any more; before anybody else hears of the change."""
-        if self._told:
-            self._told = False
+        if self.told:
+            self.told = False
             self._environment.revisions.move(self._place)
 
     def drop_oldest(self, count: int) -> int:

@@ -181,11 +181,12 @@ class DataService:
     ) -> tuple[Logs, list[Appended]]:
         logs: list[PartitionLog | None] = []
         outcomes: list[Appended] = []
+        checked = self._may_refuse_shape(request)
         for wanted in request.partitions:
             found = self._find(wanted)
             if type(found) is PartitionLog:
                 logs.append(found)
-                outcomes.append(self._stage_batch(request, found, wanted.records, touched, now_ms))
+                outcomes.append(self._stage_batch(request, found, wanted.records, touched, now_ms, checked=checked))
             else:
                 assert isinstance(found, Appended)
                 logs.append(None)
@@ -198,8 +199,9 @@ class DataService:
         if not isinstance(log, PartitionLog):
             return (None,) * len(batches), [self._refused(run) for _ in batches]
         logs = (log,) * len(batches)
-        if self._may_refuse_shape(run) or log.writer.opens_records or self._slow.queues:
-            return logs, [self._stage_batch(run, log, batch, touched, now_ms) for batch in batches]
+        checked = self._may_refuse_shape(run)
+        if checked or log.writer.opens_records or self._slow.queues:
+            return logs, [self._stage_batch(run, log, batch, touched, now_ms, checked=checked) for batch in batches]
         touched[log] = None
         stage = log.writer.stage
         outcomes: list[Appended] = []
@@ -239,9 +241,12 @@ class DataService:
         records: Buffer,
         touched: dict[PartitionLog, None],
         now_ms: int,
+        *,
+        checked: bool,
     ) -> Appended:
+        """`checked`: whether `_may_refuse_shape` of the request."""
         view = memoryview(records)
-        if self._may_refuse_shape(request):
+        if checked:
             if (refusal := shape_refusal(view, request.version)) is not None:
                 return Appended.refused(refusal)
             if not -1 <= request.acks <= 1:

@@ -17,9 +17,9 @@ def test_bytes(tmp_path):
     for entry in ENTRIES[:2]:
         written.append(*entry)
     written.file.persist()
-    assert not written.full
+    assert written.file.count == written.entries_max - 1
     written.append(*ENTRIES[2])
-    assert written.full
+    assert written.file.count == written.entries_max
     assert written.last == ENTRIES[2]
     written.file.finish()
     expected = "00000013 00001068  0000001d 00002328  00000032 00004e20"
