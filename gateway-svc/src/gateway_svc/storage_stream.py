@@ -1,6 +1,8 @@
 """Appends and reads over one long-lived gRPC stream that all connections share.
 
 What waits when the writer wakes leaves in one frame (up to FRAME_BYTES), answers come back in any order by call id.
+Where storage sees this process's memory, record batches of LAID_BYTES_MIN and more are laid into it (AppendArea), and
+the frame says where.
 
 Appends do not pile up on the way: a frame that holds many bytes asks storage to say when it has taken it, and only
 FRAMES_AHEAD such frames are on their way. Connections look at `window`, the bytes of appends that storage has not
@@ -18,7 +20,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
+from broker_contract.append_area import SLOT_BYTES, AppendArea
 from broker_contract.data import (
+    APPEND_AREA_METADATA,
+    APPEND_AREA_SEEN,
     GATEWAY_METADATA,
     REVISIONS_METADATA,
     AheadRequest,
@@ -30,6 +35,7 @@ from broker_contract.data import (
     Buffer,
     Cancel,
     FrameTaken,
+    LaidAppend,
     ReadRequest,
     ReadResponse,
     ReadResult,
@@ -47,9 +53,8 @@ from gateway_svc.metrics import GatewayMetrics
 FRAME_BYTES: Final = 512 * 1024
 #: So many frames of LARGE_BYTES and more may be on their way: one is received while the other is written to the log.
 FRAMES_AHEAD: Final = 2
-#: Connections wait with their appends while storage has not taken as many bytes. Of batches of a megabyte one is on its
-#: way: with two they are hardly faster, and a lone request beside them takes six times as long.
-WINDOW_BYTES: Final = FRAME_BYTES
+#: Appends of fewer bytes of record batches travel in the frame: to copy these costs less than to say where they lie.
+LAID_BYTES_MIN: Final = 4 * 1024
 #: Most calls without an answer; more are answered as if storage were away.
 OUTSTANDING_MAX: Final = 100_000
 
@@ -57,18 +62,22 @@ _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
 
 
 _Request = AppendRequest | AppendRun | ReadRequest | AheadRequest
+_APPENDS: Final = (AppendRun, AppendRequest)
 
 
 class _Outgoing:
-    """A frame being filled; `appended` bytes of it are appends'."""
+    """A frame being filled. `size` counts its bytes and the `laid` ones in its slot of the area, `appended` those of
+    appends."""
 
-    __slots__ = ("appended", "call_ids", "parts", "size")
+    __slots__ = ("appended", "call_ids", "laid", "parts", "size", "slot")
 
     def __init__(self) -> None:
         self.call_ids: list[int] = []
         self.parts: list[Buffer] = []
         self.size = 0
         self.appended = 0
+        self.slot = -1
+        self.laid = 0
 
 
 class _Waiting:
@@ -103,7 +112,7 @@ class RecordStream:
 
     def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._counts = metrics.storage_frames
-        self._metadata = ((GATEWAY_METADATA, gateway_name.encode()),)
+        self._gateway_name = gateway_name.encode()
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
@@ -111,16 +120,19 @@ class RecordStream:
         self._frames: deque[_Outgoing] = deque()
         self._wake = asyncio.Event()
         #: Bytes of appends that storage has not taken.
-        self.window = AppendWindow(WINDOW_BYTES)
+        self.window = AppendWindow()
         #: Storage's, while the stream is up and they can be seen.
         self.revisions: Revisions | None = None
-        #: How many of them are in each frame that it was asked about, by call id.
-        self._ahead: dict[int, int] = {}
+        #: What the stream was opened with, and the same once storage has said that it sees it.
+        self._offered: AppendArea | None = None
+        self._area: AppendArea | None = None
+        #: Frames that storage was asked about, by call id.
+        self._ahead: dict[int, _Outgoing] = {}
         self._last_call_id = 0
         self._stream = LastingStream(
             "stream",
             channel,
-            lambda: self._exchange(metadata=self._metadata),
+            self._begin,
             read=self._read,
             write=self._write,
             lost=self._fail_all,
@@ -151,21 +163,44 @@ class RecordStream:
             return call_id
         frame = self._frame()
         mark = len(frame.parts)
+        appended = 0
         try:
-            size = put_item(frame.parts, call_id, request)
+            if isinstance(request, _APPENDS):
+                size = appended = self._put_append(frame, call_id, request)
+            else:
+                size = put_item(frame.parts, call_id, request)
         except FrameError:
             # A name too long to be forwarded is not the name of a topic.
             del frame.parts[mark:]
             done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
             return call_id
         frame.size += size
-        if type(request) is not ReadRequest and type(request) is not AheadRequest:
-            frame.appended += size
-            self.window.take(size)
+        if appended:
+            frame.appended += appended
+            self.window.begin(appended)
         frame.call_ids.append(call_id)
         self._waiting[call_id] = _Waiting(request, done)
         self._wake.set()
         return call_id
+
+    def _put_append(self, frame: _Outgoing, call_id: int, append: AppendRequest | AppendRun) -> int:
+        """Into the frame, or what is long of it into the frame's slot of the area; the bytes of both."""
+        area = self._area
+        if area is None:
+            return put_item(frame.parts, call_id, append)
+        batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
+        size = sum(map(len, batches))
+        if not LAID_BYTES_MIN <= size <= SLOT_BYTES - frame.laid:
+            return put_item(frame.parts, call_id, append)
+        if frame.slot < 0 and (slot := area.take_slot()) >= 0:
+            frame.slot = slot
+        if frame.slot < 0:
+            return put_item(frame.parts, call_id, append)
+        place = frame.slot + frame.laid
+        put = put_item(frame.parts, call_id, LaidAppend(append, place))
+        area.lay(place, batches)
+        frame.laid += size
+        return put + size
 
     def _cancel(self, call_id: int) -> None:
         if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
@@ -180,6 +215,13 @@ class RecordStream:
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
+    def _begin(self) -> Any:
+        metadata: list[tuple[str, str | bytes]] = [(GATEWAY_METADATA, self._gateway_name)]
+        self._offered = AppendArea.create()
+        if self._offered is not None:
+            metadata.append((APPEND_AREA_METADATA, self._offered.name))
+        return self._exchange(metadata=metadata)
+
     async def _write(self, stream: Any) -> None:
         while True:
             await self._wake.wait()
@@ -187,20 +229,26 @@ class RecordStream:
             while self._frames and len(self._ahead) < FRAMES_AHEAD:
                 frame = self._frames.popleft()
                 self._counts["sent"] += 1
-                asked = frame.size >= LARGE_BYTES
+                asked = frame.size >= LARGE_BYTES or frame.slot >= 0
                 if asked:
                     self._last_call_id += 1
                     put_item(frame.parts, self._last_call_id, FrameTaken())
-                    self._ahead[self._last_call_id] = frame.appended
-                await stream.write(frame_to_wire(frame.parts))
+                    self._ahead[self._last_call_id] = frame
+                wire = frame_to_wire(frame.parts)
+                frame.parts.clear()
+                await stream.write(wire)
                 if not asked:
-                    self.window.give(frame.appended)
-                del frame  # and the requests it was made of
+                    self.window.end(frame.appended)
+                del frame, wire  # and the requests they were made of
 
     async def _read(self, stream: Any) -> None:
         for key, value in await stream.initial_metadata() or ():
             if key == REVISIONS_METADATA:
                 self.revisions = Revisions.seen(value)
+            elif key == APPEND_AREA_METADATA:
+                self._area = self._offered if value == APPEND_AREA_SEEN else None
+        if self._area is None:
+            self._drop_area()
         while True:
             wire = await stream.read()
             if wire is grpc.aio.EOF:
@@ -222,10 +270,15 @@ class RecordStream:
         """Frames that wait may leave, and connections that wait may go on."""
         if self._frames:
             self._wake.set()
-        self.window.give(self._ahead.pop(call_id, 0))
+        frame = self._ahead.pop(call_id, None)
+        if frame is not None:
+            if frame.slot >= 0 and self._area is not None:
+                self._area.give_back(frame.slot)
+            self.window.end(frame.appended)
 
     def _fail_all(self) -> None:
         self.revisions = None
+        self._drop_area()  # storage may still be at work on it: the next stream has another
         never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
         self._frames.clear()
         calls, self._waiting = self._waiting, {}
@@ -233,6 +286,11 @@ class RecordStream:
             call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
         self._ahead.clear()
         self.window.give(self.window.used)
+
+    def _drop_area(self) -> None:
+        if self._offered is not None:
+            self._offered.close()
+        self._offered = self._area = None
 
     async def close(self) -> None:
         await self._stream.close()

@@ -15,6 +15,7 @@ from broker_contract.data import (
     Cancel,
     FrameTaken,
     Item,
+    LaidAppend,
     ReadPartition,
     ReadRequest,
     ReadResponse,
@@ -156,8 +157,9 @@ def test_a_cut_frame_is_a_frame_error(call: tuple[int, Item], data: st.DataObjec
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_items_or_a_frame_error(body: bytes) -> None:
-    with suppress(FrameError):
-        list(read_items(body))
+    for area in (None, memoryview(bytes(100))):
+        with suppress(FrameError):
+            list(read_items(body, area))
 
 
 @given(st.tuples(st.integers(0, 9), items), st.integers(0, 2**31), st.integers(0, 255))
@@ -184,6 +186,56 @@ def test_append_run_bytes_are_as_documented() -> None:
         "00 00 00 07 00 09 ff ff 00 00 03 e8 "
         "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 "
         "00 01 00 01 00 00 00 02 63 74 00 00 00 03 00 00 00 02 78 79 7a 75 76"
+    )
+
+
+def in_area(append: AppendRequest | AppendRun, place: int) -> bytes:
+    """An area in which nothing but the append's batches lies."""
+    batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
+    return bytes(place) + b"".join(batches)
+
+
+@given(st.tuples(st.integers(0, 2**64 - 1), append_requests | append_runs), st.integers(0, 100), items)
+def test_a_laid_append_is_read_with_its_batches_from_the_area(
+    call: tuple[int, AppendRequest | AppendRun], place: int, behind: Item
+) -> None:
+    call_id, append = call
+    frame = encode([(call_id, LaidAppend(append, place)), (1, behind)])
+    area = memoryview(in_area(append, place))
+    assert list(read_items(frame, area)) == [call, (1, behind)]
+    with pytest.raises(FrameError, match="memory that was not named"):
+        list(read_items(frame))
+
+
+@given(append_requests | append_runs, st.integers(0, 2**64 - 1), st.integers(0, 400))
+def test_a_laid_append_reaches_no_further_than_the_area(
+    append: AppendRequest | AppendRun, place: int, size: int
+) -> None:
+    needed = len(in_area(append, 0))
+    empty = not (append.batches if isinstance(append, AppendRun) else append.partitions)
+    for begin in (place, max(0, size - needed), max(0, size - needed) + 1):
+        frame = encode([(1, LaidAppend(append, begin))])
+        if begin + needed <= size:
+            ((_, read),) = read_items(frame, memoryview(bytes(size)))
+            assert len(in_area(read, 0)) == needed
+        elif not empty:
+            with pytest.raises(FrameError):
+                list(read_items(frame, memoryview(bytes(size))))
+
+
+def test_laid_append_bytes_are_as_documented() -> None:
+    run = AppendRun(7, "c", 9, -1, 1000, "t", bytes(16), 3, [b"xyz", b"uv"])
+    assert encode([(5, LaidAppend(run, 0x1234))]).hex(" ") == (
+        "0c 00 00 00 00 00 00 00 05 00 00 00 3a 00 00 00 00 00 00 12 34 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 "
+        "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 "
+        "00 01 00 01 00 00 00 02 63 74 00 00 00 03 00 00 00 02"
+    )
+    request = AppendRequest(7, "c", 9, -1, 1000, [AppendPartition("t", 3, b"xyz")])
+    assert encode([(5, LaidAppend(request, 0x1234))]).hex(" ") == (
+        "0b 00 00 00 00 00 00 00 05 00 00 00 36 00 00 00 00 00 00 12 34 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 00 00 01 "
+        "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03"
     )
 
 

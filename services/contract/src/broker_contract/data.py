@@ -17,6 +17,10 @@ NO_TOPIC_ID: Final = bytes(16)
 GATEWAY_METADATA: Final = "millrace-gateway-bin"
 #: Key of the Exchange call's initial metadata from storage: the name of its Revisions.
 REVISIONS_METADATA: Final = "millrace-revisions"
+#: Key of the Exchange call's metadata: the name of the gateway's AppendArea. Of its initial metadata from storage: that
+#: it sees the area.
+APPEND_AREA_METADATA: Final = "millrace-append-area"
+APPEND_AREA_SEEN: Final = "seen"
 
 
 @dataclass(slots=True)
@@ -57,6 +61,15 @@ class AppendRun:
     topic_id: bytes
     partition: int
     batches: Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class LaidAppend:
+    """An append whose record batches lie in the gateway's AppendArea, back to back from `place` on. Storage reads it as
+    the append itself."""
+
+    append: AppendRequest | AppendRun
+    place: int
 
 
 RecordErrors = Sequence[tuple[int, str | None]]
@@ -192,12 +205,14 @@ class Cancel:
 
 @dataclass(slots=True)
 class FrameTaken:
-    """Asked in a frame: say when storage has taken it. Answered so, with the same call id."""
+    """Asked in a frame: say when storage has taken it, and needs nothing more of what it pointed to in the gateway's
+    AppendArea. Answered so, with the same call id."""
 
 
 Item = (
     AppendRequest
     | AppendRun
+    | LaidAppend
     | AppendResponse
     | ReadRequest
     | ReadResponse

@@ -63,6 +63,7 @@ class DataServicer:
     def Exchange(self, request_iterator, context):
         """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
         `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+        `millrace-append-area` names memory of the gateway in which records of appends may lie (broker_contract/append_area.py).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

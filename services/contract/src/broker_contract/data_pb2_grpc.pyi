@@ -37,6 +37,7 @@ class DataStub:
     Exchange: _grpc.StreamStreamMultiCallable[_data_pb2.Frame, _data_pb2.Frame]
     """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
     `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+    `millrace-append-area` names memory of the gateway in which records of appends may lie (broker_contract/append_area.py).
     """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
@@ -51,6 +52,7 @@ class DataAsyncStub(DataStub):
     Exchange: _aio.StreamStreamMultiCallable[_data_pb2.Frame, _data_pb2.Frame]  # type: ignore[assignment]
     """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
     `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+    `millrace-append-area` names memory of the gateway in which records of appends may lie (broker_contract/append_area.py).
     """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_data_pb2.ListOffsetsRequest, _data_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp)."""
@@ -68,6 +70,7 @@ class DataServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_data_pb2.Frame], _abc.AsyncIterator[_data_pb2.Frame]]:
         """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
         `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
+        `millrace-append-area` names memory of the gateway in which records of appends may lie (broker_contract/append_area.py).
         """
 
     @_abc_1.abstractmethod

@@ -4,14 +4,14 @@ A body is items back to back. All integers are big-endian; a string is `length u
 length 0xFFFF for null.
 
     item     = kind u8, call_id u64, payload_length u32, payload
-    kind 1, 2, 6, 7    appends and their answers: append_items.py
-    kind 3, 4, 9, 10   reads, reads ahead and their answers: fetch_items.py
-    kind 5   cancel            (empty) the read of that call id is not waited for any more; no answer comes
-    kind 8   frame taken       (empty) in a frame to storage: say so when its appends are written or wait for a sync;
-                               sent back with the same call id
+    kind 1, 2, 6, 7, 11, 12   appends and their answers: append_items.py
+    kind 3, 4, 9, 10          reads, reads ahead and their answers: fetch_items.py
+    kind 5   cancel           (empty) the read of that call id is not waited for any more; no answer comes
+    kind 8   frame taken      (empty) in a frame to storage: say so when its appends are written, or wait with their
+                              record bytes copied from the gateway's AppendArea; sent back with the same call id
 
-Record bytes are views of the received frame. Whoever hands them on leaves them unchanged until the call is answered;
-whoever keeps them longer copies them.
+Record bytes are views of the received frame, or of the AppendArea: then they change once the frame is taken.
+Whoever hands on bytes leaves them unchanged until the call is answered; whoever keeps them longer copies them.
 In one process the same dataclasses are passed without being encoded.
 """
 
@@ -26,10 +26,13 @@ from broker_contract.append_items import (
     get_append_response,
     get_append_run,
     get_appended,
+    get_laid_append,
+    get_laid_run,
     put_append_request,
     put_append_response,
     put_append_run,
     put_appended,
+    put_laid_append,
 )
 from broker_contract.data import (
     AheadRequest,
@@ -41,6 +44,7 @@ from broker_contract.data import (
     Cancel,
     FrameTaken,
     Item,
+    LaidAppend,
     ReadRequest,
     ReadResponse,
 )
@@ -71,6 +75,8 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
     match item:
         case AppendRun():
             kind, size = 6, put_append_run(parts, item)
+        case LaidAppend():
+            kind, size = 12 if type(item.append) is AppendRun else 11, put_laid_append(parts, item)
         case AppendRequest():
             kind, size = 1, put_append_request(parts, item)
         case AppendResponse():
@@ -105,14 +111,16 @@ _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
     8: lambda _reader: FrameTaken(),
     9: get_ahead_request,
     10: get_ahead_response,
+    11: get_laid_append,
+    12: get_laid_run,
 }
 
 
-def read_items(body: Buffer) -> Iterator[tuple[int, Item]]:
-    """The (call id, item) pairs of a frame body. Record bytes are views of `body`.
+def read_items(body: Buffer, area: memoryview | None = None) -> Iterator[tuple[int, Item]]:
+    """The (call id, item) pairs of a frame body. Record bytes are views of `body`, or of the AppendArea of who sent it.
 
     Raises:
-        FrameError: the body is not as this module's docstring says.
+        FrameError: the body is not as this module's docstring says, or it points outside of the area.
     """
     buffer = memoryview(body)
     position, end = 0, len(buffer)
@@ -126,7 +134,7 @@ def read_items(body: Buffer) -> Iterator[tuple[int, Item]]:
         decode = _DECODERS.get(kind)
         if decode is None:
             raise FrameError(f"item of unknown kind {kind}")
-        reader = Reader(buffer, position, position + length)
+        reader = Reader(buffer, position, position + length, area)
         item = decode(reader)
         if reader.position != reader.end:
             raise FrameError(f"{reader.end - reader.position} bytes left over in an item of kind {kind}")

@@ -10,6 +10,7 @@ from broker_contract.errors import FrameError
 
 U16: Final = Struct(">H")
 U32: Final = Struct(">I")
+U64: Final = Struct(">Q")
 I32: Final = Struct(">i")
 #: The length of a string that is null.
 NULL: Final = 0xFFFF
@@ -34,10 +35,12 @@ def put_nstring(parts: list[Buffer], value: str | None) -> int:
 class Reader:
     """A cursor over one item's payload. Every take is checked against what remains: FrameError when it is more."""
 
-    __slots__ = ("buffer", "end", "position")
+    __slots__ = ("area", "buffer", "end", "position")
 
-    def __init__(self, buffer: memoryview, position: int, end: int) -> None:
+    def __init__(self, buffer: memoryview, position: int, end: int, area: memoryview | None = None) -> None:
         self.buffer = buffer
+        #: Where records may lie that are not in the item.
+        self.area = area
         self.position = position
         self.end = end
 

@@ -2,38 +2,33 @@
 
 Storage moves it, and only then says that anything happened; who was told something compares the number when it uses
 that. In one process both look at the same object. A gateway in a process of its own, on the same machine and of the
-same user, maps storage's memory:
+same user, maps storage's memory (memory_files.py):
 
-    name = pid:descriptor:token      of a memory file (memfd) of storage
-    file = token 16 bytes, PLACES x u64 in the machine's byte order
+    content = PLACES x u64 in the machine's byte order
 
-The token is random: a file of that name with this content is storage's memory, whatever process and descriptor numbers
-mean where the gateway runs. A gateway that cannot open it does without.
+A gateway that cannot see it does without.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import secrets
 from typing import Final
+
+from broker_contract.memory_files import CONTENT_AT, MemoryFile, see
 
 #: Logs beyond that share places: one's change is taken for the other's, too.
 PLACES: Final = 4096
-_TOKEN_BYTES: Final = 16
-_FILE_BYTES: Final = _TOKEN_BYTES + 8 * PLACES
+_BYTES: Final = 8 * PLACES
 
 
 class Revisions:
     """Storage's numbers, or a view of them. Places are handed out in turn."""
 
-    __slots__ = ("_descriptor", "_last", "_name", "_numbers")
+    __slots__ = ("_file", "_last", "_numbers")
 
     def __init__(self) -> None:
-        self._numbers = memoryview(bytearray(8 * PLACES)).cast("Q")
+        self._numbers = memoryview(bytearray(_BYTES)).cast("Q")
         self._last = -1
-        self._descriptor = -1
-        self._name = ""
+        self._file: MemoryFile | None = None
 
     def __getitem__(self, place: int) -> int:
         return self._numbers[place]
@@ -53,45 +48,27 @@ class Revisions:
     def share(self) -> str:
         """From now on others can see the numbers under the name that is returned; empty where the system has no such
         memory."""
-        if not self._name and hasattr(os, "memfd_create"):
-            try:
-                descriptor = os.memfd_create("millrace-revisions")
-                os.ftruncate(descriptor, _FILE_BYTES)
-                memory = mmap.mmap(descriptor, _FILE_BYTES)
-            except OSError:
+        if self._file is None:
+            file = MemoryFile.create("millrace-revisions", _BYTES)
+            if file is None:
                 return ""
-            token = memory[:_TOKEN_BYTES] = secrets.token_bytes(_TOKEN_BYTES)
-            numbers = memoryview(memory)[_TOKEN_BYTES:].cast("Q")
+            numbers = memoryview(file.memory)[CONTENT_AT:].cast("Q")
             numbers[:] = self._numbers
-            self._numbers, self._descriptor = numbers, descriptor
-            self._name = f"{os.getpid()}:{descriptor}:{token.hex()}"
-        return self._name
+            self._numbers, self._file = numbers, file
+        return self._file.name
 
     @classmethod
     def seen(cls, name: str) -> Revisions | None:
         """Another process's numbers, to be read only; None if they cannot be seen from here."""
-        process, _, rest = name.partition(":")
-        number, _, token = rest.partition(":")
-        if not (process.isdecimal() and number.isdecimal() and len(token) == 2 * _TOKEN_BYTES):
+        content = see(name, _BYTES)
+        if content is None or len(content) != _BYTES:
             return None
-        try:
-            descriptor = os.open(f"/proc/{process}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return None
-        try:
-            if os.fstat(descriptor).st_size != _FILE_BYTES or os.pread(descriptor, 16, 0).hex() != token:
-                return None
-            memory = mmap.mmap(descriptor, _FILE_BYTES, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            return None
-        finally:
-            os.close(descriptor)
         found = cls()
-        found._numbers = memoryview(memory)[_TOKEN_BYTES:].cast("Q")
+        found._numbers = content.cast("Q")
         return found
 
     def close(self) -> None:
         """Others keep what they have mapped."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor, self._name = -1, ""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

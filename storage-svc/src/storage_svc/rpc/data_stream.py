@@ -17,7 +17,10 @@ from typing import Any, Final
 
 import grpc
 from broker_contract import data_pb2
+from broker_contract.append_area import see_area
 from broker_contract.data import (
+    APPEND_AREA_METADATA,
+    APPEND_AREA_SEEN,
     GATEWAY_METADATA,
     REVISIONS_METADATA,
     AheadRequest,
@@ -51,9 +54,10 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class _Exchange:
     """One stream. Its calls' answers gather in frames until the writer takes them."""
 
-    def __init__(self, service: DataService, context: _Context) -> None:
+    def __init__(self, service: DataService, context: _Context, area: memoryview | None) -> None:
         self._service = service
         self._context = context
+        self._area = area
         self._frames: deque[list[Buffer]] = deque()
         self._frame_size = 0
         self._waiting_size = 0
@@ -92,7 +96,8 @@ class _Exchange:
 
     def _take(self, frame: memoryview) -> None:
         appends: list[tuple[AppendRequest | AppendRun, Callable[[AppendResponse], None]]] = []
-        for call_id, item in read_items(frame):
+        taken: list[int] = []
+        for call_id, item in read_items(frame, self._area):
             match item:
                 case AppendRun() | AppendRequest():
                     self._open_calls += 1
@@ -108,12 +113,14 @@ class _Exchange:
                     self._open_calls += 1
                     self._service.read_ahead(item, partial(self._answer, call_id))
                 case FrameTaken():
-                    self._open_calls += 1
-                    self._answer(call_id, item)
+                    taken.append(call_id)
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
         if appends:
             self._service.append_at_once(appends)
+        for call_id in taken:
+            self._open_calls += 1
+            self._answer(call_id, FrameTaken())
         if self._open_calls > _CALLS_MAX:
             self._room.clear()
 
@@ -169,9 +176,14 @@ class _Exchange:
 
 
 def _gateway_name(context: _Context) -> str | None:
+    name = _metadata(context, GATEWAY_METADATA)
+    return name.decode(errors="replace") if isinstance(name, bytes) and len(name) <= _NAME_BYTES_MAX else None
+
+
+def _metadata(context: _Context, wanted: str) -> str | bytes | None:
     for key, value in context.invocation_metadata() or ():
-        if key == GATEWAY_METADATA and isinstance(value, bytes) and len(value) <= _NAME_BYTES_MAX:
-            return value.decode(errors="replace")
+        if key == wanted:
+            return value
     return None
 
 
@@ -184,14 +196,19 @@ def add_data_service(
     """Serve millrace.v1.Data: its stream, and its unary methods as given. The leases hear which gateways are there."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
-        await context.send_initial_metadata(((REVISIONS_METADATA, service.revisions.share()),))
+        initial = [(REVISIONS_METADATA, service.revisions.share())]
+        area = _metadata(context, APPEND_AREA_METADATA)
+        seen = see_area(area) if isinstance(area, str) else None
+        if seen is not None:
+            initial.append((APPEND_AREA_METADATA, APPEND_AREA_SEEN))
+        await context.send_initial_metadata(initial)
         name = _gateway_name(context)
         if name is None:
-            await _Exchange(service, context).run()
+            await _Exchange(service, context, seen).run()
             return
         leases.stream_began(name)
         try:
-            await _Exchange(service, context).run()
+            await _Exchange(service, context, seen).run()
         finally:
             leases.stream_ended(name)
 

@@ -2,13 +2,14 @@
 
 Records that have to be looked at and are many are looked at in a thread. A batch that begins a segment waits until what
 is in the one before it is durable, which takes as long as the disk does. Whatever comes for the same partition
-meanwhile waits behind, so that batches are appended in the order they came. An outcome handed out by `add` becomes true
-when `when_true` calls back.
+meanwhile waits behind, so that batches are appended in the order they came. What lies in a gateway's AppendArea, which
+uses it again meanwhile, is copied. An outcome handed out by `add` becomes true when `when_true` calls back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -75,6 +76,8 @@ class SlowAppends:
 
     def add(self, log: PartitionLog, view: memoryview, timeout_s: float) -> Appended:
         """The outcome of a batch, to be filled in; 7 REQUEST_TIMED_OUT if the disk alone takes longer than that."""
+        if isinstance(view.obj, mmap.mmap):
+            view = memoryview(view.tobytes())
         slow = _Slow(log, view, timeout_s)
         self._by_outcome[id(slow.outcome)] = slow
         queue = self.queues.get(log)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
+import mmap
 import os
 import threading
 
@@ -263,6 +265,23 @@ async def test_a_batch_that_waits_too_long_for_a_roll_is_dropped(bench):
     bench.files.gate.set()
     assert codes(await asyncio.wait_for(written, 5)) == [(0, 0)]
     assert codes(await asyncio.wait_for(later, 5)) == [(0, 1)]
+
+
+async def test_what_waits_for_a_roll_is_copied_from_memory_that_its_gateway_uses_again(bench):
+    bench.files.gate.clear()
+    bench.logs[0].configure(LogConfig(segment_bytes=100))
+    parts = [batch(), batch(2), batch(3)]
+    area = mmap.mmap(-1, 1000)
+    area.write(b"".join(parts))
+    ends = [0, *itertools.accumulate(map(len, parts))]
+    answer = bench.send_run(*(memoryview(area)[begin:end] for begin, end in itertools.pairwise(ends)))
+    await asyncio.sleep(0)
+    assert bench.logs[0].log_end_offset == 1
+    area[:] = bytes(1000)
+    bench.files.gate.set()
+    assert codes(await asyncio.wait_for(answer, 5)) == [(0, 0), (0, 1), (0, 3)]
+    stored = bytes(bench.logs[0].read_batches(3, 1 << 20))
+    assert stored == (3).to_bytes(8, "big") + parts[2][8:12] + bytes(4) + parts[2][16:]
 
 
 async def test_partition_deleted_while_an_append_waits(bench):

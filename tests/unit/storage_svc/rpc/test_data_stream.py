@@ -6,12 +6,16 @@ import asyncio
 
 import grpc
 import pytest
+from broker_contract.append_area import SLOT_BYTES, SLOTS, AppendArea
 from broker_contract.data import (
+    APPEND_AREA_METADATA,
+    APPEND_AREA_SEEN,
     AppendPartition,
     AppendRequest,
     AppendResponse,
     Cancel,
     FrameTaken,
+    LaidAppend,
     ReadPartition,
     ReadRequest,
 )
@@ -32,11 +36,15 @@ BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range
 class Stream:
     """A gateway's end."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, area: str | None = None) -> None:
         self.frames = 0
+        metadata = () if area is None else ((APPEND_AREA_METADATA, area),)
         self.call = channel.stream_stream(
             "/millrace.v1.Data/Exchange", request_serializer=frame_to_wire, response_deserializer=frame_from_wire
-        )()
+        )(metadata=metadata)
+
+    async def sees_area(self) -> bool:
+        return (APPEND_AREA_METADATA, APPEND_AREA_SEEN) in tuple(await self.call.initial_metadata())
 
     async def send(self, *calls) -> None:
         parts = []
@@ -135,6 +143,54 @@ async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
     assert (answers[2], answers[3].partitions[0].base_offset) == (FrameTaken(), 0)
     assert stream.frames == 1
     assert directory.logs["t", 0].log_end_offset == 2
+
+
+@pytest.fixture
+def area():
+    created = AppendArea.create()
+    assert created is not None
+    yield created
+    created.close()
+
+
+async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_taken(served, area):
+    _, channel = served
+    stream = Stream(channel, area.name)
+    assert await stream.sees_area()
+    places = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
+    for place in places:
+        area.lay(place, [BATCH])
+    await stream.send(*((n, LaidAppend(append(acks=1), place)) for n, place in enumerate(places)), (2, FrameTaken()))
+    answers = await stream.receive(3)
+    assert [answers[n].partitions[0].base_offset for n in range(2)] == [0, 2]
+    for place in places:
+        area.lay(place, [bytes(len(BATCH))])
+    await stream.send((3, read(0)))
+    (result,) = (await stream.receive(1))[3].partitions
+    assert bytes(result.records) == b"".join(
+        base.to_bytes(8, "big") + BATCH[8:12] + bytes(4) + BATCH[16:] for base in (0, 2)
+    )
+
+
+@pytest.mark.parametrize("name", ["", "1:2:3", f"1:0:{bytes(16).hex()}"])
+async def test_memory_that_cannot_be_seen_is_not_said_to_be(served, name):
+    _, channel = served
+    stream = Stream(channel, name)
+    assert not await stream.sees_area()
+    await stream.send((1, append()))
+    assert set(await stream.receive(1)) == {1}
+
+
+async def test_a_frame_that_points_beyond_the_area_or_at_none_ends_the_stream(served, area):
+    directory, channel = served
+    for stream, place, reason in (
+        (Stream(channel, area.name), SLOTS * SLOT_BYTES - len(BATCH) + 1, "item ends inside a field"),
+        (Stream(channel), 0, "an append's records lie in memory that was not named"),
+    ):
+        await stream.send((1, append()), (2, LaidAppend(append(), place)))
+        assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert await stream.call.details() == reason
+    assert directory.logs["t", 0].log_end_offset == 0
 
 
 async def test_a_broken_frame_ends_the_stream(served):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 
 import pytest
 from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
@@ -103,6 +104,16 @@ async def test_refusals(service, directory):
     assert [index for index, _ in refused.record_errors] == [1234]
     assert service.refused == {87: 1, 2: 1}
     assert directory.logs["compacted", 0].log_end_offset == 1
+
+
+async def test_batches_are_copied_from_memory_that_their_gateway_uses_again(service, directory):
+    area = mmap.mmap(-1, 2 * len(SLOW))
+    area.write(2 * SLOW)
+    both = [memoryview(area)[: len(SLOW)], memoryview(area)[len(SLOW) :]]
+    answers = [send(service, ("compacted", 0, records)) for records in both]
+    await asyncio.sleep(0)
+    area[:] = bytes(2 * len(SLOW))
+    assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
 async def test_a_partition_deleted_meanwhile(service, directory):

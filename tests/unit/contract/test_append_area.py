@@ -1,0 +1,41 @@
+"""The area of appends: what is laid there is what storage sees, in slots that nobody else is given."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from broker_contract.append_area import SLOT_BYTES, SLOTS, AppendArea, see_area
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
+
+
+@pytest.fixture
+def area():
+    created = AppendArea.create()
+    assert created is not None
+    yield created
+    created.close()
+
+
+def test_batches_are_seen_back_to_back_from_their_place(area):
+    seen = see_area(area.name)
+    area.take_slot()
+    place = area.take_slot() + 5
+    area.lay(place, [b"abc", memoryview(b"defg")])
+    assert (len(seen), bytes(seen[place - 1 : place + 8])) == (SLOTS * SLOT_BYTES, b"\0abcdefg\0")
+
+
+def test_every_slot_is_given_once_and_the_one_given_back_last_is_the_next(area):
+    slots = [area.take_slot() for _ in range(SLOTS)]
+    assert slots == [slot * SLOT_BYTES for slot in range(SLOTS)]
+    assert area.take_slot() == -1
+    area.give_back(slots[5])
+    area.give_back(slots[2])
+    assert [area.take_slot(), area.take_slot(), area.take_slot()] == [slots[2], slots[5], -1]
+
+
+def test_the_last_slot_takes_as_much_as_any(area):
+    *_, last = [area.take_slot() for _ in range(SLOTS)]
+    area.lay(last, [b"x" * SLOT_BYTES])
+    assert see_area(area.name)[-1] == ord("x")
