@@ -160,7 +160,7 @@ async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_t
     places = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
     for place in places:
         area.lay(place, [BATCH])
-    await stream.send(*((n, LaidAppend(append(acks=1), place)) for n, place in enumerate(places)), (2, FrameTaken()))
+    await stream.send(*((n, LaidAppend(append(), place)) for n, place in enumerate(places)), (2, FrameTaken()))
     answers = await stream.receive(3)
     assert [answers[n].partitions[0].base_offset for n in range(2)] == [0, 2]
     for place in places:
