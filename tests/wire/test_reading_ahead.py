@@ -11,10 +11,10 @@ import pytest
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest
-from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from storage_svc.log.partition_log import PartitionLog
 
-from tests.wire.conftest import Running, StartBroker, Wire, batch, produce
+from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 BATCHES = 12
@@ -26,7 +26,7 @@ SIZE = len(SENT[0])
 async def reader(
     request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path
 ) -> AsyncIterator[tuple[Running, Wire]]:
-    """A connection of a consumer that was given the first two of 12 batches, and for which 8 more are known."""
+    """A connection of a consumer that was given the first two of 12 batches, and for which the rest are known."""
     async with contextlib.AsyncExitStack() as at_end:
         if request.param == "apart":
             storage = RemoteStorage(tmp_path)
@@ -41,7 +41,7 @@ async def reader(
             assert await produce(wire, "single", SENT[number], acks=-1) == (0, number)
         for offset in range(2):
             assert await read(wire, offset) == (0, BATCHES, kept(offset))
-        assert await given(broker, 2 + 8)
+        assert await given(broker, BATCHES)
         yield broker, wire
 
 
@@ -58,13 +58,19 @@ async def given(broker: Running, batches: int) -> bool:
     return broker.core.data.read_bytes == batches * SIZE
 
 
-async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
-    """Error code, high watermark and the batch behind its offset and leader epoch."""
+def asked(offset: int) -> FetchRequest:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=SIZE + 10)
-    request = FetchRequest(
+    return FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=SIZE + 10, topics=(FetchTopic(topic="single", partitions=(partition,)),)
     )
-    response = await wire.call(1, 11, request)
+
+
+async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
+    """Error code, high watermark and the batch behind its offset and leader epoch."""
+    return told(await wire.call(1, 11, asked(offset)))
+
+
+def told(response: FetchResponse) -> tuple[int, int, bytes]:
     (told,) = response.responses[0].partitions
     return told.error_code, told.high_watermark, bytes(told.records or b"")[17:]
 
@@ -76,12 +82,20 @@ def log_of(broker: Running) -> PartitionLog:
 async def test_what_is_known_is_not_asked_of_storage(reader: tuple[Running, Wire]) -> None:
     """On a machine that is slow enough for it to be forgotten, in one of some rounds."""
     broker, wire = reader
-    asked = []
+    unasked = 0
     for offset in [*range(2, BATCHES), *[*range(BATCHES)] * 10]:
         before = broker.core.data.read_bytes
         assert await read(wire, offset) == (0, BATCHES, kept(offset))
-        asked.append(broker.core.data.read_bytes != before)
-    assert asked.count(False) > 1
+        unasked += broker.core.data.read_bytes == before
+    assert unasked > 1
+
+
+async def test_what_is_known_waits_for_what_was_asked_before(reader: tuple[Running, Wire]) -> None:
+    _, wire = reader
+    ids = [wire.send(0, 7, produce_request("absent", SENT[0])), wire.send(1, 11, asked(2)), wire.send(1, 11, asked(3))]
+    answers = [await wire.receive() for _ in ids]
+    assert [correlation_id for correlation_id, _ in answers] == ids
+    assert [told(response) for _, response in answers[1:]] == [(0, BATCHES, kept(2)), (0, BATCHES, kept(3))]
 
 
 async def test_who_goes_elsewhere_is_given_what_is_there(reader: tuple[Running, Wire]) -> None:
@@ -135,7 +149,7 @@ async def test_what_is_known_is_not_for_another_storage(tmp_path: Path) -> None:
             assert await produce(wire, "single", SENT[number], acks=-1) == (0, number)
         for offset in range(2):
             await read(wire, offset)
-        assert await given(broker, 2 + 8)
+        assert await given(broker, BATCHES)
         await storage.stop()
         await storage.start()
         assert storage.core is not None

@@ -65,12 +65,16 @@ class AnswerLayout:
         """How the length of the records is written."""
         return write_unsigned(size + 1) if self.flexible else _put_length(size)
 
-    def answer(self, correlation_id: int, result: ReadResult, records: list[Part], size: int) -> list[Part]:
-        """The whole answer, from its length on; `size` is how long the records are."""
-        length, after = self.length(size), self.after
-        whole = self._head.size - 4 + len(length) + size + len(after)
+    def head(self, correlation_id: int, result: ReadResult, size: int) -> bytes:
+        """The answer up to the records, which are so long, from its own length on."""
+        length = self.length(size)
+        whole = self._head.size - 4 + len(length) + size + len(self.after)
         offsets = (result.high_watermark, result.last_stable_offset, result.log_start_offset)
-        head = self._head.pack(whole, correlation_id, self.before, *offsets[: self.offsets], self.between) + length
+        return self._head.pack(whole, correlation_id, self.before, *offsets[: self.offsets], self.between) + length
+
+    def answer(self, correlation_id: int, result: ReadResult, records: list[Part], size: int) -> list[Part]:
+        """The whole answer; `size` is how long the records are."""
+        head, after = self.head(correlation_id, result, size), self.after
         if size < _JOINED_MAX_BYTES and FileRange not in map(type, records):
             return [b"".join([head, *cast(list[bytes], records), after])]
         return [head, *records, after] if after else [head, *records]

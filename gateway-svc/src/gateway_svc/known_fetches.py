@@ -16,7 +16,7 @@ from typing import Final
 from protocol_lib.codec import encode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest
 
-from gateway_svc.ahead_reads import AheadReads
+from gateway_svc.ahead_reads import AheadReads, RequestBytes
 from gateway_svc.context import Call, Client, Route
 
 #: A connection whose requests were learned so often without one that was known then is left alone.
@@ -24,6 +24,8 @@ _VAIN_MAX: Final = 16
 #: Longer requests (names may be long) are not worth remembering.
 _REQUEST_BYTES_MAX: Final = 1024
 _SESSION_VERSION: Final = 7
+#: The epoch of a request that has none and wants none.
+_NO_SESSION: Final = -1
 #: The first that only replicas need, with fields of their own.
 _REPLICA_VERSION: Final = 17
 
@@ -35,7 +37,6 @@ class KnownFetches:
     """What one connection's consumer asked for last. Owned by its connection."""
 
     __slots__ = (
-        "_ahead",
         "_client_id",
         "_epoch_at",
         "_length",
@@ -44,10 +45,12 @@ class KnownFetches:
         "_request",
         "_route",
         "_vain",
+        "ahead",
     )
 
     def __init__(self) -> None:
-        self._ahead: AheadReads | None = None
+        #: What is known of the next ones' answers.
+        self.ahead: AheadReads | None = None
         self._length = -1
         self._vain = 0
 
@@ -81,7 +84,7 @@ class KnownFetches:
         self._route: Route = call.route
         self._client_id = call.client_id
         self._request = request
-        self._ahead = None
+        self.ahead = None
 
     def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, FetchRequest] | None:
         """What `Dispatcher.open` says of it, if it is known. The request is good until the next one is asked for."""
@@ -107,9 +110,10 @@ class KnownFetches:
         if self._epoch_at >= 0:
             (request.session_epoch,) = _integer(frame, self._epoch_at)
         call = Call(client, self._route, _integer(frame, 4)[0], self._client_id, len(frame))
-        if self._ahead is None:
-            self._ahead = AheadReads()
-        call.follows = self._ahead
+        if self.ahead is None:
+            sessionless = self._epoch_at < 0 or (request.session_id == 0 and request.session_epoch == _NO_SESSION)
+            self.ahead = AheadReads(RequestBytes(self._route, frame, self._offset_at) if sessionless else None)
+        call.follows = self.ahead
         return call, request
 
 

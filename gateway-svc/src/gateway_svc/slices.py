@@ -139,6 +139,22 @@ class SliceFiles:
             raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
         return parts
 
+    def range(self, piece: Slice, now: float) -> FileRange:
+        """The bytes of one large slice.
+
+        Raises:
+            SliceGone: it cannot be read, or slices are not asked for just now.
+        """
+        if now < self._pause_until:
+            raise SliceGone("another slice was gone")
+        try:
+            file = self._file(piece)
+        except (OSError, SliceGone) as error:
+            self._pause_until = now + GONE_PAUSE_S
+            raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
+        file.last_used = now
+        return FileRange(file, piece.position, piece.length)
+
     def _file(self, piece: Slice) -> OpenFile:
         key = (piece.path, piece.file_id)
         file = self._files.get(key)

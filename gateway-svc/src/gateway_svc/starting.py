@@ -4,7 +4,7 @@ A request is decoded by `dispatch`, unless it is so like an earlier one of the s
 what it asks:
 
     Produce, several that follow each other    produce_runs      one append for all of them
-    Fetch                                      known_fetches     not decoded
+    Fetch                                      known_fetches     not decoded; ahead_reads: answered here
     OffsetCommit                               known_commit      not decoded
     heartbeats                                 known_heartbeat   answered here
 
@@ -20,6 +20,7 @@ from typing import Any
 from protocol_lib.api import ApiKey
 from service_chassis import logs
 
+from gateway_svc.ahead_reads import AheadReads
 from gateway_svc.context import Client, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.known_commit import KnownCommit, KnownCommits
@@ -98,6 +99,8 @@ class RequestStarter:
                 if self._repeated >= QUIET_AFTER:
                     self._client.rouse()
                 self._repeated = 0
+            if (ahead := self._fetches.ahead) is not None and self._answers(ahead, store, begin, frame_end):
+                return frame_end
             if self._commits.latest is not None and (commit := self._commits.find(store, begin, frame_end)) is not None:
                 self._start_known(commit, store, begin)
                 return frame_end
@@ -134,6 +137,10 @@ class RequestStarter:
             return False
         self._writer.send((answer,))
         return True
+
+    def _answers(self, ahead: AheadReads, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
+        """Answers the request if it is a fetch whose answer is known and nothing waits before it."""
+        return not self._pipeline and ahead.answer(store, begin, frame_end, self._services, self._writer.send)
 
     def _open(self, frame: bytes | memoryview) -> None:
         request: Any

@@ -11,19 +11,20 @@ from gateway_svc.socket_room import Sent, SocketRoom
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
-PIECE = bytes(64 * 1024)
+PIECE = bytes(4 * 1024)
 
 
 class Writer:
-    """Fills its socket as long as it has something left."""
+    """Fills its socket as long as it has something left, or sends so many pieces a turn."""
 
-    def __init__(self, room: SocketRoom, pieces: int) -> None:
+    def __init__(self, room: SocketRoom, pieces: int, a_turn: int = 10_000) -> None:
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
         self.theirs.setblocking(False)
         self.descriptor = self.ours.fileno()
         self.left = pieces
         self.turns = 0
+        self._a_turn = a_turn
         self._room = room
 
     def begin(self) -> None:
@@ -36,14 +37,16 @@ class Writer:
 
     def _send(self) -> Sent:
         sent = Sent.NOTHING
-        while self.left:
+        for _ in range(self._a_turn):
+            if not self.left:
+                break
             try:
                 self.ours.send(PIECE)
             except BlockingIOError:
                 return sent
             self.left -= 1
             sent = Sent.SOME
-        return Sent.ALL
+        return sent if self.left else Sent.ALL
 
     async def drain(self) -> None:
         for _ in range(1000):
@@ -82,7 +85,7 @@ async def test_each_that_waits_sends_all_and_again(room: SocketRoom, count: int)
     writers = [Writer(room, 0) for _ in range(count)]
     for _ in range(3):
         for writer in writers:
-            writer.left = 40
+            writer.left = 400
             writer.begin()
             assert writer.left
         assert await quiet_turns(writers) == 0
@@ -93,8 +96,25 @@ async def test_each_that_waits_sends_all_and_again(room: SocketRoom, count: int)
         writer.close()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_who_waits_although_there_is_room_is_told(room: SocketRoom, count: int) -> None:
+    """A file may give less than the socket takes."""
+    writers = [Writer(room, 0, a_turn=1) for _ in range(count)]
+    for _ in range(2):
+        for writer in writers:
+            writer.left = 3
+            writer.begin()
+            assert writer.left == 2
+        await quiet_turns(writers)
+        assert [writer.left for writer in writers] == [0] * count
+        for writer in writers:
+            await writer.drain()
+    for writer in writers:
+        writer.close()
+
+
 async def test_one_whose_reader_stands_still_is_not_told_while_another_goes_on(room: SocketRoom) -> None:
-    still, going = Writer(room, 40), Writer(room, 200)
+    still, going = Writer(room, 400), Writer(room, 2000)
     still.begin()
     going.begin()
     await going.drain()
@@ -105,7 +125,7 @@ async def test_one_whose_reader_stands_still_is_not_told_while_another_goes_on(r
 
 
 async def test_one_that_waits_alone_is_not_told_again_and_again_of_another_that_ended(room: SocketRoom) -> None:
-    ended, waiting = Writer(room, 40), Writer(room, 40)
+    ended, waiting = Writer(room, 400), Writer(room, 400)
     ended.begin()
     await ended.drain()
     waiting.begin()
@@ -117,11 +137,11 @@ async def test_one_that_waits_alone_is_not_told_again_and_again_of_another_that_
 
 
 async def test_the_descriptor_of_one_that_is_closed_may_be_another_socket(room: SocketRoom) -> None:
-    first = Writer(room, 40)
+    first = Writer(room, 400)
     first.begin()
     descriptor = first.descriptor
     first.close()
-    others = [Writer(room, 40) for _ in range(3)]
+    others = [Writer(room, 400) for _ in range(3)]
     assert descriptor in [other.descriptor for other in others]
     for other in others:
         other.begin()

@@ -168,7 +168,7 @@ def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequ
     counts.fetches += 1
     counts.bytes_out += size
     if call.follows is not None and result.slices:
-        call.follows.answered(read, size, services.storage.records, services.loop)
+        call.follows.answered(read, size, layout, services)
     return True
 
 
