@@ -1,8 +1,8 @@
 """One client connection: bytes in, requests out, answers back in order.
 
 Receiving. All connections read into one shared buffer, so an idle one holds no memory. A complete request is copied
-out of it once (`starting`). A request longer than SMALL_REQUEST_BYTES is received into a buffer of its own, which grows
-with the bytes that arrive, not with the length announced, and which the records are then read from in place.
+out of it once (`starting`). A request longer than SMALL_REQUEST_BYTES is received into a buffer of its own
+(`long_request`).
 
     frame = length i32, then that many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
@@ -30,15 +30,12 @@ from gateway_svc.connections import SHARED_BUFFER_BYTES, Connections
 from gateway_svc.context import Call, Services
 from gateway_svc.dispatch import Dispatcher
 from gateway_svc.errors import RequestRefused
+from gateway_svc.long_request import FULL_READ_BYTES, LongRequest
 from gateway_svc.sending import AnswerWriter
 from gateway_svc.slices import Part
 from gateway_svc.starting import SMALL_REQUEST_BYTES, RequestStarter
 from gateway_svc.waiting import Kind, Pending, Pipeline, release
 
-#: First capacity of a long request's own buffer; then four times what has arrived.
-_FIRST_CAPACITY = 8 * 1024
-#: How much is read at once while the memory budget is spent.
-_FULL_READ_BYTES = 1024
 #: SO_SNDBUF of a connection (the kernel gives twice that, or what net.core.wmem_max allows; Kafka's default is 100 KB).
 #: A client on this machine has what it holds still in the processor's cache when it reads it. Over a long way a
 #: connection sends at most this, twice, per round trip. docs/benchmarks/README.md has other sizes.
@@ -49,7 +46,7 @@ _REQUEST_BYTES_MIN = 8
 #: Begins where no other gateway, and none that ran before, is likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
 
-log = logs.get(__name__)
+_log = logs.get(__name__)
 
 _length: Final = Struct(">i").unpack_from
 
@@ -66,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._connections = connections
         self._limit = services.settings.socket_request_max_bytes
-        self._pipeline = Pipeline(self._answers_ready)
+        self._pipeline = Pipeline()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
         self._starter: RequestStarter = cast(RequestStarter, None)
@@ -78,17 +75,12 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
         self._quiet = -1
-        #: Whether memory was short when room for a long request was asked for: reading pauses when that is filled.
-        self._pause_due = False
         #: Bytes that arrived and are no complete request, or requests that may not start yet.
         self._rest: bytes = b""
         #: Where in `rest` they begin.
         self._rest_at = 0
-        #: A long request being received: its buffer, its length, how much has arrived, what the budget counts for it.
-        self._long: bytearray | None = None
-        self._long_size = 0
-        self._long_received = 0
-        self._long_taken = 0
+        #: One that is being received, or has been and may not start yet.
+        self._long: LongRequest | None = None
         #: When the first byte of the request being received came; None between requests, and while complete requests
         #: wait. It runs on while reading is paused for want of memory, so that what fills the memory cannot keep it.
         self.frame_started_at: float | None = None
@@ -151,15 +143,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         if self._long is not None:
-            self._grow_long()
-            return memoryview(self._long)[self._long_received :]
+            return self._long.room()
         shared = self._connections.shared_view
         kept = len(self._rest)
         if kept:
             shared[:kept] = self._rest
         elif not self._services.requests.full:
             return shared
-        return shared[kept : kept + _FULL_READ_BYTES] if self._services.requests.full else shared[kept:]
+        return shared[kept : kept + FULL_READ_BYTES] if self._services.requests.full else shared[kept:]
 
     def buffer_updated(self, count: int) -> None:
         self.active_at = self._services.loop.time()
@@ -167,14 +158,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             if self._long is not None:
-                self._long_received += count
-                if self._pause_due:
-                    self._pause_due = False
-                    self._pause_reading()
-                    self._services.requests.wait(self, self._go_on)
-                if self._long_received == self._long_size:
-                    self._start_long()
-                    self._let_others()
+                self._receive_long(self._long, count)
             else:
                 received = len(self._rest) + count
                 self._consume(self._connections.shared_buffer, 0, received)
@@ -212,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self.buffer_updated(count)
         except Exception:
-            log.exception("request failed", peer=self.peer)
+            _log.exception("request failed", peer=self.peer)
             self.abort()
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -234,7 +218,9 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 position = self._starter.start(store, begin, begin + size, end)
         finally:
-            self._end_start()
+            self._starting = False
+            if self._flush_due and not self._closed:
+                self._flush()
         if self._closed:
             return
         if position == end:
@@ -263,52 +249,41 @@ class Connection(asyncio.BufferedProtocol):
         if len(data) >= 4:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_REQUEST_BYTES:
-                received = len(data) - 4
                 self._rest = b""
-                self._long_size, self._long_received = size, received
-                self._long = bytearray(min(size, max(_FIRST_CAPACITY, 4 * received)))
-                self._long[:received] = data[4:]
-                self._long_taken = len(self._long)
-                self._services.requests.take(self._long_taken)
+                self._long = LongRequest(size, data[4:], self._services.requests, self)
                 return
         self._rest = bytes(data)
 
-    def _grow_long(self) -> None:
-        """More room for a long request. Without memory to take, what room there is must do until reading is paused."""
-        buffer = cast(bytearray, self._long)
-        if self._long_received < len(buffer):
-            return
-        wanted = min(self._long_size, 4 * len(buffer)) - len(buffer)
-        if self._services.requests.try_take(self, wanted):
-            self._long_taken += wanted
-        else:
-            wanted = min(wanted, _FULL_READ_BYTES)
-            self._services.requests.take(wanted)
-            self._long_taken += wanted
-            # Once that has been read: an event loop that has asked for a buffer must not be told to pause.
-            self._pause_due = True
-        buffer.extend(bytes(wanted))
+    def _receive_long(self, request: LongRequest, count: int) -> None:
+        request.received += count
+        if request.pause_due:
+            request.pause_due = False
+            self._pause_reading()
+            self._services.requests.wait(self, self._go_on)
+        if request.whole:
+            self._start_long(request)
+            self._let_others()
 
-    def _start_long(self) -> None:
-        buffer = cast(bytearray, self._long)
+    def _start_long(self, request: LongRequest) -> None:
+        """Starts a whole one if it may start."""
+        buffer = request.buffer
+        self.frame_started_at = None
         if not self._may_start(buffer, 0, len(buffer)):
-            self.frame_started_at = None
             self._pause_reading()
             return
         self._drop_long()
-        self.frame_started_at = None
         self._starting = True
         try:
             self._starter.start(buffer, 0, len(buffer), len(buffer))
         finally:
-            self._end_start()
+            self._starting = False
+            if self._flush_due and not self._closed:
+                self._flush()
 
     def _drop_long(self) -> None:
         if self._long is not None:
-            self._long = None
-            self._services.requests.give(self._long_taken)
-            self._long_taken = 0
-            self._services.requests.end_overdraft(self)
+            request, self._long = self._long, None
+            request.drop()
 
     def _may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         if self._writer.busy:
@@ -324,29 +299,21 @@ class Connection(asyncio.BufferedProtocol):
         window.wait(self, self._go_on)
         return False
 
-    def _end_start(self) -> None:
-        self._starting = False
-        if self._flush_due and not self._closed:
-            self._flush()
-
     def _incomplete(self) -> bool:
         """Whether a request has arrived in part."""
         if self._long is not None:
-            return self._long_received < self._long_size
+            return not self._long.whole
         return bool(self._rest) and self.frame_started_at is not None
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
+        """Answers that may leave do so at once if no others are waited for, else with all that may in this turn."""
         if self._pipeline.closed:
             release(parts)
             return
         self._services.requests.give(pending.size)
-        self._pipeline.answer(pending, parts)
-
-    def _answers_ready(self) -> None:
-        """Answers may leave: at once if no others are waited for, else with all that become ready in this turn."""
-        if self._flush_due:
+        if not self._pipeline.answer(pending, parts) or self._flush_due:
             return
         self._flush_due = True
         if not self._starting:
@@ -374,8 +341,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             if self._long is not None:
-                if self._long_received == self._long_size:
-                    self._start_long()
+                if self._long.whole:
+                    self._start_long(self._long)
                     if self._long is not None:
                         return
             elif self._rest:

@@ -28,7 +28,7 @@ from gateway_svc.known_fetches import KnownFetches
 from gateway_svc.known_heartbeat import KnownHeartbeat, known
 from gateway_svc.produce_runs import KnownHeads, ProduceRun
 from gateway_svc.sending import AnswerWriter
-from gateway_svc.waiting import Kind, Pipeline
+from gateway_svc.waiting import IN_FLIGHT_MAX, Kind, Pipeline
 
 #: Requests up to this length are bytes of their own, longer ones views of the buffer they alone were received into.
 SMALL_REQUEST_BYTES = 16 * 1024
@@ -104,7 +104,7 @@ class RequestStarter:
             if self._commits.latest is not None and (commit := self._commits.find(store, begin, frame_end)) is not None:
                 self._start_known(commit, store, begin)
                 return frame_end
-            taken = self._heads.take(store, begin, frame_end, end, self._pipeline.room)
+            taken = self._heads.take(store, begin, frame_end, end, IN_FLIGHT_MAX - self._pipeline.requests)
         view = memoryview(store)
         if taken is None:
             frame = view[begin:frame_end]

@@ -54,24 +54,19 @@ class Pending:
 
 
 class Pipeline:
-    """The order of one connection's requests. Owned by its connection; `ready` is called when answers can be taken."""
+    """The order of one connection's requests. Owned by its connection."""
 
-    __slots__ = ("_bytes", "_control", "_reads", "_ready", "_requests", "closed", "order")
+    __slots__ = ("_bytes", "_control", "_reads", "closed", "order", "requests")
 
-    def __init__(self, ready: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         #: The places that are taken; changed here only.
         self.order: deque[Pending] = deque()
-        self._requests = 0
+        #: How many are in service; changed here only.
+        self.requests = 0
         self._bytes = 0
         self._reads = 0
         self._control = False
-        self._ready = ready
         self.closed = False
-
-    @property
-    def room(self) -> int:
-        """How many more requests may be in service."""
-        return IN_FLIGHT_MAX - self._requests
 
     def admits(self, kind: Kind) -> bool:
         """Whether a request of this kind may start now."""
@@ -79,28 +74,25 @@ class Pipeline:
             return True
         if self._control or kind is Kind.CONTROL:
             return False
-        if self._requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
+        if self.requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
             return False
         return kind is Kind.APPEND or self._reads == 0
 
     def open(self, pending: Pending) -> None:
         """The request takes its place behind all others."""
         self.order.append(pending)
-        self._requests += pending.count
+        self.requests += pending.count
         self._bytes += pending.size
         if pending.kind is Kind.CONTROL:
             self._control = True
         elif pending.kind is Kind.READ:
             self._reads += 1
 
-    def answer(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """The answer to a request; it leaves when all before it have left. After `close` it is dropped."""
-        if self.closed:
-            release(parts)
-            return
+    def answer(self, pending: Pending, parts: Sequence[Part]) -> bool:
+        """The answer to a request; it leaves when all before it have left. Whether it may now, by `take`. After `close`
+        none comes any more."""
         pending.parts = parts
-        if self.order[0] is pending:
-            self._ready()
+        return self.order[0] is pending
 
     def take(self) -> list[Part]:
         """The answers that may leave now, in order."""
@@ -108,7 +100,7 @@ class Pipeline:
         order = self.order
         while order and (parts := order[0].parts) is not None:
             pending = order.popleft()
-            self._requests -= pending.count
+            self.requests -= pending.count
             self._bytes -= pending.size
             if pending.kind is Kind.CONTROL:
                 self._control = False
@@ -127,17 +119,12 @@ class Pipeline:
     def close(self) -> None:
         """The client is gone: unanswered requests are told, answers not sent are dropped."""
         self.closed = True
-        self._ready = _nobody  # the connection, which refers to this
         while self.order:
             pending = self.order.popleft()
             if pending.parts is not None:
                 release(pending.parts)
             elif pending.abandon is not None:
                 pending.abandon()
-
-
-def _nobody() -> None:
-    """No answers are taken any more."""
 
 
 def release(parts: Iterable[Part]) -> None:
