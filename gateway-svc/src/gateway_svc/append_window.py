@@ -36,10 +36,10 @@ class AppendWindow(MemoryBudget):
 
     def begin(self, size: int) -> None:
         """A request of so many bytes has started."""
-        self.used += size
         if size < LARGE_BYTES:
             self._large_frames = 0
             self.limit = NARROW_BYTES
+        self.take(size)
 
     def end(self, size: int) -> None:
         """Storage has taken a frame with so many bytes of requests."""

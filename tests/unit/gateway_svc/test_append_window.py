@@ -52,6 +52,7 @@ def test_who_waits_is_called_when_a_frame_is_taken() -> None:
     window = AppendWindow()
     called: list[str] = []
     window.begin(BATCH)
+    assert window.full is True
     window.wait("one", lambda: called.append("one"))
     window.end(BATCH)
-    assert (called, window.used) == (["one"], 0)
+    assert (called, window.used, window.full) == (["one"], 0, False)
