@@ -20,6 +20,8 @@ __all__ = ["listen", "serving"]
 _BACKLOG = 511
 #: An idle connection is kept this long; nginx keeps it 75 s.
 _KEEP_ALIVE_S = 75
+#: How old the time in an answer's head may be: it counts seconds.
+_DATE_S = 1.0
 
 
 def listen(address: Address) -> list[socket.socket]:
@@ -57,7 +59,7 @@ async def serving(app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s
         await server.accepting.wait()
         yield
     finally:
-        server.should_exit = True
+        server.stop()
         await running
         for each in sockets:
             each.close()
@@ -69,10 +71,22 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """uvicorn's looks ten times a second whether to stop; this is told, and makes a new date header each second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._stopping.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

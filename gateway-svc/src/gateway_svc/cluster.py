@@ -106,7 +106,7 @@ class Membership:
             log.info("registered", name=self._name, node_id=answer.node_id, cluster_id=answer.cluster_id)
         self.registered = True
         self.node_id, self.cluster_id = answer.node_id, answer.cluster_id
-        await self._read()
+        self._list(answer.gateways)
         return True
 
     async def _read(self) -> None:
@@ -117,8 +117,11 @@ class Membership:
             if self._by_listener:
                 return
             answer = cluster_pb2.DescribeClusterResponse()
+        self._list(answer.gateways)
+
+    def _list(self, gateways: Sequence[cluster_pb2.Gateway]) -> None:
         self._listed_at = asyncio.get_running_loop().time()
-        self._by_listener = {own.name: self._listed(own, answer.gateways) for own in self._listeners}
+        self._by_listener = {own.name: self._listed(own, gateways) for own in self._listeners}
 
     def _listed(self, own: Listener, gateways: Sequence[cluster_pb2.Gateway]) -> tuple[Broker, ...]:
         by_address = {(own.address.host, own.address.port): self.node_id}

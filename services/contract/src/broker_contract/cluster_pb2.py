@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rcluster.proto\x12\x0bmillrace.v1\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"b\n\x16RegisterGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tlisteners\x18\x02 \x03(\x0b\x32\x15.millrace.v1.Listener\x12\x10\n\x08lease_ms\x18\x03 \x01(\x05\">\n\x17RegisterGatewayResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"$\n\x14RemoveGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15RemoveGatewayResponse\"0\n\x16\x44\x65scribeClusterRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"U\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12&\n\x08gateways\x18\x02 \x03(\x0b\x32\x14.millrace.v1.Gateway\"R\n\x07Gateway\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.millrace.v1.Listener2\x9d\x02\n\x07\x43luster\x12\\\n\x0fRegisterGateway\x12#.millrace.v1.RegisterGatewayRequest\x1a$.millrace.v1.RegisterGatewayResponse\x12V\n\rRemoveGateway\x12!.millrace.v1.RemoveGatewayRequest\x1a\".millrace.v1.RemoveGatewayResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.millrace.v1.DescribeClusterRequest\x1a$.millrace.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rcluster.proto\x12\x0bmillrace.v1\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"b\n\x16RegisterGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tlisteners\x18\x02 \x03(\x0b\x32\x15.millrace.v1.Listener\x12\x10\n\x08lease_ms\x18\x03 \x01(\x05\"f\n\x17RegisterGatewayResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12&\n\x08gateways\x18\x03 \x03(\x0b\x32\x14.millrace.v1.Gateway\"$\n\x14RemoveGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15RemoveGatewayResponse\"0\n\x16\x44\x65scribeClusterRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"U\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12&\n\x08gateways\x18\x02 \x03(\x0b\x32\x14.millrace.v1.Gateway\"R\n\x07Gateway\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.millrace.v1.Listener2\x9d\x02\n\x07\x43luster\x12\\\n\x0fRegisterGateway\x12#.millrace.v1.RegisterGatewayRequest\x1a$.millrace.v1.RegisterGatewayResponse\x12V\n\rRemoveGateway\x12!.millrace.v1.RemoveGatewayRequest\x1a\".millrace.v1.RemoveGatewayResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.millrace.v1.DescribeClusterRequest\x1a$.millrace.v1.DescribeClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,17 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERGATEWAYREQUEST']._serialized_start=84
   _globals['_REGISTERGATEWAYREQUEST']._serialized_end=182
   _globals['_REGISTERGATEWAYRESPONSE']._serialized_start=184
-  _globals['_REGISTERGATEWAYRESPONSE']._serialized_end=246
-  _globals['_REMOVEGATEWAYREQUEST']._serialized_start=248
-  _globals['_REMOVEGATEWAYREQUEST']._serialized_end=284
-  _globals['_REMOVEGATEWAYRESPONSE']._serialized_start=286
-  _globals['_REMOVEGATEWAYRESPONSE']._serialized_end=309
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=311
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=359
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=361
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=446
-  _globals['_GATEWAY']._serialized_start=448
-  _globals['_GATEWAY']._serialized_end=530
-  _globals['_CLUSTER']._serialized_start=533
-  _globals['_CLUSTER']._serialized_end=818
+  _globals['_REGISTERGATEWAYRESPONSE']._serialized_end=286
+  _globals['_REMOVEGATEWAYREQUEST']._serialized_start=288
+  _globals['_REMOVEGATEWAYREQUEST']._serialized_end=324
+  _globals['_REMOVEGATEWAYRESPONSE']._serialized_start=326
+  _globals['_REMOVEGATEWAYRESPONSE']._serialized_end=349
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=351
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=399
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=401
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=486
+  _globals['_GATEWAY']._serialized_start=488
+  _globals['_GATEWAY']._serialized_end=570
+  _globals['_CLUSTER']._serialized_start=573
+  _globals['_CLUSTER']._serialized_end=858
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,9 @@ class ClusterService:
         """Raises: LeaseRefusedError, CatalogError. A gateway is one of ours: these are its bugs, or a full disk."""
         listeners = tuple(Listener(each.name, each.host, each.port) for each in request.listeners)
         gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
-        return pb.RegisterGatewayResponse(node_id=gateway.node_id, cluster_id=self._cluster_id)
+        return pb.RegisterGatewayResponse(
+            node_id=gateway.node_id, cluster_id=self._cluster_id, gateways=self._live_gateways()
+        )
 
     async def remove_gateway(self, request: pb.RemoveGatewayRequest) -> pb.RemoveGatewayResponse:
         self._leases.remove(request.name)
@@ -36,7 +38,10 @@ class ClusterService:
         return pb.RemoveGatewayResponse()
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:  # noqa: ARG002
-        gateways = [
+        return pb.DescribeClusterResponse(cluster_id=self._cluster_id, gateways=self._live_gateways())
+
+    def _live_gateways(self) -> list[pb.Gateway]:
+        return [
             pb.Gateway(
                 node_id=gateway.node_id,
                 name=gateway.name,
@@ -44,4 +49,3 @@ class ClusterService:
             )
             for gateway in self._leases.live(self._clock_ms())
         ]
-        return pb.DescribeClusterResponse(cluster_id=self._cluster_id, gateways=gateways)

@@ -39,6 +39,9 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert list((await answered(storage.groups.commit_offsets, commit)).error_codes) == [0]
     gateway = cluster_pb2.RegisterGatewayRequest(name="gw", lease_ms=3000)
     registered = await storage.cluster.register_gateway(gateway)
+    live = await storage.cluster.describe_cluster(cluster_pb2.DescribeClusterRequest())
+    assert [each.name for each in registered.gateways] == ["gw"]
+    assert list(registered.gateways) == list(live.gateways)
     fresh = producers_pb2.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
     assert (await storage.producers.init_producer_id(fresh)).producer_id == 0
     await storage.stop()
