@@ -158,6 +158,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
                     "gateway_name": "test",
                     "stop_deadline_s": 3,
                     "group_initial_rebalance_delay_ms": 0,
+                    "offsets_topic_num_partitions": 3,  # instead of 50, which take longer to make than most tests
                     **settings,
                 }
             )

@@ -21,7 +21,7 @@ from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from tests.parity.groups import GroupTalk
 
 LATEST = -1
-OFFSETS_PARTITIONS = 50
+OFFSETS_PARTITIONS = 5
 LONG = "g" * 32_000
 
 
@@ -64,7 +64,7 @@ class Groups:
 
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Groups]:
-    with Broker(topics="orders:3") as broker:
+    with Broker(topics="orders:3", offsets_topic_num_partitions=OFFSETS_PARTITIONS) as broker:
         groups = Groups(broker.kafka_address)
         yield groups
         groups.close()
