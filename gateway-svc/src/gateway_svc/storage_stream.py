@@ -80,19 +80,6 @@ class _Outgoing:
         self.laid = 0
 
 
-class _Waiting:
-    """A call without an answer."""
-
-    __slots__ = ("done", "request")
-
-    def __init__(self, request: _Request, done: Callable[[Any], None]) -> None:
-        self.request = request
-        self.done = done
-
-    def fail(self, append_error: ErrorCode) -> None:
-        self.done(_failure(self.request, append_error))
-
-
 def _failure(
     request: _Request,
     append_error: ErrorCode,
@@ -116,7 +103,8 @@ class RecordStream:
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
-        self._waiting: dict[int, _Waiting] = {}
+        #: Calls without an answer, and who waits for it.
+        self._waiting: dict[int, tuple[_Request, Callable[[Any], None]]] = {}
         self._frames: deque[_Outgoing] = deque()
         self._wake = asyncio.Event()
         #: Bytes of appends that storage has not taken.
@@ -179,7 +167,7 @@ class RecordStream:
             frame.appended += appended
             self.window.begin(appended)
         frame.call_ids.append(call_id)
-        self._waiting[call_id] = _Waiting(request, done)
+        self._waiting[call_id] = request, done
         self._wake.set()
         return call_id
 
@@ -264,7 +252,7 @@ class RecordStream:
             if type(item) is FrameTaken:
                 self._taken(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:
-                call.done(item)
+                call[1](item)
 
     def _taken(self, call_id: int) -> None:
         """Frames that wait may leave, and connections that wait may go on."""
@@ -282,8 +270,9 @@ class RecordStream:
         never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
         self._frames.clear()
         calls, self._waiting = self._waiting, {}
-        for call_id, call in calls.items():
-            call.fail(ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT)
+        for call_id, (request, done) in calls.items():
+            error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
+            done(_failure(request, error))
         self._ahead.clear()
         self.window.give(self.window.used)
 

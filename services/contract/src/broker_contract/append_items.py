@@ -17,6 +17,8 @@
 
 `topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order. The record
 batches of kinds 11 and 12 lie back to back in the gateway's AppendArea (append_area.py), at `place` of its content.
+
+Runs and their answers are nearly all that travels: they are put and got in few steps, with the item's head in one.
 """
 
 from __future__ import annotations
@@ -35,11 +37,14 @@ from broker_contract.data import (
     LaidAppend,
 )
 from broker_contract.errors import FrameError
-from broker_contract.item_fields import I32, NULL, U32, U64, Reader, put_nstring
+from broker_contract.item_fields import I32, ITEM, NULL, U32, U64, Reader, put_nstring
 
 _APPEND_HEAD: Final = Struct(">ihhi")
 _PLACE: Final = Struct(">16siI")
 _RUN_HEAD: Final = Struct(">ihhi16siHHI")
+#: The same behind the item's head, and behind the place.
+_RUN_ITEM: Final = Struct(">BQIihhi16siHHI")
+_LAID_RUN_ITEM: Final = Struct(">BQIQihhi16siHHI")
 _APPENDED: Final = Struct(">hqqq")
 _APPENDED_WELL: Final = Struct(">qqq")
 
@@ -60,58 +65,66 @@ def put_append_request(parts: list[Buffer], item: AppendRequest, *, laid: bool =
     return size
 
 
-def put_append_run(parts: list[Buffer], item: AppendRun) -> int:
-    batches = item.batches
-    lengths = list(map(len, batches))
-    head = _run_head(item, lengths)
-    parts.append(head)
-    parts += batches
-    return len(head) + sum(lengths)
-
-
 def put_laid_append(parts: list[Buffer], item: LaidAppend) -> int:
-    append = item.append
+    """Of an AppendRequest."""
+    assert type(item.append) is AppendRequest
     parts.append(U64.pack(item.place))
-    if type(append) is AppendRequest:
-        return U64.size + put_append_request(parts, append, laid=True)
-    assert type(append) is AppendRun
-    head = _run_head(append, list(map(len, append.batches)))
-    parts.append(head)
-    return U64.size + len(head)
+    return U64.size + put_append_request(parts, item.append, laid=True)
 
 
-def _run_head(item: AppendRun, lengths: list[int]) -> bytes:
-    """All of a run but its batches."""
-    client_id = b"" if item.client_id is None else item.client_id.encode()
-    topic = item.topic.encode()
-    longest = max(len(client_id), len(topic))
-    if longest >= NULL:
-        raise FrameError(f"string of {longest} bytes is longer than {NULL - 1}")
+def put_append_run(parts: list[Buffer], call_id: int, run: AppendRun, place: int = -1) -> int:
+    """The whole item, with the run's batches or, if a place is given, where they lie."""
+    client_id = b"" if run.client_id is None else run.client_id.encode()
+    topic = run.topic.encode()
+    client_length, topic_length = len(client_id), len(topic)
+    if client_length >= NULL or topic_length >= NULL:
+        raise FrameError(f"string of {max(client_length, topic_length)} bytes is longer than {NULL - 1}")
+    if run.client_id is None:
+        client_length = NULL
+    batches = run.batches
+    lengths = list(map(len, batches))
     count = len(lengths)
-    head = _RUN_HEAD.pack(
-        item.correlation_id,
-        item.version,
-        item.acks,
-        item.timeout_ms,
-        item.topic_id,
-        item.partition,
-        NULL if item.client_id is None else len(client_id),
-        len(topic),
+    behind = client_id + topic + pack(f">{count}I", *lengths)
+    size = _RUN_HEAD.size + len(behind)
+    fields = (
+        run.correlation_id,
+        run.version,
+        run.acks,
+        run.timeout_ms,
+        run.topic_id,
+        run.partition,
+        client_length,
+        topic_length,
         count,
     )
-    return head + client_id + topic + pack(f">{count}I", *lengths)
+    if place >= 0:
+        size += U64.size
+        parts.append(_LAID_RUN_ITEM.pack(12, call_id, size, place, *fields) + behind)
+    else:
+        size += sum(lengths)
+        parts.append(_RUN_ITEM.pack(6, call_id, size, *fields) + behind)
+        parts += batches
+    return ITEM.size + size
 
 
-def put_appended(parts: list[Buffer], item: AppendResponse) -> int:
+def put_append_response(parts: list[Buffer], call_id: int, item: AppendResponse) -> int:
+    """The whole item, short if there are no errors."""
     put = _APPENDED_WELL.pack
-    packed = b"".join(
-        [put(done.base_offset, done.log_append_time_ms, done.log_start_offset) for done in item.partitions]
-    )
-    parts.append(packed)
-    return len(packed)
+    packed = []
+    for done in item.partitions:
+        if done.error_code:
+            index = len(parts)
+            parts.append(b"")
+            size = _put_outcomes(parts, item)
+            parts[index] = ITEM.pack(2, call_id, size)
+            return ITEM.size + size
+        packed.append(put(done.base_offset, done.log_append_time_ms, done.log_start_offset))
+    size = len(packed) * _APPENDED_WELL.size
+    parts.append(ITEM.pack(7, call_id, size) + b"".join(packed))
+    return ITEM.size + size
 
 
-def put_append_response(parts: list[Buffer], item: AppendResponse) -> int:
+def _put_outcomes(parts: list[Buffer], item: AppendResponse) -> int:
     parts.append(U32.pack(len(item.partitions)))
     size = 4
     for done in item.partitions:
@@ -129,7 +142,15 @@ def get_append_request(reader: Reader) -> AppendRequest:
 
 
 def get_laid_append(reader: Reader) -> AppendRequest:
-    return _append_request(reader, _laid(reader))
+    (place,) = reader.unpack(U64)
+    area = _seen(reader.area)
+    return _append_request(reader, Reader(area, place, len(area)))
+
+
+def _seen(area: memoryview | None) -> memoryview:
+    if area is None:
+        raise FrameError("an append's records lie in memory that was not named")
+    return area
 
 
 def _append_request(reader: Reader, records: Reader) -> AppendRequest:
@@ -146,57 +167,57 @@ def _append_request(reader: Reader, records: Reader) -> AppendRequest:
     return AppendRequest(correlation_id, client_id, version, acks, timeout_ms, partitions)
 
 
-def get_append_run(reader: Reader) -> AppendRun:
-    return _append_run(reader, reader)
+def get_append_run(buffer: memoryview, position: int, end: int, _area: memoryview | None) -> AppendRun:
+    """Of the item between `position` and `end`."""
+    return _run(buffer, position, end, None, 0)
 
 
-def get_laid_run(reader: Reader) -> AppendRun:
-    return _append_run(reader, _laid(reader))
+def get_laid_run(buffer: memoryview, position: int, end: int, area: memoryview | None) -> AppendRun:
+    if end - position < U64.size:
+        raise FrameError("item ends inside a field")
+    return _run(buffer, position + U64.size, end, _seen(area), U64.unpack_from(buffer, position)[0])
 
 
-def _laid(reader: Reader) -> Reader:
-    """Of the area, from the place that comes next."""
-    (place,) = reader.unpack(U64)
-    area = reader.area
-    if area is None:
-        raise FrameError("an append's records lie in memory that was not named")
-    return Reader(area, place, len(area))
-
-
-def _append_run(reader: Reader, records: Reader) -> AppendRun:
-    """Its batches are taken from `records`. In few steps: most of what storage is asked."""
-    buffer = reader.buffer
-    correlation_id, version, acks, timeout_ms, topic_id, partition, client_length, topic_length, count = reader.unpack(
-        _RUN_HEAD
+def _run(buffer: memoryview, position: int, end: int, area: memoryview | None, place: int) -> AppendRun:
+    """Its batches lie at `place` of the area or, without one, in the item."""
+    client_at = position + _RUN_HEAD.size
+    if client_at > end:
+        raise FrameError("item ends inside a field")
+    correlation_id, version, acks, timeout_ms, topic_id, partition, client_length, topic_length, count = (
+        _RUN_HEAD.unpack_from(buffer, position)
     )
-    client_at = reader.position
     topic_at = client_at if client_length == NULL else client_at + client_length
     lengths_at = topic_at + topic_length
-    reader.position = lengths_at + 4 * count
-    if reader.position > reader.end:
+    behind = lengths_at + 4 * count
+    if behind > end:
         raise FrameError("item ends inside a field")
     try:
         client_id = None if client_length == NULL else str(buffer[client_at:topic_at], "utf-8")
         topic = str(buffer[topic_at:lengths_at], "utf-8")
     except UnicodeDecodeError as error:
         raise FrameError("a string is not UTF-8") from error
+    if area is None:
+        source, stop, limit = buffer, behind, end
+    else:
+        source, stop, limit = area, place, len(area)
+        if behind != end:
+            raise FrameError(f"{end - behind} bytes left over in a run")
     batches = []
-    source, position = records.buffer, records.position
     for length in unpack_from(f">{count}I", buffer, lengths_at):
-        begin, position = position, position + length
-        batches.append(source[begin:position])
-    if position > records.end:
-        raise FrameError("record batches reach beyond where they may lie")
-    records.position = position
+        begin, stop = stop, stop + length
+        batches.append(source[begin:stop])
+    if stop > limit or (area is None and stop != limit):
+        raise FrameError("a run's batches do not end where they have to")
     return AppendRun(correlation_id, client_id, version, acks, timeout_ms, topic, topic_id, partition, batches)
 
 
-def get_appended(reader: Reader) -> AppendResponse:
-    rest = reader.buffer[reader.position : reader.end]
-    if len(rest) % _APPENDED_WELL.size:
+def get_appended(buffer: memoryview, position: int, end: int, _area: memoryview | None) -> AppendResponse:
+    """Of the item between `position` and `end`."""
+    if (end - position) % _APPENDED_WELL.size:
         raise FrameError("item ends inside a field")
-    reader.position = reader.end
-    return AppendResponse([AppendedPartition(0, *fields) for fields in _APPENDED_WELL.iter_unpack(rest)])
+    return AppendResponse(
+        [AppendedPartition(0, *fields) for fields in _APPENDED_WELL.iter_unpack(buffer[position:end])]
+    )
 
 
 def get_append_response(reader: Reader) -> AppendResponse:

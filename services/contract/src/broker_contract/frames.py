@@ -18,7 +18,6 @@ In one process the same dataclasses are passed without being encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import Final
 
 from broker_contract.append_items import (
@@ -31,7 +30,6 @@ from broker_contract.append_items import (
     put_append_request,
     put_append_response,
     put_append_run,
-    put_appended,
     put_laid_append,
 )
 from broker_contract.data import (
@@ -59,9 +57,7 @@ from broker_contract.fetch_items import (
     put_read_request,
     put_read_response,
 )
-from broker_contract.item_fields import Reader
-
-_ITEM: Final = Struct(">BQI")
+from broker_contract.item_fields import ITEM, Reader
 
 
 def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
@@ -70,34 +66,39 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
     Raises:
         FrameError: a string is longer than 65,534 bytes.
     """
+    if type(item) is AppendRun:
+        return put_append_run(parts, call_id, item)
+    if type(item) is AppendResponse:
+        return put_append_response(parts, call_id, item)
+    if type(item) is LaidAppend and type(item.append) is AppendRun:
+        return put_append_run(parts, call_id, item.append, item.place)
     index = len(parts)
     parts.append(b"")
+    kind, size = _put_payload(parts, item)
+    parts[index] = ITEM.pack(kind, call_id, size)
+    return ITEM.size + size
+
+
+def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
+    """Kind and size of an item other than those that `put_item` puts by itself."""
     match item:
-        case AppendRun():
-            kind, size = 6, put_append_run(parts, item)
-        case LaidAppend():
-            kind, size = 12 if type(item.append) is AppendRun else 11, put_laid_append(parts, item)
-        case AppendRequest():
-            kind, size = 1, put_append_request(parts, item)
-        case AppendResponse():
-            if any(done.error_code for done in item.partitions):
-                kind, size = 2, put_append_response(parts, item)
-            else:
-                kind, size = 7, put_appended(parts, item)
         case ReadRequest():
-            kind, size = 3, put_read_request(parts, item)
+            return 3, put_read_request(parts, item)
         case ReadResponse():
-            kind, size = 4, put_read_response(parts, item)
+            return 4, put_read_response(parts, item)
         case Cancel():
-            kind, size = 5, 0
+            return 5, 0
         case FrameTaken():
-            kind, size = 8, 0
+            return 8, 0
         case AheadRequest():
-            kind, size = 9, put_ahead_request(parts, item)
+            return 9, put_ahead_request(parts, item)
         case AheadResponse():
-            kind, size = 10, put_ahead_response(parts, item)
-    parts[index] = _ITEM.pack(kind, call_id, size)
-    return _ITEM.size + size
+            return 10, put_ahead_response(parts, item)
+        case AppendRequest():
+            return 1, put_append_request(parts, item)
+        case LaidAppend():
+            return 11, put_laid_append(parts, item)
+    raise TypeError(f"{type(item).__name__} is put otherwise")
 
 
 _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
@@ -106,12 +107,15 @@ _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
     3: get_read_request,
     4: get_read_response,
     5: lambda _reader: Cancel(),
-    6: get_append_run,
-    7: get_appended,
     8: lambda _reader: FrameTaken(),
     9: get_ahead_request,
     10: get_ahead_response,
     11: get_laid_append,
+}
+#: Those that are decoded without a Reader, to exactly where they end.
+_QUICK_DECODERS: Final[dict[int, Callable[[memoryview, int, int, memoryview | None], Item]]] = {
+    6: get_append_run,
+    7: get_appended,
     12: get_laid_run,
 }
 
@@ -125,21 +129,29 @@ def read_items(body: Buffer, area: memoryview | None = None) -> Iterator[tuple[i
     buffer = memoryview(body)
     position, end = 0, len(buffer)
     while position < end:
-        if end - position < _ITEM.size:
+        if end - position < ITEM.size:
             raise FrameError("frame ends inside an item header")
-        kind, call_id, length = _ITEM.unpack_from(buffer, position)
-        position += _ITEM.size
+        kind, call_id, length = ITEM.unpack_from(buffer, position)
+        position += ITEM.size
         if length > end - position:
             raise FrameError(f"item of {length} bytes in a frame with {end - position} left")
-        decode = _DECODERS.get(kind)
-        if decode is None:
-            raise FrameError(f"item of unknown kind {kind}")
-        reader = Reader(buffer, position, position + length, area)
-        item = decode(reader)
-        if reader.position != reader.end:
-            raise FrameError(f"{reader.end - reader.position} bytes left over in an item of kind {kind}")
-        yield call_id, item
-        position += length
+        stop = position + length
+        quick = _QUICK_DECODERS.get(kind)
+        if quick is not None:
+            yield call_id, quick(buffer, position, stop, area)
+        else:
+            yield call_id, _item(kind, Reader(buffer, position, stop, area))
+        position = stop
+
+
+def _item(kind: int, reader: Reader) -> Item:
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        raise FrameError(f"item of unknown kind {kind}")
+    item = decode(reader)
+    if reader.position != reader.end:
+        raise FrameError(f"{reader.end - reader.position} bytes left over in an item of kind {kind}")
+    return item
 
 
 def frame_to_wire(parts: list[Buffer]) -> bytes:

@@ -8,6 +8,8 @@ from typing import Any, Final
 from broker_contract.data import Buffer
 from broker_contract.errors import FrameError
 
+#: Before every item: kind, call id, length of what follows.
+ITEM: Final = Struct(">BQI")
 U16: Final = Struct(">H")
 U32: Final = Struct(">I")
 U64: Final = Struct(">Q")
