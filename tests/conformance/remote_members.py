@@ -15,9 +15,11 @@ partition:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,16 +38,18 @@ class RemoteMember(Member):
     def _start(self) -> None:
         protocol = "cooperative" if self.cooperative else self.protocol
         arguments = [self.bootstrap, self.topic, self.group, self.instance or "", protocol]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by _stop)
         self._process = subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.built,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -68,8 +72,8 @@ class RemoteMember(Member):
         return name, value
 
     def _complaint(self) -> str:
-        assert self._process.stderr is not None
-        return self._process.stderr.read()[-3000:]
+        self._errors.seek(0)
+        return self._errors.read()[-3000:]
 
     def _poll(self) -> list[tuple[int, int, int]]:
         said = self._next(POLL_S)
@@ -87,10 +91,19 @@ class RemoteMember(Member):
         raise AssertionError(f"no answer to {command}")
 
     def _stop(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
-            _, complaint = self._process.communicate("close\n", timeout=TIMEOUT_S)
+            with contextlib.suppress(BrokenPipeError):  # it has ended: its status and complaint say why
+                self._process.stdin.write("close\n")
+                self._process.stdin.close()
+            self._process.wait(TIMEOUT_S)
         finally:
             self._process.kill()
+            self._reader.join()  # to the end of what it said; only then may the pipe be closed
+        self._process.stdout.close()
+        complaint = self._complaint()
+        self._errors.close()
         assert self._process.returncode == 0, complaint
 
     def _pause(self, partition: int) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
 import grpc
@@ -182,10 +182,10 @@ class GroupStream:
             if kept.stream_number == self._stream_number:
                 self._forgotten.append(kept.call_id)
 
-    def doubt(self, group_ids: Iterable[str] | None = None) -> None:
-        """Something was told, another way, that may have happened to these groups (None: to all)."""
+    def doubt(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
+        """Something was told, another way, that may have happened to these groups (None: to all but those)."""
         self._doubted = self._last_call_id
-        for group_id in list(self._promises) if group_ids is None else group_ids:
+        for group_id in self._promises.keys() - but if group_ids is None else group_ids:
             for call_id in list(self._promises.get(group_id, ())):
                 self._end(call_id)
 

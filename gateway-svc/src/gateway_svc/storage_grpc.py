@@ -53,6 +53,9 @@ RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 #: A method of `storage`'s Protocols.
 Method = Callable[[RequestT], Coroutine[Any, Any, AnswerT]]
+#: A group's state, as ListGroups says it of both protocols.
+_STABLE: Final = "Stable"
+
 _OfGroup = groups_pb2.JoinGroupRequest | groups_pb2.SyncGroupRequest | groups_pb2.LeaveGroupRequest
 _OfGroups = groups_pb2.DescribeGroupsRequest | groups_pb2.DescribeConsumerGroupsRequest | groups_pb2.DeleteGroupsRequest
 StubMethod = grpc.aio.UnaryUnaryMultiCallable
@@ -262,13 +265,28 @@ def _before(method: Method[RequestT, AnswerT], told: Callable[[RequestT], None])
     return call
 
 
+def _telling(method: Method[RequestT, AnswerT], told: Callable[[AnswerT], None]) -> Method[RequestT, AnswerT]:
+    """The method; `told` gets the answer just before it is given."""
+
+    async def call(request: RequestT) -> AnswerT:
+        answer = await method(request)
+        told(answer)
+        return answer
+
+    return call
+
+
 class GrpcTopics:
     def __init__(self, channel: grpc.aio.Channel, unary: _Unary, stream: GroupStream) -> None:
         def doubt(_: object) -> None:
             stream.doubt()
 
+        def doubt_if_created(answer: topics_pb2.DescribeTopicsResponse) -> None:
+            if answer.created:
+                stream.doubt()
+
         stub = topics_pb2_grpc.TopicsStub(channel)
-        self.describe_topics = unary.repeatable(stub.DescribeTopics, _topics_unknown)
+        self.describe_topics = _telling(unary.repeatable(stub.DescribeTopics, _topics_unknown), doubt_if_created)
         self.create_topics = _before(unary.once(stub.CreateTopics, _topics_not_created), doubt)
         self.delete_topics = _before(unary.once(stub.DeleteTopics, _topics_not_deleted), doubt)
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, _configs_unknown)
@@ -286,6 +304,10 @@ class GrpcGroups:
         def doubt_many(request: _OfGroups) -> None:
             stream.doubt(request.group_ids)
 
+        def doubt_others(answer: groups_pb2.ListGroupsResponse) -> None:
+            """All but those that are said to be as they were when their heartbeats were promised."""
+            stream.doubt(but={each.group_id for each in answer.groups if each.state == _STABLE})
+
         stub = groups_pb2_grpc.GroupsStub(channel)
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
@@ -297,7 +319,7 @@ class GrpcGroups:
             unary.repeatable(stub.DescribeConsumerGroups, _consumer_groups_unknown), doubt_many
         )
         self.fetch_offsets = unary.repeatable(stub.FetchOffsets, _commits_unknown)
-        self.list_groups = unary.repeatable(stub.ListGroups, _groups_not_listed)
+        self.list_groups = _telling(unary.repeatable(stub.ListGroups, _groups_not_listed), doubt_others)
         self.describe_groups = _before(unary.repeatable(stub.DescribeGroups, _groups_unknown), doubt_many)
         self.delete_groups = _before(unary.once(stub.DeleteGroups, _groups_not_deleted), doubt_many)
         # What is gone already is gone.

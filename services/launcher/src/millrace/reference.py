@@ -89,6 +89,10 @@ INVALID_REGULAR_EXPRESSION; beyond 32,767 INVALID_REQUEST. Matching takes time b
 | configs of groups | of consumers, share groups and streams groups | of consumers: there are no other groups |
 | a member (KIP-848) that comes over another connection | is told what it has when that changes | is told once more: \
 the answer that told it may have been lost with the connection |
+| a member that dies | is out when its session timeout is over | with gateway and storage apart up to half a second \
+later: the gateway gives repeated heartbeats' answers itself and says afterwards who was heard. When a gateway or its \
+connection to storage ends, all members it answered for have a whole session timeout from then on, those that had died \
+before, too: what it heard and had not said yet is lost |
 """
 
 

@@ -85,7 +85,9 @@ class TopicsService:
         if request.all:
             found = (self._registry.get(name) for name in self._registry.names())
             return pb.DescribeTopicsResponse(topics=[self._described(topic) for topic in found if topic is not None])
-        return pb.DescribeTopicsResponse(topics=[self._describe(ref, request.auto_create) for ref in request.topics])
+        before = self._registry.version
+        topics = [self._describe(ref, request.auto_create) for ref in request.topics]
+        return pb.DescribeTopicsResponse(topics=topics, created=self._registry.version != before)
 
     def _describe(self, ref: pb.TopicRef, auto_create: bool) -> pb.Topic:
         topic = self._find(ref)

@@ -136,6 +136,20 @@ async def test_unknown_topics_are_created_when_that_is_asked_for(peer: Peer) -> 
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
 
 
+async def test_it_is_told_whether_topics_were_created(peer: Peer) -> None:
+    async def created(*names: str, auto_create: bool = True) -> bool:
+        refs = [topics.TopicRef(name=name) for name in names]
+        request = topics.DescribeTopicsRequest(topics=refs, auto_create=auto_create)
+        return (await peer.topics.DescribeTopics(request)).created
+
+    assert [await created("a", auto_create=False), await created("b!"), await created("a", "b!")] == [
+        False,
+        False,
+        True,
+    ]
+    assert [await created("a"), await created("a", "c")] == [False, True]
+
+
 async def test_internal_topics_cannot_be_deleted(peer: Peer) -> None:
     await peer.describe("__consumer_offsets", auto_create=True)
     refs = [topics.TopicRef(name="__consumer_offsets")]
