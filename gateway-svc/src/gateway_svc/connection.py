@@ -262,7 +262,6 @@ class Connection(asyncio.BufferedProtocol):
             self._services.requests.wait(self, self._go_on)
         if request.whole:
             self._start_long(request)
-            self._let_others()
 
     def _start_long(self, request: LongRequest) -> None:
         """Starts a whole one if it may start."""
@@ -358,8 +357,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _let_others(self) -> None:
-        """What was received is served, and others are read, before more of this connection: libuv would read on for as
-        long as there is something, and what waits would leave the processor's cache."""
+        """What was received is served, and others are read, before more of this connection. After a read that filled
+        the buffer libuv would read on for as long as it does, and what waits would leave the processor's cache."""
         if self._reading and not self._closed:
             self._pause_reading()
             self._services.loop.call_soon(self._go_on)
