@@ -237,7 +237,7 @@ def laid(view: memoryview) -> bool:
 async def test_long_batches_are_laid_and_short_ones_travel(seeing: ScriptedStorage, laying: RecordStream) -> None:
     laying.append(filled(1, 2), lambda _: None)
     laying.append(filled(3, size=LAID_BYTES_MIN - 1), lambda _: None)
-    parts = [AppendPartition("t", number, bytes([number]) * 3000) for number in (4, 5)]
+    parts = [AppendPartition("t", number, bytes([number]) * (LAID_BYTES_MIN // 2)) for number in (4, 5)]
     request = AppendRequest(2, "client", 9, 1, 5000, parts)
     laying.append(request, lambda _: None)
     (_, long), (_, short), (_, several), (_, taken) = await seeing.next_frame()
