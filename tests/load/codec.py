@@ -161,7 +161,9 @@ def libraries(message: Any, version: int, data: bytes) -> dict[str, Work]:
     found["kafka-python"] = Work(lambda: theirs.decode(data, version=version), lambda: other.encode(version=version))
 
     load = load_request_schema if name.endswith("Request") else load_response_schema
-    entity = load(message_info(cls).api_key, version)
+    api_key = message_info(cls).api_key
+    assert api_key is not None
+    entity = load(api_key, version)
     read, write = entity_reader(entity), entity_writer(entity)
     value, _ = read(data, 0)
 

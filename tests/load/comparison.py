@@ -162,9 +162,10 @@ class _Comparison:
             self._rounds()
 
     def _finish(self, side: Side) -> None:
-        for end in (lambda: self._workload.finish(side), side.delete_topics):
-            with contextlib.suppress(Exception):  # of a broker that failed: what happened first is what is reported
-                end()
+        with contextlib.suppress(Exception):  # of a broker that failed: what happened first is what is reported
+            self._workload.finish(side)
+        with contextlib.suppress(Exception):
+            side.delete_topics()
 
     def _warm(self, layout: Layout, side: Side) -> int:
         """Until its rate is steady; the amount of work of its rounds."""

@@ -12,7 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from millrace.running import RunningUp
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record

@@ -54,7 +54,7 @@ class _Consumer:
             if not got:
                 raise EOFError("the broker closed the connection")
             self._left -= got
-        records = (
+        records: int = (
             struct.unpack_from(">i", self._head, self._head_bytes - 4)[0] // self._batch_bytes * self._batch_records
         )
         self._head.clear()

@@ -41,7 +41,7 @@ class ManyPartitions(Workload):
 
     def run(self, side: Side, amount: int) -> Sample:
         began = time.perf_counter()
-        rates = {}
+        rates: dict[str, float] = {}
         requests = 8_000
         for topic, count in (("partitions-one", 1), ("partitions-many", PARTITIONS)) * 2:
             driven = Driver.shared().call(spread, side.address, topic, count, requests, self.batch_bytes, self.depth)
@@ -69,7 +69,7 @@ class LongLog(Workload):
     def run(self, side: Side, amount: int) -> Sample:
         began = time.perf_counter()
         with side.topic("log-empty"):
-            rates = {}
+            rates: dict[str, float] = {}
             for topic in ("log-long", "log-empty"):
                 figures, _ = Driver.shared().call(produce, side.address, Flood(topic, 1_000_000), self.piece).result
                 rates[topic] = figures.megabytes_per_second

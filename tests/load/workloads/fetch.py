@@ -40,7 +40,7 @@ class Fetch(Workload):
     def __init__(self, name: str, title: str, max_bytes: int, *layouts: Layout, quick: bool = False) -> None:
         self.name, self.title, self.max_bytes, self.quick = name, title, max_bytes, quick
         self.layouts = (Layout.KAFKA, *layouts)
-        musts = {layout: Must(1.5) for layout in layouts if layout is not Layout.BY_VALUE}
+        musts: dict[Layout, Must] = {layout: Must(1.5) for layout in layouts if layout is not Layout.BY_VALUE}
         self.measures = (Measure("rate", "MB/s", musts=musts),)
         self._filled: dict[Side, tuple[int, bytes]] = {}
 
@@ -52,7 +52,8 @@ class Fetch(Workload):
         with side.watch() as usage:
             driven = Driver.shared().call(fetch, side.address, _FLOOD.topic, amount, self.max_bytes, end)
         usage.cpu_seconds["driver"] = driven.cpu_seconds
-        check(side.address, _FLOOD.topic, 0, *side.end_offsets(_FLOOD.topic), end, data)
+        (last,) = side.end_offsets(_FLOOD.topic)
+        check(side.address, _FLOOD.topic, 0, last, end, data)
         figures = driven.result
         return Sample({"rate": figures.megabytes_per_second}, figures.seconds, figures.bytes, usage)
 

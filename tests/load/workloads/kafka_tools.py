@@ -82,7 +82,8 @@ class ConsumerPerformance(Workload):
                 .result
             )
         usage.cpu_seconds["driver"] = cpu_seconds
-        check(side.address, self.name, 0, *side.end_offsets(self.name), end, data)
+        (last,) = side.end_offsets(self.name)
+        check(side.address, self.name, 0, last, end, data)
         heads, values = (line.split(",") for line in said.strip().splitlines()[-2:])
         told = dict(zip((head.strip() for head in heads), (value.strip() for value in values), strict=True))
         consumed, seconds = int(told["data.consumed.in.nMsg"]), int(told["fetch.time.ms"]) / 1000

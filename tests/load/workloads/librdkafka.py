@@ -114,7 +114,8 @@ class Consumer(Workload):
         with side.watch() as usage:
             driven = Driver.shared().call(consume_records, side.address, self.name, amount)
         usage.cpu_seconds["driver"] = driven.cpu_seconds
-        check(side.address, self.name, 0, *side.end_offsets(self.name), end, data)
+        (last,) = side.end_offsets(self.name)
+        check(side.address, self.name, 0, last, end, data)
         seconds, size = driven.result
         return Sample({"rate": size / seconds / 1e6}, seconds, size, usage)
 
