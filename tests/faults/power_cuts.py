@@ -24,6 +24,7 @@ from pathlib import Path
 
 from faults.disk_model import Any, Earliest, Leaves, Nothing
 from faults.simulated_disk import PowerCut, SimulatedDisk
+from faults.told import PRODUCERS, Partition, Sent
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from protocol_lib.records.batch import build_batch, read_batches
@@ -38,7 +39,6 @@ from storage_svc.log.retention import apply_retention, drop_below_start
 
 ROOT = Path("/simulated/data")
 PARTITIONS = 2
-PRODUCERS = 3
 TRANSACTIONAL = 1000
 IN_FLIGHT_MAX = 5
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200, retention_bytes=9000, retention_ms=-1)
@@ -71,59 +71,6 @@ class Tally:
             f"acknowledgement after {recoveries[len(recoveries) // 2] * 1000:.1f} ms (longest "
             f"{recoveries[-1] * 1000:.0f} ms); 0 acknowledged records lost"
         )
-
-
-@dataclass(eq=False)
-class Sent:
-    """One batch, and what its producer was told of it."""
-
-    records: bytes
-    count: int
-    producer: int | None = None
-    base_offset: int = -1
-    acknowledged: bool = False
-    #: Of a transaction: whether this is its marker, and which one.
-    transactional: bool = False
-    commits: bool | None = None
-
-    @property
-    def end_offset(self) -> int:
-        return self.base_offset + self.count
-
-
-@dataclass
-class Producer:
-    """An idempotent producer of one partition: the number its next record gets, and its newest batches."""
-
-    sequence: int = 0
-    sent: list[Sent] = field(default_factory=list)
-
-    @property
-    def in_flight(self) -> list[Sent]:
-        return [each for each in self.sent if not each.acknowledged]
-
-
-class Partition:
-    def __init__(self) -> None:
-        #: In the order of offsets: all that was written and, but for what a cut took, is there.
-        self.batches: list[Sent] = []
-        self.producers = [Producer() for _ in range(PRODUCERS)]
-
-        #: How far somebody may have read.
-        self.readable_end = 0
-        #: Below this offset everything was deleted, which the user was told.
-        self.deleted_end = 0
-        #: How many records the transactional producer sent, and how the transaction without an answer is to end.
-        self.transactional_sequence = 0
-        self.undecided: bool | None = None
-
-    @property
-    def acknowledged_end(self) -> int:
-        return max((each.end_offset for each in self.batches if each.acknowledged), default=0)
-
-    @property
-    def in_flight(self) -> list[Sent]:
-        return [each for each in self.batches if not each.acknowledged]
 
 
 class PowerCuts(RuleBasedStateMachine):

@@ -136,6 +136,13 @@ def fetch_request(topic: str, offset: int, *, max_bytes: int = 1 << 26, wait_ms:
     )
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what becomes so by itself."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 StartBroker = Callable[..., Awaitable[Running]]
 
 
