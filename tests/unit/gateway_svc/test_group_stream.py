@@ -148,7 +148,11 @@ async def test_heartbeats_that_follow_each_other_gather(members: Members, storag
     for number in range(20):
         members.heartbeat(f"m{number}")
         await asyncio.sleep(0)
-    assert who(await storage.message()) == [f"m{number}" for number in range(20)]
+    told = [who(await storage.message())]
+    while sum(map(len, told)) < 20:  # on a machine that stands still meanwhile
+        told.append(who(await storage.message()))
+    assert [each for message in told for each in message] == [f"m{number}" for number in range(20)]
+    assert len(told) < 5
 
 
 async def test_answers_come_in_any_order_and_one_failure_is_one_calls_only(members: Members, storage: Storage) -> None:
