@@ -32,11 +32,11 @@ demo: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES:%=%/src)
+	$(BIN)/mypy $(PACKAGES:%=%/src) tests/load
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
+	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
 
 # How much of the full suites `make faults` runs: 1 is what docs/figures.md says of them.
 FAULTS_SCALE ?= 1

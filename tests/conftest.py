@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite, and how `make test` shares it between two processes."""
+"""Fixtures of the whole suite, and how `make test` shares it between processes."""
 
 import asyncio
 import copy
@@ -29,8 +29,11 @@ _TOGETHER = {
 }
 
 
-class TwoProcesses(LoadFileScheduling):
-    """pytest -n: a file at a time, in order, to the process that is free; fixtures of a module are made once."""
+class SharedByFile(LoadFileScheduling):
+    """pytest -n: a file at a time, in order, to the process that is free; fixtures of a module are made once.
+
+    Most tests wait for a disk, a client or another process: three of them keep two cores busy.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -38,8 +41,8 @@ class TwoProcesses(LoadFileScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoProcesses:
-    return TwoProcesses(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedByFile:
+    return SharedByFile(config, log)
 
 
 #: uvloop is the broker's, and that of gateway and storage apart; asyncio's that of admin-api and of the command line.
