@@ -150,3 +150,40 @@ async def deleting_offsets_while_nobody_knows_the_subscription(talk: GroupTalk) 
     await talk.stable(protocols=(("range", b"\xff"),))
     await talk.forget("a", ("orders", 0), ("users", 0))
     await talk.fetch("a")
+
+
+async def the_same_commit_with_other_offsets(talk: GroupTalk) -> None:
+    for offset in range(5):
+        await talk.commit("a", ("orders", 0, offset), ("users", 0, 7 * offset))
+    await talk.fetch("b", ("orders", 0), ("users", 0))
+    member_id, generation_id = await talk.stable("b")
+    await talk.commit("a", ("orders", 0, 9), ("users", 0, 9))  # the group has members now
+    for offset in range(10, 15):
+        await talk.commit("b", ("orders", 0, offset), member=(member_id, generation_id))
+    await talk.fetch("a", ("orders", 0), ("users", 0))
+    await talk.leave("b", (member_id, None))
+    for offset in (20, 21):
+        await talk.commit("b", ("orders", 0, offset), member=(member_id, generation_id))
+    await talk.commit("a", ("orders", 0, 30), ("users", 0, 30))
+    await talk.fetch("a", ("orders", 0), ("users", 0))
+    await talk.delete("a")
+    for offset in (40, 41):
+        await talk.commit("a", ("orders", 0, offset), ("users", 0, offset))
+    await talk.fetch("a", ("orders", 0), ("users", 0))
+
+
+async def a_members_commit_with_other_offsets(talk: GroupTalk) -> None:
+    joined = await talk.enter("a", "m1")
+    for offset in range(5):
+        await talk.commit("a", ("orders", 0, offset), member=("m1", joined.member_epoch))
+    await talk.fetch("b", ("orders", 0))
+    second = await talk.enter("b", "m2")
+    for offset in (10, 11):
+        await talk.commit("a", ("orders", 0, offset), member=("m1", joined.member_epoch))
+    await talk.beat("a", "m1", joined.member_epoch, owned=(0, 1, 2))
+    await talk.beat("b", "m2", second.member_epoch, owned=())
+    for offset in (20, 21):
+        await talk.commit("a", ("orders", 0, offset), member=("m1", joined.member_epoch))
+    await talk.beat("a", "m1", -1)
+    await talk.commit("a", ("orders", 0, 30), member=("m1", joined.member_epoch))
+    await talk.fetch("b", ("orders", 0))

@@ -43,6 +43,18 @@ async def malformed_joins(talk: GroupTalk) -> None:
     await talk.described("a")
 
 
+async def members_in_racks(talk: GroupTalk) -> None:
+    first = await talk.enter("a", "m1", rack_id="r1")
+    second = await talk.enter("b", "m2", rack_id="r2")
+    await talk.described("a")
+    told = await talk.beat("a", "m1", first.member_epoch, owned=(0, 1, 2), rack_id="r1")
+    kept = told.assignment.topic_partitions[0].partitions
+    await talk.beat("a", "m1", told.member_epoch, owned=kept, rack_id="r3")
+    await talk.beat("b", "m2", second.member_epoch, owned=(), rack_id="r2")
+    await talk.described("a")
+    await talk.described("a", version=0)
+
+
 async def unsupported_assignor(talk: GroupTalk) -> None:
     await talk.enter("a", MEMBER, server_assignor="sticky")
     await talk.enter("a", MEMBER, server_assignor="")
