@@ -6,17 +6,26 @@ read goes to storage at once; the others of that turn join it while it has no an
 Invariant: a read only joins one that has no answer yet and that began in the same turn. Its request lay in the socket
 before the turn began, so before storage was asked: nothing that its client can have heard of by then (an acknowledged
 batch, deleted records, a deleted topic) is missing from the answer, and it waits as long as it asked to, but for the
-length of a turn. A read that was answered, or is of an earlier turn, is never joined.
+turns before its own. A read that was answered, or is of an earlier turn, is never joined.
+
+Only READS_A_TURN reads begin in a turn, and as many are answered; others have theirs in the next ones, in order.
+Between turns the event loop looks at all connections: who appends does not wait until everybody who follows the
+partition was sent what is there, and who is answered later is given more at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from broker_contract.data import ReadRequest, ReadResponse
 
 from gateway_svc.storage import Records
+
+#: Half a millisecond of answers.
+READS_A_TURN: Final = 8
 
 ReadDone = Callable[[ReadResponse], None]
 
@@ -24,32 +33,56 @@ ReadDone = Callable[[ReadResponse], None]
 class _Joined:
     """One read at storage, and who waits for it."""
 
-    __slots__ = ("cancel", "left", "waiting")
+    __slots__ = ("_owner", "_response", "_waiting", "cancel", "left")
 
-    def __init__(self) -> None:
-        self.waiting: list[ReadDone | None] = []
-        #: How many of them have not given up.
+    def __init__(self, owner: JoinedReads) -> None:
+        self._owner = owner
+        self._waiting: list[ReadDone | None] = []
+        self._response: ReadResponse | None = None
+        #: How many have not given up; none once there is an answer: nobody joins any more.
         self.left = 0
         self.cancel: Callable[[], None] | None = None
 
     def join(self, done: ReadDone) -> Callable[[], None]:
-        place = len(self.waiting)
-        self.waiting.append(done)
+        place = len(self._waiting)
+        self._waiting.append(done)
         self.left += 1
         return lambda: self._leave(place)
 
     def _leave(self, place: int) -> None:
-        if self.waiting and self.waiting[place] is not None:
-            self.waiting[place] = None
-            self.left -= 1
-            if not self.left and self.cancel is not None:
-                self.cancel()
+        if self._waiting[place] is not None:
+            self._waiting[place] = None
+            if self._response is None:
+                self.left -= 1
+                if not self.left and self.cancel is not None:
+                    self.cancel()
 
     def answered(self, response: ReadResponse) -> None:
-        waiting, self.waiting, self.left = self.waiting, [], 0
-        for done in waiting:
-            if done is not None:
-                done(response)
+        self._response = response
+        self.left = 0
+        for place in range(len(self._waiting)):
+            self._owner.give(self, place)
+
+    def give(self, place: int) -> None:
+        done, self._waiting[place] = self._waiting[place], None
+        if done is not None and self._response is not None:
+            done(self._response)
+
+
+class _Later:
+    """A read that has not begun."""
+
+    __slots__ = ("cancel", "done", "request")
+
+    def __init__(self, request: ReadRequest, done: ReadDone) -> None:
+        self.request = request
+        self.done: ReadDone | None = done
+        self.cancel: Callable[[], None] | None = None
+
+    def give_up(self) -> None:
+        self.done = None
+        if self.cancel is not None:
+            self.cancel()
 
 
 class JoinedReads:
@@ -58,25 +91,65 @@ class JoinedReads:
     def __init__(self, records: Records, loop: asyncio.AbstractEventLoop) -> None:
         self._records = records
         self._loop = loop
-        #: What was asked in this turn.
+        #: What was asked in this turn, how many asked and how many were answered.
         self._turn: dict[tuple[object, ...], _Joined] = {}
+        self._begun = 0
+        self._given = 0
+        #: Those whose turn has not come.
+        self._to_begin: deque[_Later] = deque()
+        self._to_give: deque[tuple[_Joined, int]] = deque()
 
     def read(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
         """As `Records.read`."""
+        if self._begun >= READS_A_TURN or self._to_begin:
+            later = _Later(request, done)
+            self._to_begin.append(later)
+            return later.give_up
+        if not self._begun and not self._given:
+            self._loop.call_soon(self._next_turn)
+        return self._begin(request, done)
+
+    def give(self, joined: _Joined, place: int) -> None:
+        """An answer to one of those that wait: now or when it is its turn."""
+        if self._given >= READS_A_TURN or self._to_give:
+            self._to_give.append((joined, place))
+            return
+        if not self._begun and not self._given:
+            self._loop.call_soon(self._next_turn)
+        self._given += 1
+        joined.give(place)
+
+    def _next_turn(self) -> None:
+        self._turn.clear()
+        self._begun = self._given = 0
+        if not self._to_begin and not self._to_give:
+            return
+        self._loop.call_soon(self._next_turn)
+        while self._to_give and self._given < READS_A_TURN:
+            self._given += 1
+            joined, place = self._to_give.popleft()
+            joined.give(place)
+        while self._to_begin and self._begun < READS_A_TURN:
+            later = self._to_begin.popleft()
+            if later.done is not None:
+                later.cancel = self._begin(later.request, later.done)
+
+    def _begin(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
+        self._begun += 1
         if len(request.partitions) != 1:
-            return self._records.read(request, done)
-        (wanted,) = request.partitions
-        key = (
-            *(wanted.topic, wanted.topic_id, wanted.partition, wanted.fetch_offset, wanted.max_bytes),
-            *(wanted.leader_epoch, request.version, request.max_wait_ms, request.min_bytes, request.max_bytes),
-            *(request.isolation_level, request.by_reference),
-        )
-        joined = self._turn.get(key)
-        if joined is not None and joined.left:
-            return joined.join(done)
-        if not self._turn:
-            self._loop.call_soon(self._turn.clear)
-        joined = self._turn[key] = _Joined()
-        give_up = joined.join(done)
+            joined = _Joined(self)
+            give_up = joined.join(done)
+        else:
+            (wanted,) = request.partitions
+            key = (
+                *(wanted.topic, wanted.topic_id, wanted.partition, wanted.fetch_offset, wanted.max_bytes),
+                *(wanted.leader_epoch, request.version, request.max_wait_ms, request.min_bytes, request.max_bytes),
+                *(request.isolation_level, request.by_reference),
+            )
+            found = self._turn.get(key)
+            if found is not None and found.left:
+                return found.join(done)
+            joined = self._turn[key] = _Joined(self)
+            give_up = joined.join(done)
         joined.cancel = self._records.read(request, joined.answered)
         return give_up

@@ -16,7 +16,7 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
 )
-from gateway_svc.joined_reads import JoinedReads
+from gateway_svc.joined_reads import READS_A_TURN, JoinedReads
 
 EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
 
@@ -89,12 +89,12 @@ OTHERS = [
 
 
 async def test_what_differs_in_anything_is_asked_by_itself() -> None:
-    storage = Storage()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
-    asked = [request(), *OTHERS]
-    for each in asked:
-        reads.read(each, lambda _answer: None)
-    assert storage.asked == asked
+    for other in OTHERS:
+        storage = Storage()
+        reads = JoinedReads(storage, asyncio.get_running_loop())
+        for each in (request(), other):
+            reads.read(each, lambda _answer: None)
+        assert storage.asked == [request(), other]
 
 
 async def test_several_partitions_are_never_joined() -> None:
@@ -145,3 +145,61 @@ async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> N
     assert len(storage.asked) == 2
     storage.done[1](EMPTY)
     assert answers == [EMPTY]
+
+
+# -- turns ------------------------------------------------------------------------------------------------------------
+
+
+def apart(number: int) -> ReadRequest:
+    """Each asks for a partition of its own."""
+    return request(number, ReadPartition("t", number, 7, 1000))
+
+
+async def test_many_reads_begin_some_in_each_turn() -> None:
+    storage, answers = Storage(EMPTY), list[int]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for number in range(2 * READS_A_TURN + 1):
+        reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
+    counts = []
+    for _ in range(4):
+        counts.append((len(storage.asked), len(answers)))
+        await asyncio.sleep(0)
+    most = READS_A_TURN
+    assert counts == [(most, most), (2 * most, 2 * most), (2 * most + 1, 2 * most + 1), (2 * most + 1, 2 * most + 1)]
+    assert answers == [*range(2 * most + 1)]
+
+
+async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
+    storage, answers = Storage(), list[int]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for number in range(READS_A_TURN + 2):
+        reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for done in storage.done:
+        done(EMPTY)
+    assert answers == [*range(READS_A_TURN)]
+    await asyncio.sleep(0)
+    assert answers == [*range(READS_A_TURN + 2)]
+
+
+async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() -> None:
+    storage, answers = Storage(), list[int]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    give_up = [
+        reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
+        for number in range(READS_A_TURN + 3)
+    ]
+    give_up[READS_A_TURN]()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [asked.correlation_id for asked in storage.asked] == [
+        n for n in range(READS_A_TURN + 3) if n != READS_A_TURN
+    ]
+    for done in storage.done:
+        done(EMPTY)
+    give_up[READS_A_TURN + 1]()  # it was answered, and not told yet
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert answers == [n for n in range(READS_A_TURN + 3) if n not in (READS_A_TURN, READS_A_TURN + 1)]
+    assert storage.given_up == []
