@@ -12,6 +12,8 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = REPOSITORY / "build" / "demo" / "jars"  # where `make demo` keeps them
+#: A driver of a few thousand rows ends before what the optimising compiler makes of its code pays.
+QUICK_SPARK = {"MILLRACE_ETL_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +34,7 @@ class Traces:
     temporary: Path
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "TRACES_MARK": self.mark, "TMPDIR": str(self.temporary)}
+        return {**os.environ, **QUICK_SPARK, "TRACES_MARK": self.mark, "TMPDIR": str(self.temporary)}
 
     def processes(self) -> list[str]:
         found = []
