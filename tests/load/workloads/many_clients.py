@@ -63,7 +63,7 @@ class ParkedFetches(Workload):
         Measure("wake-ups", "a second", "less", {layout: Must(10, "value") for layout in _OURS}),
         Measure("processor", "% of a core", "less"),
     )
-    rounds_max = 1
+    rounds_max = 3
 
     def run(self, side: Side, amount: int) -> Sample:
         with side.topic(self.name):
