@@ -152,17 +152,19 @@ class PartitionLog:
                 self.take_offline(f"sync failed: {error}")
                 raise
         segment = Segment.create(self.files, self.folder, self.log_end_offset, self.config, now_ms)
+        to_sync = [self.folder]
         try:
             old.finish()
             self.store_snapshot()
+            # For `drop_oldest`, which would otherwise hold up the event loop with its sync.
+            to_sync.append(self._snapshot_path(self.log_end_offset))
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
         self.segments.add(segment)
         if self.high_watermark == self.log_end_offset:
             self.readable.place(segment, 0)
         self.unsynced.add_segments(old)
-        # The snapshot for `drop_oldest`, which would otherwise hold up the event loop with its sync.
-        self.unsynced.add_paths(self.folder, self._snapshot_path(self.log_end_offset))
+        self.unsynced.add_paths(*to_sync)
         self._environment.mark(self)
 
     def store_snapshot(self) -> None:

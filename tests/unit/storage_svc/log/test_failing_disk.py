@@ -140,9 +140,10 @@ def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, 
     directory.check_invariants()
 
 
+@pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("failing", ["at once", "in the middle"])
 def test_segments_stay_as_long_as_only_they_tell_of_their_producers(
-    tmp_path, folders, make_batch, monkeypatch, failing
+    tmp_path, folders, make_batch, monkeypatch, failing, synced
 ):
     files = FailingFiles()
     directory = folders.open(tmp_path, files=files)
@@ -159,6 +160,9 @@ def test_segments_stay_as_long_as_only_they_tell_of_their_producers(
     monkeypatch.setattr(files, "write_file", refuse)
     log.roll(0)
     monkeypatch.undo()
+    if synced:
+        directory.flusher.sync_now()
+        directory.background.sync_now()
     log.append(make_batch())
     assert log.segments.bases == [0, 1, 2]
     log.drop_oldest(2)
