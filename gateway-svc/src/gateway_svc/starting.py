@@ -140,7 +140,7 @@ class RequestStarter:
 
     def _answers(self, ahead: AheadReads, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
         """Answers the request if it is a fetch whose answer is known and nothing waits before it."""
-        return not self._pipeline and ahead.answer(store, begin, frame_end, self._services, self._writer.send)
+        return not self._pipeline.order and ahead.answer(store, begin, frame_end, self._services, self._writer.send)
 
     def _open(self, frame: bytes | memoryview) -> None:
         request: Any
