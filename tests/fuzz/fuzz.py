@@ -1,7 +1,8 @@
 """`make fuzz`: atheris changes inputs by what code they reach, for a number of executions of each decoder.
 
 `python tests/fuzz/fuzz.py [RUNS [DECODER]]` starts from corpus/ and keeps what it finds in build/fuzz. When a decoder
-raises what it may not, takes more than SECONDS_MAX or more memory than MEGABYTES_MAX, it fails and says for what input.
+raises what it may not, takes more than SECONDS_MAX of processor time (HANGING_SECONDS of any) or more memory than
+MEGABYTES_MAX, it fails and says for what input.
 """
 
 import gc
@@ -14,6 +15,7 @@ from types import FunctionType
 RUNS = 100_000
 INPUT_BYTES_MAX = 4_096
 SECONDS_MAX = 5
+HANGING_SECONDS = 60
 MEGABYTES_MAX = 2_048
 CORPUS = Path(__file__).with_name("corpus")
 FOUND = Path(__file__).parents[2] / "build" / "fuzz"
@@ -39,6 +41,8 @@ def fuzz(name: str, runs: int) -> None:
         valid += decoders.decode_one(name, data)
         seconds = time.thread_time() - begin
         executions += 1
+        if seconds > SECONDS_MAX:
+            raise TimeoutError(f"{seconds:.1f} s of processor time")
         if seconds > slowest_s:
             slowest_s, slowest = seconds, data
         if executions == runs:
@@ -50,7 +54,7 @@ def fuzz(name: str, runs: int) -> None:
     options = {
         "runs": runs,
         "max_len": INPUT_BYTES_MAX,
-        "timeout": SECONDS_MAX,
+        "timeout": HANGING_SECONDS,
         "rss_limit_mb": MEGABYTES_MAX,
         "artifact_prefix": f"{FOUND}/{name}-",
     }

@@ -95,6 +95,9 @@ def test_what_is_refused_on_the_way_up():
         up_convert(build_batch(RECORDS, base_offset=40))
     with pytest.raises(DecodeError, match="more than 100 bytes"):
         up_convert(wrapper, limit=100)
+    far_apart = [Record(0, -(2**63), None, b""), Record(1, 2**63 - 1, None, b"")]
+    with pytest.raises(DecodeError, match="messages that no batch can hold"):
+        up_convert(build_message_set(far_apart, magic=1))
 
 
 @FORMATS
@@ -149,5 +152,9 @@ def test_broken_batches_on_the_way_down():
     for end in range(1, len(batch)):
         with pytest.raises(DecodeError):
             down_convert(batch[:end], 1)
+    last = bytearray(build_batch([Record(0, NOW, None, b"")], base_timestamp=NOW - 1))
+    last[27:35] = (2**63 - 1).to_bytes(8, "big")  # the base timestamp
+    with pytest.raises(DecodeError, match=f"a record of offset 0 and timestamp {2**63}"):
+        down_convert(last, 1)
     with pytest.raises(DecodeError, match="more than 10 bytes"):
         down_convert(build_batch(RECORDS, base_offset=40, codec=Codec.LZ4), 1, limit=10)

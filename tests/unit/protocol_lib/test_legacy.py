@@ -192,6 +192,10 @@ def test_what_is_wrong_with_messages(message, says):
         (wrapped(build_message_set(RECORDS, magic=1), 0), "a message of format 1 inside one of format 0"),
         (wrapped(build_message_set(RECORDS, magic=1)[:-1], 1), "are left"),
         (wrapped(b"", 1), "no message inside"),
+        (
+            wrapped(build_message_set([Record(2**63 - 1, NOW, None, b""), Record(0, NOW, None, b"")], magic=1), 1),
+            f"a message of offset {2**63 + 4}",
+        ),
         (write_message(Message(0, 1, Codec.GZIP, NOW, None, None)), "without a value"),
         (write_message(Message(0, 1, Codec.ZSTD, NOW, None, b"x")), "a message of format 1 with codec 4"),
         (write_message(Message(0, 0, 7, NOW, None, b"x")), "a message of format 0 with codec 7"),

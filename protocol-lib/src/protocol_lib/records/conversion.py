@@ -10,7 +10,7 @@ offsets. What is of the format asked for, or an older one, stays as it is. Zstan
 (RecordsUtil.downConvert).
 """
 
-from protocol_lib.errors import DecodeError, ProtocolError
+from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from protocol_lib.records.header import MAGIC, read_batch_header, read_magic
@@ -43,7 +43,10 @@ def up_convert(message_set: Buffer, *, partial: bool = False, limit: int = DECOM
     for offset, record in enumerate(records):
         record.offset = offset
     log_append_time = any(message.is_log_append_time for message in messages)
-    return build_batch(records, codec=Codec(first.codec), log_append_time=log_append_time)
+    try:
+        return build_batch(records, codec=Codec(first.codec), log_append_time=log_append_time)
+    except EncodeError as fault:  # timestamps that are more than 64 bits apart
+        raise DecodeError(f"messages that no batch can hold: {fault}") from fault
 
 
 def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:

@@ -31,7 +31,7 @@ from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, comp
 from protocol_lib.records.header import CODEC_MASK, LOG_APPEND_TIME
 from protocol_lib.records.lz4_frame import with_old_checksum, with_right_checksum
 from protocol_lib.records.record import Record
-from protocol_lib.varint import Buffer
+from protocol_lib.varint import SIGNED_MAX, Buffer
 
 NO_TIMESTAMP: Final = -1
 #: How deep compressed sets may be inside each other. Kafka refuses a compressed message inside a compressed one.
@@ -196,6 +196,8 @@ def _place(records: list[Record], wrapper: Message) -> None:
             raise DecodeError(f"a wrapper of offset {wrapper.offset} around a message of offset {records[-1].offset}")
     for record in records:
         record.offset += base_offset
+        if record.offset > SIGNED_MAX:
+            raise DecodeError(f"a message of offset {record.offset}")
         if wrapper.is_log_append_time:
             record.timestamp = wrapper.timestamp
 

@@ -5,7 +5,8 @@
     header count varint, then per header: key length varint, key UTF-8, value length varint (-1 null), value
 
 Deltas are relative to the batch's base timestamp and base offset. Under LogAppendTime every record has the batch's
-maximum timestamp. A record must take exactly the length it says, and the records the batch counts all of its bytes.
+maximum timestamp. A record must take exactly the length it says, and the records the batch counts all of its bytes;
+its offset and its timestamp must be of 64 bits as those of the batch are.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,16 @@ from typing import Final
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 from protocol_lib.records.header import HEADER_SIZE, BatchHeader, read_batch_header
-from protocol_lib.varint import Buffer, read_on, read_signed, unzigzag, write_signed
+from protocol_lib.varint import (
+    SIGNED_MAX,
+    SIGNED_MIN,
+    UNSIGNED_MAX,
+    Buffer,
+    read_on,
+    read_signed,
+    unzigzag,
+    write_signed,
+)
 
 Header = tuple[str, bytes | None]
 
@@ -78,12 +88,16 @@ def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
             position += 1
             if offset_delta > 0x7F:
                 offset_delta, position = read_on(body, position, offset_delta)
+                if offset_delta > UNSIGNED_MAX:
+                    raise DecodeError("an offset delta of more than 32 bits")
             record = new(Record)
             record.offset = base_offset + ((offset_delta >> 1) ^ -(offset_delta & 1))
             if append_time is None:
                 record.timestamp = base_timestamp + ((timestamp_delta >> 1) ^ -(timestamp_delta & 1))
             else:
                 record.timestamp = append_time
+            if not (SIGNED_MIN <= record.offset <= SIGNED_MAX and SIGNED_MIN <= record.timestamp <= SIGNED_MAX):
+                raise DecodeError(f"a record of offset {record.offset} and timestamp {record.timestamp}")
             length = body[position]
             position += 1
             if length > 0x7F:
