@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from protocol_lib.api import ApiKey
 from protocol_lib.client.backoff import Backoff
@@ -20,6 +20,7 @@ from protocol_lib.client.fetch_session import FetchSession, Wanted
 from protocol_lib.client.fetch_state import ConsumerRecord, Fetched, PartitionState
 from protocol_lib.client.isolation import readable_records, whole_batches
 from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.rounds import Rounds
 from protocol_lib.client.topic_offsets import list_offsets
 from protocol_lib.errors import DecodeError, ErrorCode, ProtocolError
 from protocol_lib.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -69,9 +70,7 @@ class Fetcher:
         self._cluster = cluster
         self._fetching = fetching
         self._find_positions = find_positions
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._helpers: set[asyncio.Task[Any]] = set()
+        self._rounds = Rounds(self._start_what_is_due)
         self._busy: set[int] = set()
         self._positioning = False
         self._sessions: dict[int, tuple[Connection, FetchSession]] = {}
@@ -81,22 +80,19 @@ class Fetcher:
         self._turn = 0
 
     def start(self) -> None:
-        self._cluster.on_metadata(self._wake.set)
-        self._task = asyncio.create_task(self._run())
+        self._cluster.on_metadata(self._rounds.wake)
+        self._rounds.start()
 
     def wake(self) -> None:
-        self._wake.set()
+        self._rounds.wake()
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._task, *self._helpers) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._rounds.stop()
 
     def assign(self, places: set[TopicPartition]) -> None:
         """From now on these are read; what was assigned before goes on where it is."""
         self.states = {place: self.states.get(place) or PartitionState(place) for place in sorted(places)}
-        self._wake.set()
+        self._rounds.wake()
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """Up to so many records, of one partition after the other; the next call begins with another one."""
@@ -109,7 +105,7 @@ class Fetcher:
             try:
                 taken += state.take(count - len(taken))
             except KafkaError as fault:
-                self._wake.set()
+                self._rounds.wake()
                 if taken:  # what was taken before it is handed over first
                     state.fault = fault
                     break
@@ -120,20 +116,10 @@ class Fetcher:
         else:
             self._turn += 1
         if taken:
-            self._wake.set()
+            self._rounds.wake()
         return taken
 
     # -- deciding
-
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            wait_s = self._start_what_is_due(self._loop.time())
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
 
     def _start_what_is_due(self, now: float) -> float | None:
         """Returns after how many seconds there may be more to do, None for not by itself."""
@@ -156,14 +142,14 @@ class Fetcher:
                     by_node[node_id].append(state)
         if lost and not self._positioning:
             self._positioning = True
-            self._help(self._position(lost))
+            self._rounds.help(self._position(lost))
         for node_id, states in by_node.items():
             not_before = self._node_not_before.get(node_id, 0)
             if not_before > now:
                 wake_at.append(not_before)
             elif node_id not in self._busy:
                 self._busy.add(node_id)
-                self._help(self._fetch(node_id, states))
+                self._rounds.help(self._fetch(node_id, states))
         return max(0.0, min(wake_at) - now) if wake_at else None
 
     def _source(self, state: PartitionState, now: float) -> int | None:
@@ -183,11 +169,6 @@ class Fetcher:
 
     def _wait(self, state: PartitionState, now: float) -> None:
         state.not_before = now + self._cluster.settings.retry_backoff_ms / 1000
-
-    def _help(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
 
     # -- positions
 
@@ -209,7 +190,7 @@ class Fetcher:
                         state.fault = fault
         finally:
             self._positioning = False
-            self._wake.set()
+            self._rounds.wake()
             self.arrived.set()
 
     def lose(self, state: PartitionState, fault: KafkaError) -> None:
@@ -241,7 +222,7 @@ class Fetcher:
                 self.arrived.set()
         finally:
             self._busy.discard(node_id)
-            self._wake.set()
+            self._rounds.wake()
 
     async def _ask(self, node_id: int, states: list[PartitionState]) -> tuple[FetchResponse, int]:
         cluster, fetching = self._cluster, self._fetching

@@ -6,12 +6,10 @@ order. The answers come by callback. `wake` tells the task that there may be som
 """
 
 import asyncio
-import contextlib
 from collections import defaultdict
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from protocol_lib.api import ApiKey
 from protocol_lib.client.accumulator import IN_FLIGHT_MAX, Accumulator, Batch, PartitionQueue
@@ -28,6 +26,7 @@ from protocol_lib.client.errors import (
     broker_error,
 )
 from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.rounds import Rounds
 from protocol_lib.errors import ErrorCode, ProtocolError
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol_lib.messages.produce import (
@@ -65,10 +64,8 @@ class Sender:
         self._cluster = cluster
         self._accumulator = accumulator
         self._delivery = delivery
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = Rounds(self._begin_round)
         self._connecting: set[int] = set()
-        self._helpers: set[asyncio.Task[None]] = set()
         self._backoffs: dict[int, Backoff] = defaultdict(lambda: Backoff(cluster.settings))
         #: nothing is sent to a node before
         self._node_not_before: dict[int, float] = {}
@@ -81,44 +78,35 @@ class Sender:
         self.flushing = 0
 
     def start(self) -> None:
-        self._cluster.on_metadata(self._wake.set)
-        self._task = asyncio.create_task(self._run())
+        self._cluster.on_metadata(self._rounds.wake)
+        self._rounds.start()
 
     def wake(self) -> None:
-        self._wake.set()
+        self._rounds.wake()
 
     async def stop(self) -> None:
         """What is not acknowledged by now fails."""
-        tasks = [task for task in (self._task, *self._helpers) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._rounds.stop()
         for batch in list(self._accumulator.incomplete):
             batch.fail(ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
 
-    async def _run(self) -> None:
+    def _begin_round(self, now: float) -> float | None:
         try:
-            await self._send_on_and_on()
+            return self._send_what_is_due(now)
         except Exception as fault:  # a bug of ours must not leave anybody waiting
             for batch in list(self._accumulator.incomplete):
                 batch.fail(KafkaError(f"the producer is broken: {fault!r}"))
             raise
 
-    async def _send_on_and_on(self) -> None:
-        while True:
-            self._wake.clear()
-            now = self._loop.time()
-            if self._delivery.idempotent and self._producer_id == NO_PRODUCER_ID and self._accumulator.queues:
-                if not self._identifying:
-                    self._identifying = True
-                    self._help(self._identify())
-                due = self._expire(now)
-                wait_s = None if due is None else max(0.0, due - now)
-            else:
-                wait_s = self._send_what_is_ready(now)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
+    def _send_what_is_due(self, now: float) -> float | None:
+        """Returns after how many seconds there may be more to do, None for not by itself."""
+        if self._delivery.idempotent and self._producer_id == NO_PRODUCER_ID and self._accumulator.queues:
+            if not self._identifying:
+                self._identifying = True
+                self._rounds.help(self._identify())
+            due = self._expire(now)
+            return None if due is None else max(0.0, due - now)
+        return self._send_what_is_ready(now)
 
     async def _identify(self) -> None:
         """Gets a producer id, for as long as it takes."""
@@ -136,7 +124,7 @@ class Sender:
             if fault is None:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
                 self._identifying = False
-                self._wake.set()
+                self._rounds.wake()
                 return
             if not fault.retriable:
                 for batch in list(self._accumulator.incomplete):
@@ -155,7 +143,7 @@ class Sender:
         for queue in self._accumulator.queues.values():
             if queue.has_gap and queue.close_gap():
                 self._producer_id = NO_PRODUCER_ID
-                self._wake.set()
+                self._rounds.wake()
                 return 0
             if queue.queued and queue.queued[0].not_before > now:
                 wake_at.append(queue.queued[0].not_before)
@@ -200,7 +188,7 @@ class Sender:
             self._send(connection, node_id, batches)
             queues = left
         if queues and not connection.is_writable:
-            self._help(self._when_writable(connection))
+            self._rounds.help(self._when_writable(connection))
 
     def _send(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
         self._in_flight[node_id] += 1
@@ -236,7 +224,7 @@ class Sender:
     def _connect(self, node_id: int) -> None:
         if node_id not in self._connecting:
             self._connecting.add(node_id)
-            self._help(self._connect_then_wake(node_id))
+            self._rounds.help(self._connect_then_wake(node_id))
 
     async def _connect_then_wake(self, node_id: int) -> None:
         try:
@@ -250,16 +238,11 @@ class Sender:
                 self._cluster.refresh_soon()
         finally:
             self._connecting.discard(node_id)
-            self._wake.set()
+            self._rounds.wake()
 
     async def _when_writable(self, connection: Connection) -> None:
         await connection.writable()
-        self._wake.set()
-
-    def _help(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
+        self._rounds.wake()
 
     # -- answers
 
@@ -267,7 +250,7 @@ class Sender:
         self, node_id: int, batches: list[Batch], version: int, future: "asyncio.Future[ProduceResponse | None]"
     ) -> None:
         self._in_flight[node_id] -= 1
-        self._wake.set()
+        self._rounds.wake()
         if future.cancelled():
             return
         fault = future.exception()

@@ -161,4 +161,4 @@ async def test_a_record_larger_than_all_the_memory_goes_alone(accumulator):
     assert accumulator.reserve(5000) is None
     waiting = accumulator.reserve(1)
     accumulator.release(5000)
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)

@@ -1,0 +1,47 @@
+"""Work that goes on in rounds, as of the producer's sender and the consumer's fetcher."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Rounds:
+    """Calls `begin_round` with the event loop's time until `stop`: when it is woken, and after as many seconds as the
+    round before has said (None: not by itself)."""
+
+    def __init__(self, begin_round: Callable[[float], float | None]) -> None:
+        self._begin_round = begin_round
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._helpers: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._go_on())
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def help(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have this done beside the rounds."""
+        task = asyncio.create_task(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helpers.discard)
+
+    async def stop(self) -> None:
+        """What is under way is cancelled."""
+        tasks = [task for task in (self._task, *self._helpers) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _go_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            wait_s = self._begin_round(loop.time())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
