@@ -5,17 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from broker_contract.append_area import SLOT_BYTES, SLOTS, AppendArea, see_area
+from broker_contract.append_area import SLOT_BYTES, SLOTS, see_area
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
-
-
-@pytest.fixture
-def area():
-    created = AppendArea.create()
-    assert created is not None
-    yield created
-    created.close()
 
 
 def test_batches_are_seen_back_to_back_from_their_place(area):

@@ -278,3 +278,9 @@ def test_what_is_asked_ahead_is_of_one_partition_and_answered_with_a_place_there
         list(read_items(encode([(1, AheadRequest(read, 8))])))
     with pytest.raises(FrameError, match="place 4096"):
         list(read_items(encode([(1, AheadResponse(PLACES))])))
+
+
+def test_that_a_frame_was_taken_says_nothing_more() -> None:
+    assert encode([(5, FrameTaken())]).hex(" ") == "08 00 00 00 00 00 00 00 05 00 00 00 00"
+    with pytest.raises(FrameError, match="1 bytes left over in an item of kind 8"):
+        list(read_items(bytes.fromhex("08 0000000000000005 00000001 00")))

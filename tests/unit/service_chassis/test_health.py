@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from prometheus_client import Counter
-from service_chassis import health, metrics, probe
+from service_chassis import health, lifecycle, metrics, probe
 from service_chassis.version import VERSION
 
 
@@ -28,9 +28,9 @@ def _get(address, path):
         return error.code, error.read().decode()
 
 
-def test_an_address_that_is_taken_is_an_oserror(served):
+def test_an_address_that_is_taken_keeps_the_service_from_starting(served):
     state, registry, address = served
-    with pytest.raises(OSError, match="Address already in use"):
+    with pytest.raises(lifecycle.StartError, match=f"^cannot listen at {address}: Address already in use$"):
         health.HttpEndpoint(address, registry, state).start()
 
 

@@ -22,7 +22,9 @@ async def test_health_over_each_kind_of_address(kind, tmp_path):
     await server.stop(None)
 
 
-async def test_messages_of_any_length(tmp_path):
+@pytest.fixture
+async def echoes(tmp_path):
+    """A channel to a server that has one call, `/x/Echo`."""
     server = rpc.server()
 
     async def echo(request, _context):
@@ -33,29 +35,42 @@ async def test_messages_of_any_length(tmp_path):
     rpc.listen(server, f"unix:{tmp_path}/s")
     await server.start()
     async with rpc.channel(f"unix:{tmp_path}/s") as channel:
-        answer = await channel.unary_unary("/x/Echo")(bytes(20_000_000), timeout=20)
-        assert len(answer) == 20_000_000
+        yield channel
     await server.stop(None)
 
 
-async def test_no_call_of_a_burst_is_refused(tmp_path):
+async def test_messages_of_any_length(echoes):
+    answer = await echoes.unary_unary("/x/Echo")(bytes(20_000_000), timeout=20)
+    assert len(answer) == 20_000_000
+
+
+async def test_no_call_of_a_burst_is_refused(echoes):
     """gRPC alone cancels some of a thousand that wait, and all beyond three thousand."""
-    server = rpc.server()
+    await echoes.channel_ready()
+    call = echoes.unary_unary("/x/Echo")
+    # All are sent in one turn of the event loop, which is the server's, too: none is taken up meanwhile.
+    answers = await asyncio.gather(*(call(b"%d" % number, timeout=60) for number in range(3500)))
+    assert answers == [b"%d" % number for number in range(3500)]
 
-    async def echo(request, _context):
-        return request
 
-    handler = grpc.unary_unary_rpc_method_handler(echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"Echo": handler}),))
-    rpc.listen(server, f"unix:{tmp_path}/s")
-    await server.start()
-    async with rpc.channel(f"unix:{tmp_path}/s") as channel:
-        await channel.channel_ready()
-        call = channel.unary_unary("/x/Echo")
-        # All are sent in one turn of the event loop, which is the server's, too: none is taken up meanwhile.
-        answers = await asyncio.gather(*(call(b"%d" % number, timeout=60) for number in range(3500)))
-        assert answers == [b"%d" % number for number in range(3500)]
-    await server.stop(None)
+async def test_a_server_may_take_its_time_to_greet(echoes, tmp_path):
+    """On a busy machine the other side's first bytes come late, and that fails no call."""
+
+    async def pass_on(reader, writer):
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async def late(reader, writer):
+        await asyncio.sleep(0.5)
+        server_reader, server_writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
+        await asyncio.gather(pass_on(reader, server_writer), pass_on(server_reader, writer))
+
+    async with (
+        await asyncio.start_unix_server(late, f"{tmp_path}/late"),
+        rpc.channel(f"unix:{tmp_path}/late") as channel,
+    ):
+        assert await channel.unary_unary("/x/Echo")(b"a", timeout=20) == b"a"
 
 
 async def test_taken_address_is_an_error():
@@ -65,3 +80,31 @@ async def test_taken_address_is_an_error():
     with pytest.raises(OSError, match="cannot listen at"):
         rpc.listen(second, f"127.0.0.1:{port}")
     await first.stop(None)
+
+
+class _Public:
+    """A call of which only the public methods are there."""
+
+    def __init__(self, call):
+        self.wait_for_connection, self.write, self.read = call.wait_for_connection, call.write, call.read
+
+
+@pytest.mark.parametrize("seen", [lambda call: call, _Public], ids=["grpcio", "public"])
+async def test_an_opened_stream_is_written_and_read_to_its_end(seen, tmp_path):
+    server = rpc.server()
+
+    async def twice(_requests, context):
+        for _ in range(2):
+            await context.write(b"<" + await context.read() + b">")
+
+    handler = grpc.stream_stream_rpc_method_handler(twice)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"Twice": handler}),))
+    rpc.listen(server, f"unix:{tmp_path}/s")
+    await server.start()
+    async with rpc.channel(f"unix:{tmp_path}/s") as channel:
+        write, read = await rpc.opened(seen(channel.stream_stream("/x/Twice")()))
+        for message in (b"a", b"b" * 1_000_000):
+            await write(message)
+            assert await read() == b"<" + message + b">"
+        assert await read() is grpc.aio.EOF
+    await server.stop(None)

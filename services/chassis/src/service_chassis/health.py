@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from service_chassis import address as addresses
+from service_chassis.lifecycle import StartError
 from service_chassis.metrics import Collects
 
 __all__ = ["Health", "HttpEndpoint"]
@@ -101,8 +102,11 @@ class HttpEndpoint:
         return int(self._server.server_address[1])
 
     def start(self) -> HttpEndpoint:
-        """Raises OSError when the address cannot be taken."""
-        server = _Server(self._address, self._registry, self._health)
+        """Raises StartError when the address cannot be taken."""
+        try:
+            server = _Server(self._address, self._registry, self._health)
+        except OSError as error:
+            raise StartError(f"cannot listen at {self._address}: {error.strerror}") from error
         self._server = server
         self._thread = Thread(target=server.serve, name="health", daemon=True)
         self._thread.start()

@@ -6,12 +6,13 @@ bounded where bytes enter, at the Kafka listener. This is the only module of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-__all__ = ["HealthService", "channel", "listen", "server"]
+__all__ = ["HealthService", "channel", "listen", "opened", "server"]
 
 _Options = list[tuple[str, int]]
 
@@ -32,9 +33,11 @@ _COMMON: _Options = [
 _CHANNEL: _Options = [
     *_COMMON,
     # Storage that was restarted is found again within a fraction of a second.
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 100),
+    # How long one attempt to connect may take, whatever gRPC calls it. On a busy machine the first word of storage can
+    # take longer than a backoff; an attempt that is given up by then would fail every call that waits for it.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     # Service to service traffic never goes through an operator's web proxy.
     ("grpc.enable_http_proxy", 0),
 ]
@@ -70,6 +73,22 @@ def listen(target: grpc.aio.Server, address: str) -> int:
     if port == 0:
         raise OSError(f"cannot listen at {address}")
     return port
+
+
+async def opened(
+    call: Any,
+) -> tuple[Callable[[bytes], Coroutine[Any, Any, None]], Callable[[], Coroutine[Any, Any, Any]]]:
+    """Write and read of a stream's call without serializers, once it is open.
+
+    These are what the call's own methods come to, without the sixteen Python calls a message around them: `read` gives
+    grpc.aio.EOF at the end, and only the call's own says why; who is cancelled cancels the call himself. They are no
+    public part of grpcio: where there are none, the call's own methods are given.
+    """
+    await call.wait_for_connection()
+    core = getattr(call, "_cython_call", None)
+    write = getattr(core, "send_serialized_message", call.write)
+    read = getattr(core, "receive_serialized_message", call.read)
+    return write, read
 
 
 class HealthService:

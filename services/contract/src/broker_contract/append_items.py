@@ -27,6 +27,7 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from broker_contract.data import (
+    OUTCOME,
     AppendedPartition,
     AppendOutcome,
     AppendPartition,
@@ -35,6 +36,7 @@ from broker_contract.data import (
     AppendRun,
     Buffer,
     LaidAppend,
+    OutcomesAsTheyTravel,
 )
 from broker_contract.errors import FrameError
 from broker_contract.item_fields import I32, ITEM, NULL, U32, U64, Reader, put_nstring
@@ -46,7 +48,6 @@ _RUN_HEAD: Final = Struct(">ihhi16siHHI")
 _RUN_ITEM: Final = Struct(">BQIihhi16siHHI")
 _LAID_RUN_ITEM: Final = Struct(">BQIQihhi16siHHI")
 _APPENDED: Final = Struct(">hqqq")
-_APPENDED_WELL: Final = Struct(">qqq")
 
 
 def put_append_request(parts: list[Buffer], item: AppendRequest, *, laid: bool = False) -> int:
@@ -109,7 +110,7 @@ def put_append_run(parts: list[Buffer], call_id: int, run: AppendRun, place: int
 
 def put_append_response(parts: list[Buffer], call_id: int, item: AppendResponse) -> int:
     """The whole item, short if there are no errors."""
-    put = _APPENDED_WELL.pack
+    put = OUTCOME.pack
     packed = []
     for done in item.partitions:
         if done.error_code:
@@ -119,7 +120,7 @@ def put_append_response(parts: list[Buffer], call_id: int, item: AppendResponse)
             parts[index] = ITEM.pack(2, call_id, size)
             return ITEM.size + size
         packed.append(put(done.base_offset, done.log_append_time_ms, done.log_start_offset))
-    size = len(packed) * _APPENDED_WELL.size
+    size = len(packed) * OUTCOME.size
     parts.append(ITEM.pack(7, call_id, size) + b"".join(packed))
     return ITEM.size + size
 
@@ -213,11 +214,9 @@ def _run(buffer: memoryview, position: int, end: int, area: memoryview | None, p
 
 def get_appended(buffer: memoryview, position: int, end: int, _area: memoryview | None) -> AppendResponse:
     """Of the item between `position` and `end`."""
-    if (end - position) % _APPENDED_WELL.size:
+    if (end - position) % OUTCOME.size:
         raise FrameError("item ends inside a field")
-    return AppendResponse(
-        [AppendedPartition(0, *fields) for fields in _APPENDED_WELL.iter_unpack(buffer[position:end])]
-    )
+    return AppendResponse(OutcomesAsTheyTravel(buffer[position:end].tobytes()))
 
 
 def get_append_response(reader: Reader) -> AppendResponse:

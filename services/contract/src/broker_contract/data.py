@@ -6,13 +6,16 @@ The dataclasses are passed as they are between gateway and storage in one proces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from struct import Struct
+from typing import Final, Protocol, overload
 
 Buffer = bytes | memoryview
 
 NO_TOPIC_ID: Final = bytes(16)
+#: An outcome without an error: base offset, append time, log start offset.
+OUTCOME: Final = Struct(">qqq")
 #: Key of the Exchange call's metadata that carries the gateway's name.
 GATEWAY_METADATA: Final = "millrace-gateway-bin"
 #: Key of the Exchange call's initial metadata from storage: the name of its Revisions.
@@ -110,11 +113,42 @@ class AppendedPartition:
     record_errors: RecordErrors = ()
 
 
+class OutcomesAsTheyTravel(Sequence[AppendOutcome]):
+    """Outcomes without an error. Answers to clients hold the same fields: `packed` is
+    an OUTCOME each, back to back."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return len(self.packed) // OUTCOME.size
+
+    @overload
+    def __getitem__(self, index: int) -> AppendOutcome: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[AppendOutcome]: ...
+
+    def __getitem__(self, index: int | slice) -> AppendOutcome | list[AppendOutcome]:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[AppendOutcome]:
+        for fields in OUTCOME.iter_unpack(self.packed):
+            yield AppendedPartition(0, *fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(slots=True)
 class AppendResponse:
     """Outcomes of an AppendRequest's partitions, or of an AppendRun's batches."""
 
-    partitions: list[AppendOutcome]
+    partitions: Sequence[AppendOutcome]
 
 
 @dataclass(slots=True)

@@ -70,6 +70,9 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
         return put_append_run(parts, call_id, item)
     if type(item) is AppendResponse:
         return put_append_response(parts, call_id, item)
+    if type(item) is FrameTaken:
+        parts.append(ITEM.pack(8, call_id, 0))
+        return ITEM.size
     if type(item) is LaidAppend and type(item.append) is AppendRun:
         return put_append_run(parts, call_id, item.append, item.place)
     index = len(parts)
@@ -88,8 +91,6 @@ def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
             return 4, put_read_response(parts, item)
         case Cancel():
             return 5, 0
-        case FrameTaken():
-            return 8, 0
         case AheadRequest():
             return 9, put_ahead_request(parts, item)
         case AheadResponse():
@@ -101,13 +102,18 @@ def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
     raise TypeError(f"{type(item).__name__} is put otherwise")
 
 
+def _frame_taken(_buffer: memoryview, position: int, end: int, _area: memoryview | None) -> FrameTaken:
+    if position != end:
+        raise FrameError(f"{end - position} bytes left over in an item of kind 8")
+    return FrameTaken()
+
+
 _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
     1: get_append_request,
     2: get_append_response,
     3: get_read_request,
     4: get_read_response,
     5: lambda _reader: Cancel(),
-    8: lambda _reader: FrameTaken(),
     9: get_ahead_request,
     10: get_ahead_response,
     11: get_laid_append,
@@ -116,6 +122,7 @@ _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
 _QUICK_DECODERS: Final[dict[int, Callable[[memoryview, int, int, memoryview | None], Item]]] = {
     6: get_append_run,
     7: get_appended,
+    8: _frame_taken,
     12: get_laid_run,
 }
 
