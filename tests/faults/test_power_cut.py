@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,35 +95,50 @@ class _NamesOnly(Nothing):
         return (names for _, names in changes)
 
 
-def test_producers_outlive_the_segments_of_their_batches():
+def _opened(disk: SimulatedDisk) -> tuple[LogDirectory, PartitionLog]:
+    directory = LogDirectory.open(ROOT, LogSettings(flush_policy=FlushPolicy.GROUP), files=disk, clock=lambda: 0)
+    (log,) = directory.create_many("t", [0], bytes(range(16)), CONFIG)
+    return directory, log
+
+
+def _produce(log: PartitionLog, **producer: int) -> Appended:
+    batch = build_batch([Record(0, 0, None, b"x")], **producer)
+    outcome = log.writer.stage(memoryview(batch), Origin.CLIENT, 0)
+    log.writer.write_staged()
+    return outcome
+
+
+@pytest.mark.parametrize("before", ["nothing", "a stop", "a stop behind the roll", "the process's end"])
+def test_producers_outlive_the_segments_of_their_batches(before):
+    """Whatever happens before the segments go; what tells of the producers was synced, not in the event loop."""
     disk = SimulatedDisk()
-
-    def opened() -> PartitionLog:
-        settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-        directory = LogDirectory.open(ROOT, settings, files=disk, clock=lambda: 0)
-        (log,) = directory.create_many("t", [0], bytes(range(16)), CONFIG)
-        flush.append(directory.flusher.sync_now)
-        return log
-
-    def produce(log: PartitionLog, **producer: int) -> Appended:
-        batch = build_batch([Record(0, 0, None, b"x")], **producer)
-        outcome = log.writer.stage(memoryview(batch), Origin.CLIENT, 0)
-        log.writer.write_staged()
-        return outcome
-
-    flush: list[Callable[[], None]] = []
-    log = opened()
-    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0
-    flush[-1]()
+    directory, log = _opened(disk)
+    assert _produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0
+    directory.flusher.sync_now()
     log.roll(0)
-    assert produce(log).base_offset == 1
-    flush[-1]()
+    if before != "a stop behind the roll":
+        assert _produce(log).base_offset == 1
+    if before == "nothing":
+        directory.flusher.sync_now()
+    else:
+        if before == "the process's end":
+            disk.cut()
+            disk.restart(None)
+        else:
+            asyncio.run(directory.close())
+        directory, log = _opened(disk)
+
+    disk.journal = []
     assert log.drop_oldest(1) > 0
+    assert ("sync" in dict(disk.journal)) == (before == "a stop behind the roll")  # it writes the snapshot again
+    if before == "a stop behind the roll":
+        assert _produce(log).base_offset == 1
+    directory.flusher.sync_now()
     disk.cut()
     disk.restart(_NamesOnly())
 
-    log = opened()
+    _, log = _opened(disk)
     assert (log.log_start_offset, log.log_end_offset) == (1, 2)
-    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0  # sent again, and known
-    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=2).error_code == 45
-    assert produce(log, producer_id=7, producer_epoch=0, base_sequence=1).base_offset == 2
+    assert _produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0  # sent again, and known
+    assert _produce(log, producer_id=7, producer_epoch=0, base_sequence=2).error_code == 45
+    assert _produce(log, producer_id=7, producer_epoch=0, base_sequence=1).base_offset == 2

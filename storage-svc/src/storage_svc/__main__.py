@@ -40,11 +40,7 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
     health, registry = Health(), metrics.registry("storage-svc")
     async with contextlib.AsyncExitStack() as undo:
         undo.callback(health.watch_loop())
-        endpoint = HttpEndpoint(settings.storage_http, registry, health)
-        try:
-            endpoint.start()
-        except OSError as error:
-            raise lifecycle.StartError(f"cannot listen at {settings.storage_http}: {error.strerror}") from error
+        endpoint = HttpEndpoint(settings.storage_http, registry, health).start()
         undo.callback(endpoint.close)
         server: StorageServer | None = None
         health.checks["grpc"] = lambda: None if server else "not listening yet"

@@ -46,38 +46,22 @@ from storage_svc.coordinator.migration import (
 
 
 def on_join(step: Step, join: Join) -> JoinAnswer:
-    group = step.group
     member_id = join.member_id or join.new_member_id
-    if len(group.members) >= step.environment.settings.size_max and member_id not in group.members:
-        return JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=join.member_id)
-    if not _supports_protocols(group, join):
-        return JoinAnswer(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=join.member_id)
-    if join.require_known_member_id and not join.member_id and join.instance_id is None:
-        return JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+    if error := _join_error(step, join):
+        told = member_id if error is ErrorCode.MEMBER_ID_REQUIRED else join.member_id
+        return JoinAnswer(error=error, member_id=told)
     try:
         subscription = consumer_protocol.decode_subscription(join.protocols[0][1])
     except ProtocolError:
         return JoinAnswer(error=ErrorCode.UNKNOWN_SERVER_ERROR, member_id=join.member_id)
-    replaced = None if join.instance_id is None else group.by_instance(join.instance_id)
+    replaced = None if join.instance_id is None else step.group.by_instance(join.instance_id)
     if join.instance_id is not None and join.member_id:
         if replaced is None:
             return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=join.member_id)
         if replaced.member_id != join.member_id:
             return JoinAnswer(error=ErrorCode.FENCED_INSTANCE_ID, member_id=join.member_id)
-    may_turn = (
-        replaced is not None
-        and replaced.classic is None
-        and (len(group.members) == 1 or may_downgrade(group, {replaced.member_id}, step.environment))
-        and step.environment.settings.migration_policy.may_downgrade
-        and len(group.members) <= step.environment.classic_limits.size_max
-    )
-    member = group.members.get(member_id) or ConsumerMember.new(member_id)
-    if replaced is not None:
-        member = replaced
-        if replaced.member_id != member_id:
-            member = replace(replaced, member_id=member_id, epoch=0, previous_epoch=0)
-            step.draft.replace(replaced, member)
-            step.cancel_timers(replaced.member_id)
+    may_turn = replaced is not None and _may_turn(step, replaced)
+    member = _joining(step, member_id, replaced)
     updated = replace(
         member,
         instance_id=join.instance_id or member.instance_id,
@@ -113,6 +97,42 @@ def on_join(step: Step, join: Join) -> JoinAnswer:
         protocol_type=consumer_protocol.PROTOCOL_TYPE,
         protocol_name=join.protocols[0][0],
     )
+
+
+def _join_error(step: Step, join: Join) -> ErrorCode:
+    """Why nobody may join like that."""
+    members = step.group.members
+    member_id = join.member_id or join.new_member_id
+    if len(members) >= step.environment.settings.size_max and member_id not in members:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not _supports_protocols(step.group, join):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if join.require_known_member_id and not join.member_id and join.instance_id is None:
+        return ErrorCode.MEMBER_ID_REQUIRED
+    return ErrorCode.NONE
+
+
+def _may_turn(step: Step, replaced: ConsumerMember) -> bool:
+    """Whether the group becomes a classic one when a classic member takes this one's place."""
+    group, environment = step.group, step.environment
+    return (
+        replaced.classic is None
+        and (len(group.members) == 1 or may_downgrade(group, {replaced.member_id}, environment))
+        and environment.settings.migration_policy.may_downgrade
+        and len(group.members) <= environment.classic_limits.size_max
+    )
+
+
+def _joining(step: Step, member_id: str, replaced: ConsumerMember | None) -> ConsumerMember:
+    """The member as it was: a new one, or the static member it takes the place of."""
+    if replaced is None:
+        return step.group.members.get(member_id) or ConsumerMember.new(member_id)
+    if replaced.member_id == member_id:
+        return replaced
+    member = replace(replaced, member_id=member_id, epoch=0, previous_epoch=0)
+    step.draft.replace(replaced, member)
+    step.cancel_timers(replaced.member_id)
+    return member
 
 
 def _supports_protocols(group: ConsumerGroup, join: Join) -> bool:

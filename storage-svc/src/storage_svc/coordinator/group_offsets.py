@@ -21,7 +21,7 @@ from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset, me
 from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
 from storage_svc.coordinator.group_events import Commit, GroupState
-from storage_svc.coordinator.hosted_groups import HostedGroups
+from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
 from storage_svc.coordinator.offset_expiration import (
     CONSUMER_PROTOCOL,
     TopicPartition,
@@ -90,17 +90,7 @@ class GroupOffsets:
             done([error] * len(offsets))
             return None
         hosted = hosted or self._hosted.host(group_id)
-        if isinstance(hosted.group, ConsumerGroup):
-            error = commit_fault(
-                hosted.group,
-                commit.member_id,
-                commit.generation_id,
-                ((each.topic, each.partition) for each in offsets),
-                self._topics,
-                knows_epochs=group_not_found is ErrorCode.GROUP_ID_NOT_FOUND,
-            )
-        else:
-            error = self._hosted.ask(hosted, commit)
+        error = self._member_fault(hosted, commit, offsets, group_not_found is ErrorCode.GROUP_ID_NOT_FOUND)
         errors = [error or self._offset_fault(each) for each in offsets]
         now_ms = self._now_ms()
         expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
@@ -138,6 +128,17 @@ class GroupOffsets:
             topics=self._topics,
             serves=self._serves,
             now_ms=self._now_ms,
+        )
+
+    def _member_fault(
+        self, hosted: HostedGroup, commit: Commit, offsets: Sequence[NewOffset], knows_epochs: bool
+    ) -> ErrorCode:
+        """Why its group does not take this commit."""
+        if not isinstance(hosted.group, ConsumerGroup):
+            return self._hosted.ask(hosted, commit)
+        places = ((each.topic, each.partition) for each in offsets)
+        return commit_fault(
+            hosted.group, commit.member_id, commit.generation_id, places, self._topics, knows_epochs=knows_epochs
         )
 
     def fetch(

@@ -219,7 +219,10 @@ class BatchWriter:
             log.request_sync()
         else:
             log.unsynced.note_written(log, records, self._environment)
-            log.readable.advance(log.log_end_offset, segment, position, log)
+            if log.high_watermark < log.promised_end:
+                log.request_sync()
+            else:
+                log.readable.advance(log.log_end_offset, segment, position, log)
 
     def drop_staged(self, error: StorageFailure) -> None:
         """What is staged cannot be written for this reason."""

@@ -17,6 +17,7 @@ from storage_svc.log import checkpoints
 from storage_svc.log.batches import Header, headers
 from storage_svc.log.files import Files
 from storage_svc.log.segment import Segment
+from storage_svc.log.segment_positions import position_before
 
 _log = logs.get(__name__)
 
@@ -156,6 +157,6 @@ def _first(files: Files, segment: Segment) -> Header | None:
 def _last(files: Files, active: Segment) -> Header | None:
     """Of the active segment, which is open."""
     last = None
-    for _, header in headers(files, active.descriptor, active.position_before(2**63 - 1), active.size):
+    for _, header in headers(files, active.descriptor, position_before(active, 2**63 - 1), active.size):
         last = header
     return last

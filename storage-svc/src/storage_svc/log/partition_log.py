@@ -30,11 +30,10 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.files import Buffer
 from storage_svc.log.high_watermark import HighWatermark
 from storage_svc.log.leader_epochs import LeaderEpochs
-from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX
+from storage_svc.log.producer_snapshots import ProducerSnapshots
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.reading import Places, Span, find_batches, find_spans
 from storage_svc.log.segment import Segment
-from storage_svc.log.segment_names import file_stem
 from storage_svc.log.segments import Segments, set_aside
 from storage_svc.log.syncing import SyncTarget, Unsynced
 from storage_svc.log.transactions import Transactions
@@ -100,8 +99,9 @@ class PartitionLog:
         self.flusher: Flusher | None = None
         # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
-        #: The newest producer snapshot that is known to be synced.
-        self._synced_snapshot = ""
+        self.snapshots = ProducerSnapshots(environment.files, folder)
+        #: Below it nothing counts as durable before its sync, whatever the policy is now.
+        self.promised_end = 0
         self.configure(config)
 
     @property
@@ -120,6 +120,8 @@ class PartitionLog:
         self.changed()
         self.config = config
         self.policy = config.flush_policy or self._environment.policy
+        if self.policy is FlushPolicy.OS and self.high_watermark < self.log_end_offset:
+            self.promised_end = self.log_end_offset
         self.writer.configure(config)
         self.segments.configure(config)
 
@@ -135,7 +137,10 @@ class PartitionLog:
     @property
     def roll_syncs(self) -> bool:
         """Whether `roll` must sync first. What comes to the new segment may reach the disk by itself; behind batches
-        that did not it makes a hole. Who can wait until the log is durable does, rather than hold up the event loop."""
+        that did not it makes a hole. Who can wait until the log is durable does, rather than hold up the event loop.
+
+        What `os` wrote, before the policy was changed, may leave such a hole until the next sync, as under `os`.
+        """
         return self.policy is FlushPolicy.GROUP and self.high_watermark < self.log_end_offset
 
     def roll(self, now_ms: int) -> None:
@@ -155,9 +160,7 @@ class PartitionLog:
         to_sync = [self.folder]
         try:
             old.finish()
-            self.store_snapshot()
-            # For `drop_oldest`, which would otherwise hold up the event loop with its sync.
-            to_sync.append(self._snapshot_path(self.log_end_offset))
+            to_sync += self.snapshots.store(self.producers, self.log_end_offset)
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
         self.segments.add(segment)
@@ -166,23 +169,6 @@ class PartitionLog:
         self.unsynced.add_segments(old)
         self.unsynced.add_paths(*to_sync)
         self._environment.mark(self)
-
-    def store_snapshot(self) -> None:
-        """Write the producer state as of the log end offset.
-
-        Raises:
-            StorageFailure: there is none.
-        """
-        if self.log_end_offset > 0:
-            path = self._snapshot_path(self.log_end_offset)
-            try:
-                self.files.write_file(path, self.producers.encode())
-            except StorageFailure:
-                self.files.unlink(path)  # a part of it, which `drop_oldest` would count on
-                raise
-
-    def _snapshot_path(self, offset: int) -> str:
-        return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
     # -- durability ---------------------------------------------------------------------------------------------------
 
@@ -205,8 +191,8 @@ class PartitionLog:
             self.take_offline(f"sync failed: {target.failure}")
         if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
             return
-        if target.paths and (path := self._snapshot_path(self.segments.active.base_offset)) in target.paths:
-            self._synced_snapshot = path
+        if target.paths:
+            self.snapshots.note_synced(self.segments.active.base_offset, target.paths)
         self.recovery_point = max(self.recovery_point, target.recovery_point)
         if target.end_offset > self.high_watermark:
             self.readable.advance(target.end_offset, target.segment, target.position, self)
@@ -305,7 +291,7 @@ class PartitionLog:
         Raises:
             StorageFailure: files of theirs are left in the folder until the next start.
         """
-        count = min(count, self._kept_by_snapshot())
+        count = min(count, self.snapshots.newest(self.segments.bases))
         if count == 0:
             return 0
         dropped = self.segments.take_oldest(count)
@@ -319,17 +305,6 @@ class PartitionLog:
         finally:
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         return sum(segment.size for segment in dropped)
-
-    def _kept_by_snapshot(self) -> int:
-        """The index of the newest segment that has a producer snapshot, which is durable then; 0 if none has."""
-        for index in range(len(self.segments) - 1, 0, -1):
-            snapshot = self._snapshot_path(self.segments.bases[index])
-            if snapshot == self._synced_snapshot:
-                return index
-            if self.files.exists(snapshot):
-                self.files.sync_path(snapshot)
-                return index
-        return 0
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """A rewritten segment takes the place of those behind the active one that it was made of (segment_swap.py).
@@ -381,7 +356,7 @@ class PartitionLog:
         """
         if self.offline is None:
             self.segments.active.finish()
-            self.store_snapshot()
+            self.snapshots.store(self.producers, self.log_end_offset)
         self.segments.close()
 
     def check_invariants(self) -> None:

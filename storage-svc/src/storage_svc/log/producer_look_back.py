@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from storage_svc.log.batches import Header, headers
+from storage_svc.log.segment_positions import boundary
 
 if TYPE_CHECKING:
     from storage_svc.log.partition_log import PartitionLog
@@ -54,7 +55,7 @@ class ProducerLookBack:
         segment = segments[segments.index_of(self._offset - 1)]
         located = segment.locate(self._offset)
         end = segment.size if located is None else located[0]
-        start, _ = segment.boundary(0, max(0, end - _STEP_BYTES))
+        start, _ = boundary(segment, 0, max(0, end - _STEP_BYTES))
         found = [header for _, header in headers(self._log.files, segment.descriptor, start, end)]
         self._offset = found[0].base_offset if start else segment.base_offset
         self._bytes_left -= end - start

@@ -24,6 +24,7 @@ from storage_svc.log.producer_snapshot import SNAPSHOT_SUFFIX, UnreadableSnapsho
 from storage_svc.log.producer_state import ProducerState
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_names import file_stem
+from storage_svc.log.segment_positions import position_before
 from storage_svc.log.transaction_index import AbortedTransaction
 
 _log = logs.get(__name__)
@@ -67,7 +68,7 @@ class ProducerRecovery:
                 continue
             was_open = segment.descriptor >= 0
             segment.open()
-            first = segment.position_before(start) if start > segment.base_offset else 0
+            first = position_before(segment, start) if start > segment.base_offset else 0
             for position, header in headers(self._files, segment.descriptor, first, segment.size):
                 if header.base_offset >= end:
                     break
@@ -109,6 +110,10 @@ class ProducerRecovery:
             _log.warning("producer snapshot not written", path=path, reason=str(error))
         else:
             self._snapshots = sorted({*self._snapshots, offset})
+
+    def has_snapshot(self, offset: int) -> bool:
+        """Whether there is one that reaches to the offset."""
+        return offset in self._snapshots
 
     def remove_stray(self, bases: Iterable[int], end_offset: int) -> None:
         """Remove the snapshots that are of no use to a log with these segments and this end."""

@@ -99,6 +99,18 @@ def log_holes(segment: Segment, holes: Sequence[Hole]) -> int:
     return sum(hole.end - hole.start for hole in holes)
 
 
+def log_corrected(segment: Segment, corrected: Sequence[tuple[int, Header]]) -> None:
+    """Say which headers of a segment, by position, are made what they should be."""
+    for position, header in corrected:
+        _log.error(
+            "batch header corrected",
+            segment=segment.relative_path,
+            position=position,
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+        )
+
+
 def _begins_with(files: Files, path: str, segment: Segment, hole: Hole) -> bool:
     """Whether what is in the hole begins with what is in a file."""
     size = files.size(path)

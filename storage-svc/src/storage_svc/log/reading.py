@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from storage_svc.log.batches import headers
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.segment import Segment
+from storage_svc.log.segment_positions import boundary
 
 if TYPE_CHECKING:
     from storage_svc.log.partition_log import PartitionLog
@@ -134,7 +135,7 @@ def _end(log: PartitionLog, segment: Segment, start: int, end: int, limit: int) 
         segment.used = True
         return limit
     segment.load()
-    end, next_offset = segment.boundary(start, end)
+    end, next_offset = boundary(segment, start, end)
     if next_offset is not None:
         log.places.note(next_offset, segment, end)
     return end

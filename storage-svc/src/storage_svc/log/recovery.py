@@ -193,7 +193,15 @@ class Recovery:
                 self._epochs.store(sync=False)
             except StorageFailure as error:  # the batches carry their epochs
                 _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
-        if not self._known.clean or self._state is not None:
+        recovered = not self._known.clean or self._state is not None
+        if self._producers.has_snapshot(base := log.segments.active.base_offset):
+            # What a roll wrote was synced before a clean stop, which writes that of the log's end and does not sync it.
+            path = log.snapshots.path(base)
+            if recovered or base == self._end_offset:
+                log.unsynced.add_paths(path)
+            else:
+                log.snapshots.note_synced(base, [path])
+        if recovered:
             log.recovery_point = min(self._known.recovery_point, self._end_offset)
             log.unsynced.add_segments(*log.segments.behind_active())
             log.unsynced.add_paths(log.folder)

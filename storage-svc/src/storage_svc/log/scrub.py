@@ -25,7 +25,7 @@ from storage_svc.log import helper_process, scrub_job
 from storage_svc.log.cleaner_job import CleanedGroup
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.quarantine import log_holes, set_aside_holes, write_sound
+from storage_svc.log.quarantine import log_corrected, log_holes, set_aside_holes, write_sound
 from storage_svc.log.segment_names import CLEANED_SUFFIX
 from storage_svc.log.segment_swap import Outdated, swap
 
@@ -238,14 +238,7 @@ class Scrubber:
             await asyncio.to_thread(self._files.sync_path, path)
         log.compaction.uncleanable = None
         self.totals.quarantined_bytes += log_holes(segment, found.holes)
-        for position, header in found.moved:
-            _log.error(
-                "batch header corrected",
-                segment=segment.relative_path,
-                position=position,
-                base_offset=header.base_offset,
-                leader_epoch=header.leader_epoch,
-            )
+        log_corrected(segment, found.moved)
         return True
 
     def _look_again(self, log: PartitionLog, wanted: list[tuple[int, int]]) -> scrub_job.Look | None:

@@ -200,7 +200,7 @@ class Segment:
         self.used = True
         entry = self.offset_index.lookup(offset)
         unchecked = entry is not None
-        for position, header in self._walk(entry[1] if entry else 0):
+        for position, header in self.walk(entry[1] if entry else 0):
             last_offset = header.base_offset + header.last_offset_delta
             if unchecked and entry and last_offset != entry[0]:
                 break
@@ -209,56 +209,14 @@ class Segment:
                 return position, header
         if not unchecked:
             return None
-        self._rebuild_damaged()
+        self.rebuild_damaged()
         return self.locate(offset)
-
-    def boundary(self, start: int, limit: int) -> tuple[int, int | None]:
-        """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins), and an offset
-        that the batch behind it is found by, if one is known."""
-        self.load()
-        entry = self.offset_index.lookup_position(limit)
-        unchecked = entry is not None and entry[1] > start
-        end = entry[1] if entry and unchecked else start
-        next_offset = None
-        for position, header in self._walk(end):
-            if unchecked and entry and header.last_offset != entry[0]:
-                break
-            unchecked = False
-            behind = position + header.size
-            if behind > limit:
-                next_offset = header.base_offset if next_offset is None else next_offset
-                break
-            end, next_offset = behind, header.last_offset + 1
-        if not unchecked:
-            return end, next_offset
-        self._rebuild_damaged()
-        return self.boundary(start, limit)
-
-    def position_before(self, offset: int) -> int:
-        """Where a batch begins that ends at or before the offset, not far from it; 0 when none is known."""
-        self.load()
-        entry = self.offset_index.lookup(offset)
-        found = entry and self.locate(entry[0])
-        return found[0] if found else 0
-
-    def position_of_timestamp(self, timestamp: int) -> int:
-        """Where a batch begins before which every record is older than the timestamp, not far from the first that is
-        not."""
-        self.load()
-        entry = self.time_index.lookup(timestamp)
-        if entry is None:
-            return 0
-        found = self.locate(entry[1])
-        if found is not None and (found[1].max_timestamp, found[1].last_offset) == entry:
-            return found[0]
-        self._rebuild_damaged()
-        return self.position_of_timestamp(timestamp)
 
     def headers(self) -> Iterator[tuple[int, Header]]:
         """(position, header) of each batch, as far as they follow each other; of an open segment."""
         return headers(self._files, self.descriptor, 0, self.size)
 
-    def _walk(self, position: int) -> Iterator[tuple[int, Header]]:
+    def walk(self, position: int) -> Iterator[tuple[int, Header]]:
         """Batches from there on; none from a position that a damaged index invented."""
         return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, WALK_CHUNK)
 
@@ -295,7 +253,7 @@ class Segment:
         if self._open_indexes() and (self._checked or self._indexes_agree()):
             self._loaded = self._checked = True
         else:
-            self._rebuild_damaged()
+            self.rebuild_damaged()
 
     def _open_indexes(self) -> bool:
         try:
@@ -313,7 +271,8 @@ class Segment:
         self._bytes_since_index = self.size - (entry[1] if entry else 0)
         return True
 
-    def _rebuild_damaged(self) -> None:
+    def rebuild_damaged(self) -> None:
+        """As `rebuild`, of indexes that were found to contradict the batches."""
         _log.warning("index rebuilt", segment=self.relative_path)
         self.rebuild()
 

@@ -15,7 +15,7 @@ At a bad batch one of three things has happened:
               neighbours say (segment_scan.py). The field is corrected in the file.
 
 Batches that are missing between two segments are no damage: compaction and quarantine leave such gaps. A power cut
-does not under `flush.policy=group`, which begins a segment only once the one before it is synced.
+does not under `flush.policy=group`, which begins a segment only once what it wrote to the one before is synced.
 
 If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline: what lies before
 the damage is read, appends get error 56, and the next start tries again.
@@ -35,7 +35,7 @@ from storage_svc.log.files import Files
 from storage_svc.log.leader_epochs import LeaderEpochs
 from storage_svc.log.producer_recovery import ProducerRecovery
 from storage_svc.log.producer_state import ProducerState
-from storage_svc.log.quarantine import known_gaps, log_holes, set_aside_holes, write_without
+from storage_svc.log.quarantine import known_gaps, log_corrected, log_holes, set_aside_holes, write_without
 from storage_svc.log.segment import Segment
 from storage_svc.log.segment_scan import Hole, SegmentScan, first_good_batch
 from storage_svc.log.segment_window import SegmentWindow
@@ -151,14 +151,8 @@ class SegmentRecovery:
 
     def _put_right(self, segment: Segment, scan: SegmentScan) -> bool:
         """Make the file what was read; whether later segments follow it."""
+        log_corrected(segment, scan.corrected)
         for position, header in scan.corrected:
-            _log.error(
-                "batch header corrected",
-                segment=segment.relative_path,
-                position=position,
-                base_offset=header.base_offset,
-                leader_epoch=header.leader_epoch,
-            )
             prefix = pack_prefix(header.base_offset, header.batch_length, header.leader_epoch)
             self._files.append(segment.descriptor, [prefix], position, len(prefix))
         torn = (

@@ -13,6 +13,7 @@ from protocol_lib.errors import DecodeError
 from storage_svc.log.batches import headers, intact, records_of
 from storage_svc.log.partition_log import PartitionLog
 from storage_svc.log.segment import Segment
+from storage_svc.log.segment_positions import position_of_timestamp
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -78,7 +79,7 @@ def _largest_readable(log: PartitionLog, segment: Segment) -> int:
 
 
 def _first_batch(log: PartitionLog, segment: Segment, timestamp: int, offset_min: int) -> FoundBatch | None:
-    start = segment.position_of_timestamp(timestamp)
+    start = position_of_timestamp(segment, timestamp)
     for position, header in headers(log.files, segment.descriptor, start, segment.size):
         if header.base_offset >= log.high_watermark:
             return None

@@ -1,10 +1,10 @@
 """The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
 
 Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. A
-frame's appends are written before the next one is read, and what can be answered then leaves in one frame, written by
-the reader itself: every change of tasks and every frame costs more than what is in it. Later answers (syncs, parked
-reads) gather until the writer wakes. Another frame is begun when `_FRAME_BYTES` are in one. A gateway that does not
-read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
+frame's appends are written before its reads look and before the next one is read, and what can be answered then leaves
+in one frame at once, appends first: every frame costs more than what is in it. Later answers (syncs, parked reads)
+gather until the turn of the event loop is over. Another frame is begun when `_FRAME_BYTES` are in one. A gateway that
+does not read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from service_chassis import logs as service_logs
+from service_chassis.stream_writer import StreamWriter
 
 from storage_svc.rpc.data import DataService
 from storage_svc.topics.leases import Leases
@@ -52,72 +53,79 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Exchange:
-    """One stream. Its calls' answers gather in frames until the writer takes them."""
+    """One stream. Its calls' answers gather in frames until they are written."""
 
     def __init__(self, service: DataService, context: _Context, area: memoryview | None) -> None:
         self._service = service
         self._context = context
         self._area = area
+        self._loop = asyncio.get_running_loop()
         self._frames: deque[list[Buffer]] = deque()
         self._frame_size = 0
         self._waiting_size = 0
-        self._wake = asyncio.Event()
+        self._writer: StreamWriter[list[Buffer]] = StreamWriter(context.write, self._next_frame, self._failed)
+        #: Whether the answers that wait are written once this frame is taken, or this turn is over.
+        self._due = False
+        #: Set unless answers that wait are too many or too long.
         self._room = asyncio.Event()
         self._room.set()
+        #: Set when the last call is answered and its answer has left, or none can leave any more.
+        self._done = asyncio.Event()
         self._reads: dict[int, Callable[[], None]] = {}
         self._open_calls = 0
-        self._taking = self._writing = False
-        self._ended = False
+        self._ended = self._broken = False
 
     async def run(self) -> None:
-        writer = asyncio.create_task(self._write())
         try:
             while (frame := await self._context.read()) is not grpc.aio.EOF:
-                self._taking = True
+                self._due = True
                 self._take(frame)
-                self._taking = False
-                await self._write_waiting()
+                self._write_on()
                 if not self._room.is_set():
                     await self._room.wait()
-                if writer.done():
+                if self._broken:
                     return
             self._ended = True
-            self._wake.set()
-            await writer
+            self._write_on()
+            await self._done.wait()
         except FrameError as error:
             _log.warning("data stream broken", peer=self._context.peer(), reason=str(error))
             await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            self._writer.close()
             for give_up in list(self._reads.values()):
                 give_up()
             self._reads.clear()
 
     def _take(self, frame: memoryview) -> None:
         appends: list[tuple[AppendRequest | AppendRun, Callable[[AppendResponse], None]]] = []
+        reads: dict[int, ReadRequest] = {}
         taken: list[int] = []
         for call_id, item in read_items(frame, self._area):
             match item:
                 case AppendRun() | AppendRequest():
                     self._open_calls += 1
                     appends.append((item, partial(self._answer, call_id)))
+                case FrameTaken():
+                    taken.append(call_id)
                 case ReadRequest():
                     self._open_calls += 1
-                    self._read(call_id, item)
+                    reads[call_id] = item
                 case Cancel():
-                    if (give_up := self._reads.pop(call_id, None)) is not None:
+                    if reads.pop(call_id, None) is not None:
+                        self._open_calls -= 1
+                    elif (give_up := self._reads.pop(call_id, None)) is not None:
                         self._open_calls -= 1
                         give_up()
                 case AheadRequest():
                     self._open_calls += 1
                     self._service.read_ahead(item, partial(self._answer, call_id))
-                case FrameTaken():
-                    taken.append(call_id)
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
         if appends:
             self._service.append_at_once(appends)
+        for call_id, read in reads.items():
+            self._read(call_id, read)
         for call_id in taken:
             self._open_calls += 1
             self._answer(call_id, FrameTaken())
@@ -147,32 +155,32 @@ class _Exchange:
         self._waiting_size += size
         if self._waiting_size > _ANSWERS_BYTES_MAX:
             self._room.clear()
-        if not self._taking:
-            self._wake.set()
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._write_on)
 
-    async def _write(self) -> None:
-        """Writes the answers that are not there when their calls have been taken."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._write_waiting()
-            if self._ended and self._open_calls == 0:
-                return
+    def _write_on(self) -> None:
+        self._due = False
+        self._writer.write_on()
 
-    async def _write_waiting(self) -> None:
-        """Writes all answers that wait; if somebody does already, that one goes on until none is left."""
-        if self._writing:
-            return
-        self._writing = True
-        try:
-            while self._frames:
-                frame = self._frames.popleft()
-                self._waiting_size -= sum(map(len, frame))
-                await self._context.write(frame)
-        finally:
-            self._writing = False
+    def _next_frame(self) -> list[Buffer] | None:
+        """The answers to write now that those before them have left."""
+        if self._frames:
+            frame = self._frames.popleft()
+            self._waiting_size -= sum(map(len, frame))
+            return frame
         if self._open_calls <= _CALLS_MAX:
             self._room.set()
+        if self._ended and self._open_calls == 0:
+            self._done.set()
+        return None
+
+    def _failed(self, error: BaseException) -> None:
+        """Answers cannot be written any more."""
+        _log.info("data stream lost", peer=self._context.peer(), reason=repr(error))
+        self._broken = True
+        self._room.set()
+        self._done.set()
 
 
 def _gateway_name(context: _Context) -> str | None:

@@ -16,32 +16,15 @@ Kafka: the protocol's description in KIP-62, KIP-134 (delay), KIP-345 (static), 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from protocol_lib.errors import ErrorCode as E
 from storage_svc.coordinator import group_events as told
 
+from tests.unit.storage_svc.coordinator.classic_people import People, Person
+
 #: How long a new member's join may wait while nobody knows whether its client is alive.
 NEW_JOIN_MS = 300_000
-
-
-@dataclass
-class Person:
-    id: str
-    name: str | None
-    session_ms: int
-    rebalance_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-    share: bytes = b""
-    #: Joined and not answered yet for the first time.
-    is_new: bool = False
-    #: Numbers of the calls that wait.
-    join: int | None = None
-    sync: int | None = None
-
-    def says(self, protocol: str) -> bytes:
-        return dict(reversed(self.protocols)).get(protocol, b"")
 
 
 @dataclass
@@ -67,12 +50,7 @@ class ClassicModel:
     generation: int = 0
     kind: str = ""
     protocol: str | None = None
-    leader: str | None = None
-    people: dict[str, Person] = field(default_factory=dict)
-    #: Ids that were given out and have not joined.
-    pending: set[str] = field(default_factory=set)
-    #: Of this generation, who has not asked for its share.
-    unsynced: set[str] = field(default_factory=set)
+    people: People = field(default_factory=People)
     #: Timer -> when it is due.
     due: dict[told.Timer, int] = field(default_factory=dict)
     #: By how much the delay of the first rebalance may still grow; None when there is none.
@@ -102,7 +80,7 @@ class ClassicModel:
                 self._stored(self.rows.pop(0), event.error)
             case told.Retire() if self.state == "Empty":
                 self.state = "Dead"
-                for member_id in list(self.pending):
+                for member_id in list(self.people.pending):
                     self._drop(member_id)
         if self._everybody_is_in():
             self._begin_generation()
@@ -110,13 +88,10 @@ class ClassicModel:
 
     # --- who is who -----------------------------------------------------------------------------------------------
 
-    def _named(self, name: str | None) -> Person | None:
-        return next((each for each in self.people.values() if name is not None and each.name == name), None)
-
     def _caller(self, member_id: str, name: str | None, generation: int | None = None) -> E:
         if self.state == "Dead":
             return E.COORDINATOR_NOT_AVAILABLE
-        namesake = self._named(name)
+        namesake = self.people.named(name)
         if name is not None and namesake is None:
             return E.UNKNOWN_MEMBER_ID
         if namesake is not None and namesake.id != member_id:
@@ -130,14 +105,10 @@ class ClassicModel:
         self.due[told.session_timer(person.id)] = self.now + lasts_ms
 
     def _drop(self, member_id: str, error: E = E.UNKNOWN_MEMBER_ID) -> None:
-        self.pending.discard(member_id)
-        self.unsynced.discard(member_id)
         self.due.pop(told.session_timer(member_id), None)
-        person = self.people.pop(member_id, None)
+        person = self.people.drop(member_id)
         if person is not None:
             self._send_away(person, error)
-        if self.leader == member_id:
-            self.leader = next(iter(self.people), None)
 
     def _send_away(self, person: Person, error: E) -> None:
         if person.join is not None:
@@ -156,9 +127,6 @@ class ClassicModel:
 
     # --- rebalance ------------------------------------------------------------------------------------------------
 
-    def _patience_ms(self) -> int:
-        return max(each.rebalance_ms for each in self.people.values()) if self.people else 0
-
     def _rebalance(self) -> None:
         if self.state == "Preparing":
             return
@@ -167,9 +135,9 @@ class ClassicModel:
                 self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
                 person.sync = None
                 self._alive(person)
-        self.unsynced.clear()
+        self.people.unsynced.clear()
         self.due.pop(told.SYNC_TIMER, None)
-        wait_ms = self._patience_ms()
+        wait_ms = self.people.patience_ms()
         if self.state == "Empty":
             self.growth_ms, self.has_newcomer = max(wait_ms - self.delay_ms, 0), False
             wait_ms = self.delay_ms
@@ -180,7 +148,7 @@ class ClassicModel:
         return (
             self.state == "Preparing"
             and self.growth_ms is None
-            and not self.pending
+            and not self.people.pending
             and all(each.join is not None for each in self.people.values())
         )
 
@@ -192,7 +160,7 @@ class ClassicModel:
                 self._drop(person.id)
         joined = [each for each in self.people.values() if each.join is not None]
         if self.people and not joined:
-            self.due[told.JOIN_TIMER] = self.now + self._patience_ms()
+            self.due[told.JOIN_TIMER] = self.now + self.people.patience_ms()
             return
         del self.due[told.JOIN_TIMER]
         self.generation += 1
@@ -200,11 +168,11 @@ class ClassicModel:
             self.state, self.protocol = "Empty", None
             self.rows.append(Row(self.generation))
             return
-        if self.people[self.leader or ""].join is None:
-            self.leader = joined[0].id
-        self.state, self.protocol = "Completing", self._elected_protocol()
-        self.unsynced = set(self.people)
-        self.due[told.SYNC_TIMER] = self.now + self._patience_ms()
+        if self.people[self.people.leader or ""].join is None:
+            self.people.leader = joined[0].id
+        self.state, self.protocol = "Completing", self.people.elected_protocol()
+        self.people.unsynced = set(self.people)
+        self.due[told.SYNC_TIMER] = self.now + self.people.patience_ms()
         for person in self.people.values():
             if person.join is not None:
                 self.said[person.join] = self._generation_for(person)
@@ -212,17 +180,8 @@ class ClassicModel:
             person.is_new = False
             self._alive(person)
 
-    def _common(self) -> set[str]:
-        return set.intersection(*({name for name, _ in each.protocols} for each in self.people.values()))
-
-    def _elected_protocol(self) -> str:
-        """Each votes for the first it has of those that all have."""
-        common = self._common()
-        ballots = [next(name for name, _ in each.protocols if name in common) for each in self.people.values()]
-        return Counter(ballots).most_common(1)[0][0]
-
     def _generation_for(self, person: Person, leader: str | None = None, *, skip: bool = False) -> told.JoinAnswer:
-        leader = self.leader if leader is None else leader
+        leader = self.people.leader if leader is None else leader
         protocol = self.protocol or ""
         everybody = tuple(told.JoinedMember(each.id, each.name, each.says(protocol)) for each in self.people.values())
         return told.JoinAnswer(
@@ -242,7 +201,7 @@ class ClassicModel:
         error, member_id = self._join_error(join), join.member_id
         if not error and not member_id and join.instance_id is None and join.require_known_member_id:
             error, member_id = E.MEMBER_ID_REQUIRED, join.new_member_id
-            self.pending.add(member_id)
+            self.people.pending.add(member_id)
             self.due[told.session_timer(member_id)] = self.now + join.session_timeout_ms
         if error:
             self.said[join.request] = told.JoinAnswer(error=error, member_id=member_id)
@@ -250,7 +209,7 @@ class ClassicModel:
                 self._expel(member_id)
         elif person is not None:
             self._join_again(person, join)
-        elif (namesake := self._named(join.instance_id)) is not None:
+        elif (namesake := self.people.named(join.instance_id)) is not None:
             self._return(namesake, join)
         else:
             self._enter(join.member_id or join.new_member_id, join)
@@ -260,13 +219,12 @@ class ClassicModel:
             return E.COORDINATOR_NOT_AVAILABLE
         if self._is_full_for(join.member_id):
             return E.GROUP_MAX_SIZE_REACHED
-        others = [{name for name, _ in each.protocols} for each in self.people.values()]
         offered = {name for name, _ in join.protocols}
-        if not join.protocol_type or not offered or (others and join.protocol_type != self.kind):
+        if not join.protocol_type or not offered:
             return E.INCONSISTENT_GROUP_PROTOCOL
-        if others and not offered & set.intersection(*others):
+        if self.people and (join.protocol_type != self.kind or not offered & self.people.common()):
             return E.INCONSISTENT_GROUP_PROTOCOL
-        is_awaited = join.member_id in self.pending and join.instance_id is None
+        is_awaited = join.member_id in self.people.pending and join.instance_id is None
         return E.NONE if not join.member_id or is_awaited else self._caller(join.member_id, join.instance_id)
 
     def _is_full_for(self, member_id: str) -> bool:
@@ -276,47 +234,43 @@ class ClassicModel:
             if person is not None and person.join is not None:
                 return False
             taken = [each for each in self.people.values() if each.join is not None]
-        elif person is not None or (self.state == "Empty" and member_id in self.pending):
+        elif person is not None or (self.state == "Empty" and member_id in self.people.pending):
             return False
         else:
             taken = list(self.people.values())
-        return len(taken) + len(self.pending - {member_id}) >= self.size_max
+        return len(taken) + len(self.people.pending - {member_id}) >= self.size_max
 
     def _enter(self, member_id: str, join: told.Join) -> None:
         if not self.people:
             self.kind = join.protocol_type
-        self.pending.discard(member_id)
+        self.people.pending.discard(member_id)
         person = Person(member_id, join.instance_id, 0, 0, ())
-        self._take(person, join)
+        person.take(join)
         person.is_new = True
         self.people[member_id] = person
-        self.leader = self.leader or member_id
+        self.people.leader = self.people.leader or member_id
         self.has_newcomer = True
         self._alive(person, NEW_JOIN_MS)
         self._rebalance()
 
-    def _take(self, person: Person, join: told.Join) -> None:
-        person.session_ms, person.rebalance_ms = join.session_timeout_ms, join.rebalance_timeout_ms
-        person.protocols, person.join = join.protocols, join.request
-
     def _join_again(self, person: Person, join: told.Join) -> None:
         is_same = person.protocols == join.protocols
-        if is_same and (self.state == "Completing" or (self.state == "Stable" and person.id != self.leader)):
+        if is_same and (self.state == "Completing" or (self.state == "Stable" and person.id != self.people.leader)):
             self.said[join.request] = self._generation_for(person)
             return
         if person.join is not None:
             self.said[person.join] = told.JoinAnswer(error=E.REBALANCE_IN_PROGRESS, member_id=person.id)
-        self._take(person, join)
+        person.take(join)
         self._rebalance()
 
     def _return(self, was: Person, join: told.Join) -> None:
         """A static member has lost its id: it takes its own place under a new one."""
         self._send_away(was, E.FENCED_INSTANCE_ID)
-        led = self.leader or ""
+        led = self.people.leader or ""
         person = replace(was, id=join.new_member_id, is_new=False)
-        self._take(person, join)
+        person.take(join)
         self._put_in_place_of(was, person)
-        if self.state == "Stable" and self._elected_protocol() == self.protocol:
+        if self.state == "Stable" and self.people.elected_protocol() == self.protocol:
             self.rows.append(
                 Row(
                     self.generation,
@@ -330,10 +284,7 @@ class ClassicModel:
             self._rebalance()
 
     def _put_in_place_of(self, was: Person, person: Person) -> None:
-        self.people = {each.id: each for each in (person if each is was else each for each in self.people.values())}
-        self.leader = person.id if self.leader == was.id else self.leader
-        if was.id in self.unsynced:
-            self.unsynced = self.unsynced - {was.id} | {person.id}
+        self.people.put_in_place_of(was, person)
         self.due.pop(told.session_timer(was.id), None)
         self._alive(person)
 
@@ -350,8 +301,8 @@ class ClassicModel:
             self.said[sync.request] = told.SyncAnswer(error=error)
             return
         person = self.people[sync.member_id]
-        self.unsynced.discard(person.id)
-        if not self.unsynced:
+        self.people.unsynced.discard(person.id)
+        if not self.people.unsynced:
             self.due.pop(told.SYNC_TIMER, None)
         if self.state == "Stable":
             self._hand_over(person, sync.request)
@@ -360,7 +311,7 @@ class ClassicModel:
             self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
         person.sync = sync.request
         is_stored = any(row.shares is not None and row.generation == self.generation for row in self.rows)
-        if person.id == self.leader and not is_stored:
+        if person.id == self.people.leader and not is_stored:
             shares = {each: sync.assignments.get(each, b"") for each in self.people}
             self.rows.append(Row(self.generation, shares=shares))
 
@@ -394,9 +345,9 @@ class ClassicModel:
         going: list[str] = []
         errors: list[E] = []
         for member_id, name in leave.members:
-            namesake = self._named(name)
+            namesake = self.people.named(name)
             who = namesake.id if not member_id and namesake is not None else member_id
-            error = E.NONE if who in self.pending else self._caller(who, name)
+            error = E.NONE if who in self.people.pending else self._caller(who, name)
             errors.append(E.UNKNOWN_MEMBER_ID if who in going else error)
             if not errors[-1]:
                 going.append(who)
@@ -414,7 +365,7 @@ class ClassicModel:
                 if not is_waiting:
                     self._expel(timer.member_id)
             case told.TimerKind.SYNC:
-                self._expel(*self.unsynced)
+                self._expel(*self.people.unsynced)
             case told.TimerKind.JOIN if self.growth_ms and self.has_newcomer:
                 more_ms = min(self.delay_ms, self.growth_ms)
                 self.growth_ms, self.has_newcomer = self.growth_ms - more_ms, False
@@ -436,7 +387,7 @@ class ClassicModel:
             self.said[request] = told.JoinAnswer(error=error)
             return
         self._alive(person)
-        leads = person.id == self.leader
+        leads = person.id == self.people.leader
         # Before KIP-814 a leader that came back was shown its old id as leader, lest it assign anew.
         self.said[request] = self._generation_for(
             person, None if row.may_skip else row.led, skip=row.may_skip and leads

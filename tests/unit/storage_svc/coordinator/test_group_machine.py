@@ -326,8 +326,8 @@ class GroupMachine(RuleBasedStateMachine):
         group.check_invariants()
         assert group.state.value.removesuffix("Rebalance") == model.state
         assert (group.generation_id, group.protocol_name) == (model.generation, model.protocol)
-        assert group.members.leader_id == model.leader
-        assert group.members.pending == model.pending
+        assert group.members.leader_id == model.people.leader
+        assert group.members.pending == model.people.pending
         assert [
             (each.member_id, each.instance_id, each.join_request, each.sync_request, each.assignment)
             for each in group.members

@@ -8,6 +8,7 @@ import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.files import Files
 from storage_svc.log.segment import Segment
+from storage_svc.log.segment_positions import boundary, position_before, position_of_timestamp
 
 SIZES = [300, 150, 700, 90, 120, 400, 80, 60, 333, 90, 210, 140]
 CONFIG = LogConfig(index_interval_bytes=1000)
@@ -39,21 +40,21 @@ def finds_offsets(segment: Segment, stored: list[tuple[int, bytes]]) -> None:
             found = segment.locate(offset)
             assert found is not None
             assert (found[0], found[1].base_offset) == (positions[index], base)
-        assert segment.position_before(base) in positions[: index + 1]
+        assert position_before(segment, base) in positions[: index + 1]
 
 
 def finds_boundaries(segment: Segment, stored: list[tuple[int, bytes]]) -> None:
     positions = positions_of(stored)
     for before, limit in pairwise(positions):
-        assert segment.boundary(0, limit - 1)[0] == before
-        assert segment.boundary(0, limit)[0] == limit
+        assert boundary(segment, 0, limit - 1)[0] == before
+        assert boundary(segment, 0, limit)[0] == limit
 
 
 def finds_timestamps(segment: Segment, stored: list[tuple[int, bytes]]) -> None:
     positions = positions_of(stored)
     timestamps = [int.from_bytes(batch[35:43], "big") for _, batch in stored]
     for timestamp in timestamps:
-        start = positions.index(segment.position_of_timestamp(timestamp))
+        start = positions.index(position_of_timestamp(segment, timestamp))
         assert all(earlier < timestamp for earlier in timestamps[:start])
 
 

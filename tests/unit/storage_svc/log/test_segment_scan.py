@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
+from storage_svc.log.segment_positions import position_of_timestamp
 
 SYNCED = 40
 SIZE = 16_000
@@ -55,7 +56,7 @@ def test_synced_batches_are_not_read_but_indexed(crashed, folders, read_all):
     positions = [position_of(stored, number) for number in range(len(stored))]
     index = log.segments.active.offset_index
     assert [entry[1] for entry in index.file] == positions[1:]
-    assert log.segments.active.position_of_timestamp(stored[30][0] + 1_700_000_000_000) <= positions[30]
+    assert position_of_timestamp(log.segments.active, stored[30][0] + 1_700_000_000_000) <= positions[30]
 
 
 @pytest.mark.parametrize("number", [SYNCED - 5, SYNCED - 1, SYNCED, SYNCED + 3])

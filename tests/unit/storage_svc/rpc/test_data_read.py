@@ -178,7 +178,7 @@ async def test_max_wait(bench):
     started = loop.time()
     bench.read(at(0), at(0, 1), wait=60, min_bytes=SIZE + 1)
     answer = await bench.answered()
-    assert 0.05 <= loop.time() - started < 2
+    assert 0.05 <= loop.time() - started < 20
     assert records(answer) == [(0, stored(0)), (0, b"")]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from broker_contract.append_area import SLOT_BYTES, SLOTS, AppendArea
+from broker_contract.append_area import SLOT_BYTES, SLOTS
 from broker_contract.data import (
     APPEND_AREA_METADATA,
     APPEND_AREA_SEEN,
@@ -125,6 +125,14 @@ async def test_parked_and_cancelled_reads(served):
     assert len(answers[2].partitions[0].records) == len(BATCH)
 
 
+async def test_appends_are_answered_before_the_reads_of_their_frame(served):
+    _, channel = served
+    stream = Stream(channel)
+    await stream.send((1, read(0)), (2, append(acks=1)), (3, read(0)))
+    assert [*await stream.receive(3)] == [2, 1, 3]
+    assert stream.frames == 1
+
+
 async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave_together(served):
     _, channel = served
     stream = Stream(channel)
@@ -143,14 +151,6 @@ async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
     assert (answers[2], answers[3].partitions[0].base_offset) == (FrameTaken(), 0)
     assert stream.frames == 1
     assert directory.logs["t", 0].log_end_offset == 2
-
-
-@pytest.fixture
-def area():
-    created = AppendArea.create()
-    assert created is not None
-    yield created
-    created.close()
 
 
 async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_taken(served, area):
