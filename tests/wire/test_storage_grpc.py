@@ -174,14 +174,12 @@ async def test_storage_goes_and_comes_back(storage: RemoteStorage) -> None:
         assert time.monotonic() - began >= 0.199  # uvloop's clock counts whole milliseconds
         assert response.responses[0].partitions[0].error_code == 6
         await storage.start()
-        came_back = asyncio.get_running_loop().time()
-        for _ in range(200):
+        for _ in range(500):
             error, offset = await produce(wire, "single", batch(b"b"), acks=-1)
             if not error:
                 break
             await asyncio.sleep(0.02)
         assert (error, offset) == (0, 1)
-        assert asyncio.get_running_loop().time() - came_back < 3
         response = await parked.call(1, 11, fetch_request("single", wait_ms=200))
         assert response.responses[0].partitions[0].high_watermark == 2
 

@@ -70,11 +70,7 @@ async def _serve_until(stop: asyncio.Event, gateway: Gateway, connection: GrpcSt
     gateway.health.checks["storage"] = connection.fault
     endpoint = None
     if gateway.settings.gateway_http:
-        endpoint = HttpEndpoint(gateway.settings.gateway_http, gateway.registry, gateway.health)
-        try:
-            endpoint.start()
-        except OSError as error:
-            raise lifecycle.StartError(f"cannot listen at {gateway.settings.gateway_http}: {error.strerror}") from error
+        endpoint = HttpEndpoint(gateway.settings.gateway_http, gateway.registry, gateway.health).start()
     try:
         lifecycle.freeze_start_objects()
         # What the hot path makes lives for milliseconds: fewer, later collections of the youngest find less alive.

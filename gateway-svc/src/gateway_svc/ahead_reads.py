@@ -143,11 +143,15 @@ class AheadReads:
     def take(self, offset: int, now: float) -> ReadResult | None:
         """What storage would answer to a read from this offset on, if that is known; `now` is `time.monotonic`'s, for
         an event loop's own clock may stand where its turn began."""
-        if not self._prepared:
+        prepared = self._prepared
+        if not prepared:
             return None
-        known = self._prepared.popleft()
+        # It asks faster than storage is asked ahead: these were answered the longer way meanwhile.
+        while prepared[0].offset < offset and len(prepared) > 1:
+            prepared.popleft()
+        known = prepared.popleft()
         if known.offset != offset or not known.prepared.holds(now):
-            self._prepared.clear()
+            prepared.clear()
             self._vain += 1
             if self._vain >= _VAIN_MAX:
                 self._vain, self._pause = 0, _PAUSE
@@ -208,7 +212,7 @@ class AheadReads:
             return
         self._read, self._last_offset, self._layout = read, wanted.fetch_offset, layout
         self._count = max(2, min(READS, _BYTES // size))
-        self._few = self._count // 4
+        self._few = self._count // 2
         self._ask_soon(services)
 
     def _ask_soon(self, services: Services) -> None:

@@ -26,6 +26,7 @@ from gateway_svc.dispatch import Dispatcher
 from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
 from gateway_svc.handlers import HANDLERS
+from gateway_svc.idle_polling import IdlePolling
 from gateway_svc.joined_reads import JoinedReads
 from gateway_svc.listening import advertised, bind
 from gateway_svc.memory import MemoryBudget
@@ -49,7 +50,7 @@ class Gateway:
     Who starts it shows `registry` and `health` over HTTP: in one process that is done once for gateway and storage.
     """
 
-    def __init__(self, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics) -> None:
+    def __init__(self, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics, poll_us: int) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         self.metrics = counts
@@ -77,6 +78,7 @@ class Gateway:
             joined_reads=JoinedReads(storage.records, loop),
             conversions=Conversions(loop),
             room=SocketRoom(loop),
+            polling=IdlePolling(loop, poll_us),
             api_ranges=self._dispatcher.api_ranges,
             loop=loop,
         )
@@ -86,13 +88,15 @@ class Gateway:
         self._register_gauges()
 
     @classmethod
-    async def start(cls, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics | None = None) -> Gateway:
-        """A gateway that accepts clients.
+    async def start(
+        cls, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics | None = None, *, poll_us: int = 0
+    ) -> Gateway:
+        """A gateway that accepts clients. `poll_us` is for one that has storage in its process (idle_polling).
 
         Raises:
             OSError: an address cannot be taken, or the data folder not be opened.
         """
-        gateway = cls(settings, storage, counts or GatewayMetrics())
+        gateway = cls(settings, storage, counts or GatewayMetrics(), poll_us)
         try:
             await gateway._start()
         except BaseException:

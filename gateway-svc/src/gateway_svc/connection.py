@@ -15,11 +15,9 @@ Reading pauses while requests wait: for their place in the pipeline (`waiting`),
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import secrets
-import socket
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, cast
@@ -36,10 +34,6 @@ from gateway_svc.slices import Part
 from gateway_svc.starting import SMALL_REQUEST_BYTES, RequestStarter
 from gateway_svc.waiting import Kind, Pending, Pipeline, release
 
-#: SO_SNDBUF of a connection (the kernel gives twice that, or what net.core.wmem_max allows; Kafka's default is 100 KB).
-#: A client on this machine has what it holds still in the processor's cache when it reads it. Over a long way a
-#: connection sends at most this, twice, per round trip. docs/benchmarks/README.md has other sizes.
-SEND_BUFFER_BYTES = 180 * 1024
 #: api key, version, correlation id: what every request has.
 _REQUEST_BYTES_MIN = 8
 
@@ -98,10 +92,6 @@ class Connection(asyncio.BufferedProtocol):
             self._closed = True
             self._transport.abort()
             return
-        connected = transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._writer = AnswerWriter(
             self._transport,
             self._services.room,
@@ -331,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if parts:
             self._writer.send(parts)
+            self._services.polling.expect_more()
         if not self._reading:
             self._go_on()
 

@@ -18,6 +18,7 @@ from gateway_svc.cluster import Membership
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetch_answers import FetchAnswers
 from gateway_svc.fetch_sessions import FetchSessions
+from gateway_svc.idle_polling import IdlePolling
 from gateway_svc.joined_reads import JoinedReads
 from gateway_svc.memory import MemoryBudget
 from gateway_svc.message_sets import Conversions
@@ -55,6 +56,7 @@ class Services:
     conversions: Conversions
     #: Where answers wait for their sockets.
     room: SocketRoom
+    polling: IdlePolling
     #: (API key, lowest, highest version) of everything served, as ApiVersions says it.
     api_ranges: tuple[tuple[int, int, int], ...]
     loop: asyncio.AbstractEventLoop

@@ -8,9 +8,11 @@ before the turn began, so before storage was asked: nothing that its client can 
 batch, deleted records, a deleted topic) is missing from the answer, and it waits as long as it asked to, but for the
 turns before its own. A read that was answered, or is of an earlier turn, is never joined.
 
-Only READS_A_TURN reads begin in a turn, and as many are answered; others have theirs in the next ones, in order.
-Between turns the event loop looks at all connections: who appends does not wait until everybody who follows the
-partition was sent what is there, and who is answered later is given more at once.
+Only ANSWERS_A_TURN are answered in a turn, the others in the next ones, in order: between turns the event loop looks at
+all connections, so that who appends does not wait until everybody who follows the partition was sent what is there.
+While more answers than that are left, no read begins. Those that come meanwhile then begin together, and are told of
+all that was appended meanwhile; where storage is another process they are one read in one frame, and the answers to
+appends do not come behind those to many reads that were begun one by one. At most ASKED_A_TURN go to storage in a turn.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from broker_contract.data import ReadRequest, ReadResponse
 
 from gateway_svc.storage import Records
 
-#: Half a millisecond of answers.
-READS_A_TURN: Final = 8
+#: 0.2 ms; how long an append waits for one turn.
+ANSWERS_A_TURN: Final = 2
+#: What storage is asked in one turn, which is one frame where it is another process.
+ASKED_A_TURN: Final = 8
 
 ReadDone = Callable[[ReadResponse], None]
 
@@ -91,51 +95,59 @@ class JoinedReads:
     def __init__(self, records: Records, loop: asyncio.AbstractEventLoop) -> None:
         self._records = records
         self._loop = loop
-        #: What was asked in this turn, how many asked and how many were answered.
+        #: What was asked in this turn, how often storage was, and how many were answered.
         self._turn: dict[tuple[object, ...], _Joined] = {}
-        self._begun = 0
+        self._asked = 0
         self._given = 0
+        self._next_turn_due = False
         #: Those whose turn has not come.
         self._to_begin: deque[_Later] = deque()
         self._to_give: deque[tuple[_Joined, int]] = deque()
 
     def read(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
         """As `Records.read`."""
-        if self._begun >= READS_A_TURN or self._to_begin:
+        if self._to_begin or not self._may_begin():
             later = _Later(request, done)
             self._to_begin.append(later)
             return later.give_up
-        if not self._begun and not self._given:
-            self._loop.call_soon(self._next_turn)
         return self._begin(request, done)
 
     def give(self, joined: _Joined, place: int) -> None:
         """An answer to one of those that wait: now or when it is its turn."""
-        if self._given >= READS_A_TURN or self._to_give:
+        if self._given >= ANSWERS_A_TURN or self._to_give:
             self._to_give.append((joined, place))
             return
-        if not self._begun and not self._given:
-            self._loop.call_soon(self._next_turn)
+        self._await_next_turn()
         self._given += 1
         joined.give(place)
 
+    def _may_begin(self) -> bool:
+        """Whether storage may be asked now: little is left to answer."""
+        return self._asked < ASKED_A_TURN and self._given < ANSWERS_A_TURN and len(self._to_give) <= ANSWERS_A_TURN
+
+    def _await_next_turn(self) -> None:
+        if not self._next_turn_due:
+            self._next_turn_due = True
+            self._loop.call_soon(self._next_turn)
+
     def _next_turn(self) -> None:
         self._turn.clear()
-        self._begun = self._given = 0
+        self._asked = self._given = 0
+        self._next_turn_due = False
         if not self._to_begin and not self._to_give:
             return
-        self._loop.call_soon(self._next_turn)
-        while self._to_give and self._given < READS_A_TURN:
-            self._given += 1
-            joined, place = self._to_give.popleft()
-            joined.give(place)
-        while self._to_begin and self._begun < READS_A_TURN:
+        self._await_next_turn()
+        while self._to_begin and self._may_begin():
             later = self._to_begin.popleft()
             if later.done is not None:
                 later.cancel = self._begin(later.request, later.done)
+        while self._to_give and self._given < ANSWERS_A_TURN:
+            self._given += 1
+            joined, place = self._to_give.popleft()
+            joined.give(place)
 
     def _begin(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
-        self._begun += 1
+        self._await_next_turn()
         if len(request.partitions) != 1:
             joined = _Joined(self)
             give_up = joined.join(done)
@@ -151,5 +163,6 @@ class JoinedReads:
                 return found.join(done)
             joined = self._turn[key] = _Joined(self)
             give_up = joined.join(done)
+        self._asked += 1
         joined.cancel = self._records.read(request, joined.answered)
         return give_up

@@ -16,11 +16,19 @@ run and goes the general way, handlers/produce.py. What a batch holds is storage
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from broker_contract.data import AppendOutcome, AppendPartition, AppendRequest, AppendResponse, AppendRun
+from broker_contract.data import (
+    OUTCOME,
+    AppendOutcome,
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    OutcomesAsTheyTravel,
+)
 from protocol_lib.codec import encode, encode_parts
 from protocol_lib.errors import DecodeError
 from protocol_lib.messages.produce import (
@@ -151,33 +159,41 @@ class ProduceRun(Pending):
     def _done(self, response: AppendResponse) -> None:
         outcomes = response.partitions
         try:
-            for outcome in outcomes:
-                if outcome.error_code:
-                    self._answer_one_by_one(outcomes)
-                    return
-            self._answer(outcomes)
+            offsets: Iterable[tuple[int, ...]]
+            if type(outcomes) is OutcomesAsTheyTravel:
+                offsets = OUTCOME.iter_unpack(outcomes.packed)
+            else:
+                for each in outcomes:
+                    if each.error_code:
+                        self._answer_one_by_one(outcomes)
+                        return
+                offsets = ((each.base_offset, each.log_append_time_ms, each.log_start_offset) for each in outcomes)
+            answer = self._answer(offsets) if self._requests[0][0].acks else b""
+            self._client.answered(self, (answer,) if answer else ())
         except Exception as error:
             self._call(0).failed(error)
+        else:
+            self._count(len(answer))
 
-    def _answer(self, outcomes: Sequence[AppendOutcome]) -> None:
+    def _answer(self, offsets: Iterable[tuple[int, ...]]) -> bytes:
+        """To all requests, of base offset, append time and log start offset for each."""
+        answers: list[bytes] = []
+        latest: KnownHead | None = None
+        for (known, index, correlation_id), (base, time_ms, start) in zip(self._requests, offsets, strict=True):
+            if known is not latest:
+                latest = known
+                layout, length, before, after = known.answer
+                pack = layout.pack
+            answers.append(pack(length, correlation_id, before, index, base, time_ms, start, after))
+        return b"".join(answers)
+
+    def _count(self, answered: int) -> None:
+        """Behind the answer, which need not wait for it."""
         first = self._requests[0][0]
-        answer = b""
-        if first.acks:
-            answers: list[bytes] = []
-            latest: KnownHead | None = None
-            for (known, index, correlation_id), o in zip(self._requests, outcomes, strict=True):
-                if known is not latest:
-                    latest = known
-                    layout, length, before, after = known.answer
-                    pack = layout.pack
-                offsets = o.base_offset, o.log_append_time_ms, o.log_start_offset
-                answers.append(pack(length, correlation_id, before, index, *offsets, after))
-            answer = b"".join(answers)
-        count = len(outcomes)
         seconds = time.perf_counter() - self._started_at
-        first.route.counts.count(first.route.version, "NONE", seconds, self.size, len(answer), count)
+        first.route.counts.count(first.route.version, "NONE", seconds, self.size, answered, len(self._batches))
         metrics = self._services.metrics
-        latest = None
+        latest: KnownHead | None = None
         for (known, _, _), batch in zip(self._requests, self._batches, strict=True):
             if known is not latest:
                 latest = known
@@ -185,7 +201,6 @@ class ProduceRun(Pending):
             counts.produces += 1
             counts.bytes_in += len(batch)
             counts.records_in += _length(batch, _RECORD_COUNT_AT)[0]
-        self._client.answered(self, (answer,) if answer else ())
 
     def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
         """As produce.py does: each request answered, counted and, if it was refused, logged by itself."""

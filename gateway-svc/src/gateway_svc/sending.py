@@ -3,12 +3,18 @@
 Small parts leave joined in one write, large ones by `WRITE_BYTES`, ranges of files by sendfile. While the client does
 not read, parts wait in the queue by reference: a slow client costs what its own answer holds in memory (nothing for
 files).
+
+How much a socket takes is the kernel's to say (no SO_SNDBUF): it follows how fast the client reads. To a client on this
+machine nothing is paced: where the system's congestion control is one that paces (BBR), a timer for every 64 KB and a
+client woken for each would halve the rate of a path that cannot be congested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -22,6 +28,8 @@ _ALL, _SOME, _NOTHING = Sent.ALL, Sent.SOME, Sent.NOTHING
 
 #: Most bytes given to the transport in one write, which copies what the socket does not take at once.
 WRITE_BYTES = 512 * 1024
+#: Most bytes of a file sent in one call, which takes half a millisecond; others wait for the event loop meanwhile.
+SENDFILE_BYTES_MAX = 2 * 1024 * 1024
 #: Parts from this size on are written by themselves instead of being joined.
 _LARGE_BYTES = 64 * 1024
 #: Parts from this size on are counted in the gateway's memory budget while they wait.
@@ -59,6 +67,7 @@ class AnswerWriter:
         self._transport = transport
         #: The socket's, which is the transport's.
         self._descriptor: int = transport.get_extra_info("socket").fileno()
+        _set_options(transport)
         self._room = room
         self._budget = budget
         self._drained = drained
@@ -176,8 +185,9 @@ class AnswerWriter:
         """One try."""
         offset = self._offset
         left = part.length - offset
+        position = part.position + offset
         try:
-            sent = sendfile(self._descriptor, part.file.descriptor, part.position + offset, left)
+            sent = sendfile(self._descriptor, part.file.descriptor, position, min(left, SENDFILE_BYTES_MAX))
         except BlockingIOError:
             self._range = part
             return _NOTHING
@@ -237,3 +247,13 @@ class AnswerWriter:
         self._queue.clear()
         self._range = None
         self._room.forget(self._descriptor)
+
+
+def _set_options(transport: asyncio.Transport) -> None:
+    """Options of the connection's socket. What a system does not know of them it goes without."""
+    connected = transport.get_extra_info("socket")
+    ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    with contextlib.suppress(OSError):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ours and theirs and ours[0] == theirs[0]:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

@@ -135,8 +135,7 @@ class SliceFiles:
             for part in parts:
                 if isinstance(part, FileRange):
                     part.release()
-            self._pause_until = now + GONE_PAUSE_S
-            raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
+            raise self._gone(error, now) from error
         return parts
 
     def range(self, piece: Slice, now: float) -> FileRange:
@@ -150,10 +149,14 @@ class SliceFiles:
         try:
             file = self._file(piece)
         except (OSError, SliceGone) as error:
-            self._pause_until = now + GONE_PAUSE_S
-            raise error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}") from error
+            raise self._gone(error, now) from error
         file.last_used = now
         return FileRange(file, piece.position, piece.length)
+
+    def _gone(self, error: OSError | SliceGone, now: float) -> SliceGone:
+        """What to raise; nobody asks for slices for a while."""
+        self._pause_until = now + GONE_PAUSE_S
+        return error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}")
 
     def _file(self, piece: Slice) -> OpenFile:
         key = (piece.path, piece.file_id)

@@ -1,6 +1,7 @@
 """Appends and reads over one long-lived gRPC stream that all connections share.
 
-What waits when the writer wakes leaves in one frame (up to FRAME_BYTES), answers come back in any order by call id.
+What one turn of the event loop asks leaves in one frame (up to FRAME_BYTES) at its end, or when the frame on its way
+has left; answers come back in any order by call id.
 Where storage sees this process's memory, record batches of LAID_BYTES_MIN and more are laid into it (AppendArea), and
 the frame says where.
 
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import grpc
 from broker_contract.append_area import SLOT_BYTES, AppendArea
+from broker_contract.append_items import put_append_run
 from broker_contract.data import (
     APPEND_AREA_METADATA,
     APPEND_AREA_SEEN,
@@ -44,6 +46,8 @@ from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
+from service_chassis import rpc
+from service_chassis.stream_writer import StreamWriter
 
 from gateway_svc.append_window import LARGE_BYTES, AppendWindow
 from gateway_svc.lasting_stream import LastingStream
@@ -107,7 +111,12 @@ class RecordStream:
         #: Calls without an answer, and who waits for it.
         self._waiting: dict[int, tuple[_Request, Callable[[Any], None]]] = {}
         self._frames: deque[_Outgoing] = deque()
-        self._wake = asyncio.Event()
+        #: While the stream is up.
+        self._writer: StreamWriter[bytes] | None = None
+        #: The frame that was written last, if nobody was asked when storage takes it.
+        self._unasked: _Outgoing | None = None
+        #: Whether what waits is written at the end of this turn.
+        self._due = False
         #: Bytes of appends that storage has not taken.
         self.window = AppendWindow()
         #: Storage's, while the stream is up and they can be seen.
@@ -150,7 +159,10 @@ class RecordStream:
         if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
             done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
             return call_id
-        frame = self._frame()
+        frames = self._frames
+        if not frames or frames[-1].size >= FRAME_BYTES:
+            frames.append(_Outgoing())
+        frame = frames[-1]
         mark = len(frame.parts)
         appended = 0
         try:
@@ -169,38 +181,37 @@ class RecordStream:
             self.window.begin(appended)
         frame.call_ids.append(call_id)
         self._waiting[call_id] = request, done
-        self._wake.set()
+        if not self._due:
+            self._write_soon()
         return call_id
 
     def _put_append(self, frame: _Outgoing, call_id: int, append: AppendRequest | AppendRun) -> int:
         """Into the frame, or what is long of it into the frame's slot of the area; the bytes of both."""
-        area = self._area
-        if area is None:
-            return put_item(frame.parts, call_id, append)
+        run = append if isinstance(append, AppendRun) else None
         batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
         size = sum(map(len, batches))
-        if not LAID_BYTES_MIN <= size <= SLOT_BYTES - frame.laid:
-            return put_item(frame.parts, call_id, append)
-        if frame.slot < 0 and (slot := area.take_slot()) >= 0:
-            frame.slot = slot
-        if frame.slot < 0:
-            return put_item(frame.parts, call_id, append)
-        place = frame.slot + frame.laid
-        put = put_item(frame.parts, call_id, LaidAppend(append, place))
-        area.lay(place, batches)
-        frame.laid += size
-        return put + size
+        area = self._area
+        if area is not None and LAID_BYTES_MIN <= size <= SLOT_BYTES - frame.laid:
+            if frame.slot < 0:
+                frame.slot = area.take_slot()
+            if frame.slot >= 0:
+                place = frame.slot + frame.laid
+                if run is not None:
+                    put = put_append_run(frame.parts, call_id, run, place)
+                else:
+                    put = put_item(frame.parts, call_id, LaidAppend(append, place))
+                area.lay(place, batches)
+                frame.laid += size
+                return put + size
+        return put_item(frame.parts, call_id, append) if run is None else put_append_run(frame.parts, call_id, run)
 
     def _cancel(self, call_id: int) -> None:
         if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
-            frame = self._frame()
+            if not self._frames:
+                self._frames.append(_Outgoing())
+            frame = self._frames[-1]
             frame.size += put_item(frame.parts, call_id, Cancel())
-            self._wake.set()
-
-    def _frame(self) -> _Outgoing:
-        if not self._frames or self._frames[-1].size >= FRAME_BYTES:
-            self._frames.append(_Outgoing())
-        return self._frames[-1]
+            self._write_soon()
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
@@ -212,23 +223,46 @@ class RecordStream:
         return self._exchange(metadata=metadata)
 
     async def _write(self, stream: Any) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._frames and len(self._ahead) < FRAMES_AHEAD:
-                frame = self._frames.popleft()
-                self._counts["sent"] += 1
-                asked = frame.size >= LARGE_BYTES or frame.slot >= 0
-                if asked:
-                    self._last_call_id += 1
-                    put_item(frame.parts, self._last_call_id, FrameTaken())
-                    self._ahead[self._last_call_id] = frame
-                wire = frame_to_wire(frame.parts)
-                frame.parts.clear()
-                await stream.write(wire)
-                if not asked:
-                    self.window.end(frame.appended)
-                del frame, wire  # and the requests they were made of
+        """Until a write fails."""
+        failure: asyncio.Future[BaseException] = self._loop.create_future()
+        write, _ = await rpc.opened(stream)
+        self._writer = StreamWriter(write, self._next_frame, failure.set_result)
+        try:
+            self._writer.write_on()
+            error = await failure
+        finally:
+            self._writer.close()
+            self._writer = None
+        raise error if isinstance(error, Exception) else EOFError("the stream was cancelled")
+
+    def _write_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._due = False
+        if self._writer is not None:
+            self._writer.write_on()
+
+    def _next_frame(self) -> bytes | None:
+        """The frame to write now that the one before it has left."""
+        if self._unasked is not None:
+            self.window.end(self._unasked.appended)
+            self._unasked = None
+        if not self._frames or len(self._ahead) >= FRAMES_AHEAD:
+            return None
+        frame = self._frames.popleft()
+        self._counts["sent"] += 1
+        if frame.size >= LARGE_BYTES or frame.slot >= 0:
+            self._last_call_id += 1
+            put_item(frame.parts, self._last_call_id, FrameTaken())
+            self._ahead[self._last_call_id] = frame
+        else:
+            self._unasked = frame
+        wire = frame_to_wire(frame.parts)
+        frame.parts.clear()
+        return wire
 
     async def _read(self, stream: Any) -> None:
         for key, value in await stream.initial_metadata() or ():
@@ -238,9 +272,11 @@ class RecordStream:
                 self._area = self._offered if value == APPEND_AREA_SEEN else None
         if self._area is None:
             self._drop_area()
+        _, read = await rpc.opened(stream)
         while True:
-            wire = await stream.read()
+            wire = await read()
             if wire is grpc.aio.EOF:
+                await stream.read()  # raises what has happened
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
             self._received(wire)
@@ -258,7 +294,7 @@ class RecordStream:
     def _taken(self, call_id: int) -> None:
         """Frames that wait may leave, and connections that wait may go on."""
         if self._frames:
-            self._wake.set()
+            self._write_soon()
         frame = self._ahead.pop(call_id, None)
         if frame is not None:
             if frame.slot >= 0 and self._area is not None:
@@ -275,6 +311,7 @@ class RecordStream:
             error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
             done(_failure(request, error))
         self._ahead.clear()
+        self._unasked = None
         self.window.give(self.window.used)
 
     def _drop_area(self) -> None:

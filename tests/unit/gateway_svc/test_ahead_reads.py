@@ -36,7 +36,7 @@ SIZE = 100_000
 #: Of version 11 without a session, and of version 12, whose answers go on behind the records.
 LAYOUTS = {version: AnswerLayout((version, "t", bytes(16), 0, 0, False), b"") for version in (11, 12)}
 READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition("t", 0, 10, SIZE)])
-SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(20)]
+SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
 
 class Storage:
@@ -104,7 +104,17 @@ async def test_readers_of_committed_records_are_told_that_nothing_was_aborted() 
 
 async def test_another_offset_is_asked_of_storage_and_ends_it() -> None:
     ahead, now = await prepared(Storage())
-    assert ahead.take(12, now) is None
+    assert ahead.take(10, now) is None
+    assert ahead.take(11, now) is None
+
+
+async def test_who_asks_faster_goes_on_where_he_is() -> None:
+    """What came meanwhile was read the longer way before it was known."""
+    ahead, now = await prepared(Storage())
+    assert ahead.take(13, now) == ReadResult(0, 90, 80, 1, None, SLICES[13])
+    assert ahead.take(14, now) is not None
+    ahead, now = await prepared(Storage())
+    assert ahead.take(15, now) is None
     assert ahead.take(11, now) is None
 
 
@@ -135,14 +145,14 @@ async def test_nothing_is_known_for_long() -> None:
 
 async def test_more_is_asked_for_behind_the_last_when_few_are_left() -> None:
     storage = Storage()
-    ahead, now = await prepared(storage, 6)
-    for offset in (11, 12):
+    ahead, now = await prepared(storage, 10)
+    for offset, asked in ((11, [10]), (12, [10, 20])):
         assert ahead.take(offset, now) is not None
         answered(ahead, storage, dataclasses.replace(READ, partitions=[ReadPartition("t", 0, offset, SIZE)]))
         await asyncio.sleep(0)
-    assert [each.read.partitions[0].fetch_offset for each in storage.asked] == [10, 16]
-    storage.done[1](response(17, 2))
-    assert [ahead.take(offset, now) is not None for offset in range(13, 20)] == [True] * 6 + [False]
+        assert [each.read.partitions[0].fetch_offset for each in storage.asked] == asked
+    storage.done[1](response(21, 2))
+    assert [ahead.take(offset, now) is not None for offset in range(13, 24)] == [True] * 10 + [False]
 
 
 async def test_of_large_answers_fewer_are_asked_for() -> None:

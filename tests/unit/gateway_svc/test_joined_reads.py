@@ -16,7 +16,7 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
 )
-from gateway_svc.joined_reads import READS_A_TURN, JoinedReads
+from gateway_svc.joined_reads import ANSWERS_A_TURN, ASKED_A_TURN, JoinedReads
 
 EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
 
@@ -58,6 +58,7 @@ async def test_alike_in_one_turn_is_asked_once_and_answered_to_all() -> None:
         )  # type: ignore[misc]
     assert [asked.correlation_id for asked in storage.asked] == [0]
     storage.done[0](EMPTY)
+    await asyncio.sleep(0)
     assert answers == [(0, EMPTY), (1, EMPTY), (2, EMPTY)]
 
 
@@ -155,16 +156,40 @@ def apart(number: int) -> ReadRequest:
     return request(number, ReadPartition("t", number, 7, 1000))
 
 
-async def test_many_reads_begin_some_in_each_turn() -> None:
+async def test_storage_is_asked_so_often_in_a_turn() -> None:
+    storage = Storage()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for number in range(2 * ASKED_A_TURN + 1):
+        reads.read(apart(number), lambda _answer: None)
+    counts = []
+    for _ in range(4):
+        counts.append(len(storage.asked))
+        await asyncio.sleep(0)
+    assert counts == [ASKED_A_TURN, 2 * ASKED_A_TURN, 2 * ASKED_A_TURN + 1, 2 * ASKED_A_TURN + 1]
+
+
+async def test_who_asks_the_same_is_not_counted() -> None:
+    storage, answers = Storage(), list[int]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for number in range(ASKED_A_TURN + 2):
+        reads.read(request(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
+    assert len(storage.asked) == 1
+    storage.done[0](EMPTY)
+    for _ in range(ASKED_A_TURN):
+        await asyncio.sleep(0)
+    assert answers == [*range(ASKED_A_TURN + 2)]
+
+
+async def test_where_storage_answers_at_once_it_is_asked_as_often_as_is_answered() -> None:
     storage, answers = Storage(EMPTY), list[int]()
     reads = JoinedReads(storage, asyncio.get_running_loop())
-    for number in range(2 * READS_A_TURN + 1):
+    for number in range(2 * ANSWERS_A_TURN + 1):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
     counts = []
     for _ in range(4):
         counts.append((len(storage.asked), len(answers)))
         await asyncio.sleep(0)
-    most = READS_A_TURN
+    most = ANSWERS_A_TURN
     assert counts == [(most, most), (2 * most, 2 * most), (2 * most + 1, 2 * most + 1), (2 * most + 1, 2 * most + 1)]
     assert answers == [*range(2 * most + 1)]
 
@@ -172,34 +197,50 @@ async def test_many_reads_begin_some_in_each_turn() -> None:
 async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
     storage, answers = Storage(), list[int]()
     reads = JoinedReads(storage, asyncio.get_running_loop())
-    for number in range(READS_A_TURN + 2):
+    for number in range(ANSWERS_A_TURN + 2):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
     for _ in range(3):
         await asyncio.sleep(0)
     for done in storage.done:
         done(EMPTY)
-    assert answers == [*range(READS_A_TURN)]
+    assert answers == [*range(ANSWERS_A_TURN)]
     await asyncio.sleep(0)
-    assert answers == [*range(READS_A_TURN + 2)]
+    assert answers == [*range(ANSWERS_A_TURN + 2)]
+
+
+async def test_who_asks_while_many_are_answered_begins_when_few_are_left() -> None:
+    storage, answers = Storage(), list[ReadResponse]()
+    reads = JoinedReads(storage, asyncio.get_running_loop())
+    for _ in range(4 * ANSWERS_A_TURN):
+        reads.read(request(), answers.append)
+    storage.done[0](EMPTY)
+    told = []
+    for _ in range(4):
+        told.append((len(answers), len(storage.asked)))
+        reads.read(request(), answers.append)
+        await asyncio.sleep(0)
+    most = ANSWERS_A_TURN
+    # The third turn has `most` answers left: the three that wait by then begin, as one, and the fourth by itself.
+    assert told == [(most, 1), (2 * most, 1), (3 * most, 1), (4 * most, 2)]
+    assert len(storage.asked) == 3
 
 
 async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() -> None:
     storage, answers = Storage(), list[int]()
     reads = JoinedReads(storage, asyncio.get_running_loop())
+    count = ASKED_A_TURN + 3
     give_up = [
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
-        for number in range(READS_A_TURN + 3)
+        for number in range(count)
     ]
-    give_up[READS_A_TURN]()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert [asked.correlation_id for asked in storage.asked] == [
-        n for n in range(READS_A_TURN + 3) if n != READS_A_TURN
-    ]
+    give_up[ASKED_A_TURN]()
+    await asyncio.sleep(0)
+    assert [asked.correlation_id for asked in storage.asked] == [n for n in range(count) if n != ASKED_A_TURN]
+    await asyncio.sleep(0)
     for done in storage.done:
         done(EMPTY)
-    give_up[READS_A_TURN + 1]()  # it was answered, and not told yet
-    for _ in range(3):
+    give_up[ASKED_A_TURN + 1]()  # it was answered, and not told yet
+    for _ in range(count):
         await asyncio.sleep(0)
-    assert answers == [n for n in range(READS_A_TURN + 3) if n not in (READS_A_TURN, READS_A_TURN + 1)]
+    assert answers == [n for n in range(count) if n not in (ASKED_A_TURN, ASKED_A_TURN + 1)]
     assert storage.given_up == []

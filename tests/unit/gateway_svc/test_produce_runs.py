@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from broker_contract.data import AppendedPartition, AppendRequest, AppendResponse, AppendRun
+from broker_contract.data import (
+    OUTCOME,
+    AppendedPartition,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    OutcomesAsTheyTravel,
+)
 from gateway_svc.context import Call
 from gateway_svc.dispatch import Dispatcher
+from gateway_svc.errors import RequestRefused
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.produce_runs import HEADS_MAX, KnownHeads, ProduceRun, Taken
@@ -37,6 +46,9 @@ class NoClient:
 
     def answered(self, _pending: object, parts: Any) -> None:
         self.answers += parts
+
+    def refuse(self, refusal: RequestRefused, _call: Call) -> None:
+        raise refusal
 
 
 def requests(
@@ -168,7 +180,7 @@ def test_what_is_not_remembered() -> None:
 class Store:
     """Stands where storage is, and what the services of a gateway are asked for on the way."""
 
-    outcomes: list[AppendedPartition]
+    outcomes: Sequence[AppendedPartition] | OutcomesAsTheyTravel
     metrics: GatewayMetrics = dataclasses.field(default_factory=GatewayMetrics)
 
     @property
@@ -185,7 +197,7 @@ class Store:
 
     def append(self, append: AppendRun | AppendRequest, done: Any) -> None:
         self.appended = append
-        done(AppendResponse(list(self.outcomes)))
+        done(AppendResponse(self.outcomes))
 
     def request(self, reason: str, **fields: Any) -> None:
         self.refused = reason, fields["topic"], fields["partition"], fields["correlation_id"]
@@ -221,8 +233,12 @@ SEVERAL = [("t", 2), ("t", 0), ("u", 2), ("t", 2)]
 
 @pytest.mark.parametrize("version", range(5, 14))
 @pytest.mark.parametrize("places", [ONE, SEVERAL])
-def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[str, int]]) -> None:
-    store = Store([AppendedPartition(0, 10 * n, 123, 4) for n in range(4)])
+@pytest.mark.parametrize("travelled", [False, True])
+def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[str, int]], travelled: bool) -> None:
+    outcomes = [AppendedPartition(0, 10 * n, 123, 4) for n in range(4)]
+    packed = OutcomesAsTheyTravel(b"".join(OUTCOME.pack(10 * n, 123, 4) for n in range(4)))
+    assert packed == outcomes
+    store = Store(packed if travelled else outcomes)
     answers = answered(version, places, store)
     assert [correlation_id for correlation_id, _ in answers] == [40, 41, 42, 43]
     named = [(topic if version < 13 else "", partition) for topic, partition in places]
@@ -268,3 +284,9 @@ def test_a_call_of_a_run_is_counted_as_its_requests() -> None:
     found = taken(learned(frame), frame * 3)
     assert found is not None
     assert ProduceRun(NoClient(), Store([]), found[0], [memoryview(b"")] * 3, 0).count == 3
+
+
+def test_outcomes_of_other_than_all_batches_are_no_answer() -> None:
+    store = Store(OutcomesAsTheyTravel(bytes(3 * OUTCOME.size)))
+    with pytest.raises(RequestRefused, match="failed"):
+        answered(9, ONE, store)

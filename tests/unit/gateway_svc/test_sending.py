@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import cast
 
 import pytest
 from gateway_svc.memory import MemoryBudget
-from gateway_svc.sending import AnswerWriter
+from gateway_svc.sending import SENDFILE_BYTES_MAX, AnswerWriter
 from gateway_svc.slices import FileRange, OpenFile
 from gateway_svc.socket_room import SocketRoom
 
@@ -97,6 +98,42 @@ async def test_a_range_goes_on_as_the_socket_has_room(
     await asyncio.sleep(0)
     assert (sender.writer.busy, sender.drained, sender.failures) == (False, 1, [])
     assert (file.users, sender.budget.used) == (0, 0)
+
+
+@contextlib.asynccontextmanager
+async def connected_from(client: str) -> AsyncIterator[tuple[Sender, socket.socket]]:
+    """As `ends`, over TCP; another address stands for another machine."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        theirs = await asyncio.to_thread(socket.create_connection, listening.getsockname(), 10, (client, 0))
+        _, sender = await loop.create_connection(Sender, sock=(await loop.sock_accept(listening))[0])
+    with theirs:
+        yield sender, theirs
+        sender.transport.abort()
+        await sender.lost.wait()
+        sender.room.close()
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.0.0.2"])
+async def test_nothing_is_paced_on_the_way_to_the_same_machine(client: str) -> None:
+    async with connected_from(client) as (sender, theirs):
+        option = socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16
+        ours = sender.transport.get_extra_info("socket").getsockopt(*option)
+        assert ours == (b"reno".ljust(16, b"\0") if client == "127.0.0.1" else theirs.getsockopt(*option))
+
+
+async def test_others_have_their_turn_while_much_is_sent(file: OpenFile) -> None:
+    """The socket would take all of it in one call."""
+    async with connected_from("127.0.0.1") as (sender, theirs):
+        theirs.setblocking(False)
+        sender.writer.send([FileRange(file, 0, len(CONTENT))])
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while piece := theirs.recv(1 << 20):
+                taken += len(piece)
+        assert 0 < taken <= SENDFILE_BYTES_MAX
+        assert await received(theirs, len(CONTENT) - taken) == CONTENT[taken:]
 
 
 async def test_answers_that_wait_one_after_the_other_need_no_descriptors(

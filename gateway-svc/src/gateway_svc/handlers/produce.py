@@ -95,7 +95,7 @@ def _append(
 
     def done(response: AppendResponse) -> None:
         try:
-            appended = response.partitions
+            appended = list(response.partitions)
             for index, outcome in known.items():
                 if appended[index].error_code == ErrorCode.INVALID_RECORD:  # what it says of no records at all
                     appended[index] = outcome

@@ -42,6 +42,12 @@ _START_TIMEOUT_S = 120.0
 _Value = TypeVar("_Value")
 
 
+class _ThreadSettings(DirectSettings):
+    """Of a broker in a thread beside its clients: to look for requests would keep the interpreter from them."""
+
+    poll_us: int = 0
+
+
 class Broker:
     """One broker in this process; a context manager, or `start` and `close`. May be started again after `close`."""
 
@@ -114,7 +120,7 @@ class Broker:
                 storage_bind = f"unix:{socket_dir / STORAGE_SOCKET}"
             listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
             settings = load(
-                DirectSettings,
+                _ThreadSettings,
                 data_dir=str(self._data_dir),
                 gateway_data_dir=str(self._data_dir),
                 **{"listeners": listener, "advertised_listeners": listener, **self._settings},

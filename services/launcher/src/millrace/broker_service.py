@@ -37,10 +37,7 @@ async def serve(settings: DirectSettings, stop: asyncio.Event) -> None:
         undo.callback(health.watch_loop())
         undo.callback(endpoint.close)
         undo.push_async_callback(broker.stop)
-        try:
-            endpoint.start()
-        except OSError as error:
-            raise lifecycle.StartError(f"cannot listen at {settings.broker_http}: {error.strerror}") from error
+        endpoint.start()
         await broker.serve_storage(settings.storage_bind)
         lifecycle.freeze_start_objects()
         health.set_ready(True)

@@ -36,6 +36,13 @@ class DirectSettings(StorageSettings, GatewaySettings):
     broker_http: str = Field(
         "127.0.0.1:9103", description="Address of /metrics, /healthz and /readyz of gateway and storage in one process."
     )
+    poll_us: int = Field(
+        200,
+        ge=0,
+        le=10_000,
+        description="How long, in µs, the broker looks for the next request before it sleeps, as long as that comes. "
+        "0: it sleeps at once. `millrace.Broker()`, a thread beside its clients: 0.",
+    )
 
 
 def direct_storage(core: storage_app.Storage) -> Storage:
@@ -74,7 +81,7 @@ class DirectBroker:
             try:
                 # This process shows its metrics and health in one place, see broker_service.
                 own = settings.model_copy(update={"gateway_http": ""})
-                gateway = await Gateway.start(own, direct_storage(core))
+                gateway = await Gateway.start(own, direct_storage(core), poll_us=settings.poll_us)
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error
             undo.push_async_callback(gateway.stop)

@@ -1,0 +1,103 @@
+"""What groups ask of storage, played by a real gRPC server that answers as it is told, and members that ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import grpc
+from broker_contract import groups_pb2 as pb
+from gateway_svc.group_stream import GroupStream
+from service_chassis import rpc
+
+
+class GroupStorage:
+    """Keeps the messages that come, as lists of calls; they are answered by `answer`, or broken off by `stop`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.messages: asyncio.Queue[list[pb.GroupCall]] = asyncio.Queue()
+        #: What messages say besides: ids of repeats, and of what may be forgotten.
+        self.repeats: asyncio.Queue[tuple[list[int], list[int]]] = asyncio.Queue()
+        #: Commits that are said in short: call id, whom it is like, offsets.
+        self.again: asyncio.Queue[list[tuple[int, int, list[int]]]] = asyncio.Queue()
+
+    async def start(self) -> None:
+        self._server = rpc.server()
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._exchange, pb.GroupCalls.FromString, pb.GroupAnswers.SerializeToString
+        )
+        service = grpc.method_handlers_generic_handler("millrace.v1.Groups", {"Exchange": handler})
+        self._server.add_generic_rpc_handlers((service,))
+        rpc.listen(self._server, self.address)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+    async def _exchange(self, _requests: Any, context: Any) -> None:
+        self._context = context
+        while (message := await context.read()) is not grpc.aio.EOF:
+            if message.calls:
+                self.messages.put_nowait(list(message.calls))
+            if message.again:
+                offsets = iter(message.again_offsets)
+                rows = zip(message.again, message.again_like, message.again_counts, strict=True)
+                self.again.put_nowait(
+                    [(call_id, like, list(itertools.islice(offsets, count))) for call_id, like, count in rows]
+                )
+            if message.repeats or message.forgotten:
+                self.repeats.put_nowait((list(message.repeats), list(message.forgotten)))
+
+    async def message(self) -> list[pb.GroupCall]:
+        return await asyncio.wait_for(self.messages.get(), 10)
+
+    async def repeated(self) -> tuple[list[int], list[int]]:
+        return await asyncio.wait_for(self.repeats.get(), 10)
+
+    async def said_again(self) -> list[tuple[int, int, list[int]]]:
+        return await asyncio.wait_for(self.again.get(), 10)
+
+    async def say(self, **message: Any) -> None:
+        await self._context.write(pb.GroupAnswers(**message))
+
+    async def answer(self, *answers: pb.GroupAnswer) -> None:
+        await self._context.write(pb.GroupAnswers(answers=answers))
+
+
+class Members:
+    """Calls them all, and keeps what each is answered."""
+
+    def __init__(self, stream: GroupStream) -> None:
+        self._stream = stream
+        self.answers: dict[str, Any] = {}
+        self._came = asyncio.Event()
+
+    def _answered(self, member_id: str, answer: Any) -> None:
+        assert member_id not in self.answers, "answered twice"
+        self.answers[member_id] = answer
+        self._came.set()
+
+    def heartbeat(self, member_id: str) -> None:
+        request = pb.HeartbeatRequest(member_id=member_id)
+        self._stream.heartbeat(request, lambda answer: self._answered(member_id, answer))
+
+    def commit(self, member_id: str, *offsets: int) -> None:
+        wanted = [pb.CommitOffsetsRequest.Offset(offset=offset) for offset in offsets]
+        request = pb.CommitOffsetsRequest(member_id=member_id, offsets=wanted)
+        self._stream.commit_offsets(request, lambda answer: self._answered(member_id, answer))
+
+    def consumer_heartbeat(self, member_id: str) -> None:
+        request = pb.ConsumerGroupHeartbeatRequest(member_id=member_id)
+        self._stream.consumer_group_heartbeat(request, lambda answer: self._answered(member_id, answer))
+
+    async def all_answered(self, *member_ids: str) -> None:
+        async with asyncio.timeout(10):
+            while not self.answers.keys() >= set(member_ids):
+                self._came.clear()
+                await self._came.wait()
+
+
+def who(message: list[pb.GroupCall]) -> list[str]:
+    return [getattr(call, call.WhichOneof("call")).member_id for call in message]
