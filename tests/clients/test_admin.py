@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,11 +36,18 @@ from protocol_lib.client.errors import (
 )
 
 
-async def until_listed(admin: Admin, name: str, listed: bool) -> None:
+async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
     """Brokers hear of what the controller did a moment later."""
     async with asyncio.timeout(20):
-        while (name in await admin.topics.list()) is not listed:  # noqa: ASYNC110 (nothing else tells)
+        while await ask() != expected:  # noqa: ASYNC110 (nothing else tells)
             await asyncio.sleep(0.01)
+
+
+async def until_listed(admin: Admin, name: str, listed: bool) -> None:
+    async def is_listed() -> bool:
+        return name in await admin.topics.list()
+
+    await until(listed, is_listed)
 
 
 async def until_set(admin: Admin, resource: ConfigResource, expected: dict[str, str]) -> None:
@@ -52,6 +59,24 @@ async def until_set(admin: Admin, resource: ConfigResource, expected: dict[str, 
                 configs = await admin.configs.describe(resource)
                 own = {name: each.value for name, each in configs.items() if each.source is ConfigSource.TOPIC}
     assert own == expected
+
+
+async def until_known(admin: Admin, user: str, known: bool) -> None:
+    async def is_known() -> bool:
+        return user in await admin.users.describe()
+
+    await until(known, is_known)
+
+
+async def until_let_in(settings: ClientSettings, let_in: bool) -> None:
+    async def lets_in() -> bool:
+        try:
+            async with Admin(settings) as admin:
+                return bool(await admin.cluster_id())
+        except AuthenticationError:
+            return False
+
+    await until(let_in, lets_in)
 
 
 async def test_a_topic_from_beginning_to_end(broker):
@@ -85,10 +110,11 @@ async def test_more_partitions(broker):
     name = await broker.topic(partitions=1)
     async with Admin(broker.bootstrap) as admin:
         await admin.topics.add_partitions(name, 4)
-        async with asyncio.timeout(20):  # brokers hear of what the controller did a moment later
-            while (found := sorted((await admin.topics.describe(name)).partitions)) == [0]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert found == [0, 1, 2, 3]
+
+        async def partitions() -> list[int]:
+            return sorted((await admin.topics.describe(name)).partitions)
+
+        await until([0, 1, 2, 3], partitions)
         with pytest.raises(BrokerError, match="INVALID_PARTITIONS"):
             await admin.topics.add_partitions(name, 2)
 
@@ -222,11 +248,10 @@ async def test_scram_users(kafka_of_its_own):
     )
     async with Admin(kafka_of_its_own.bootstrap) as admin:
         await admin.users.set_password(user, "old and new", ScramMechanism.SHA_256, iterations=5000)
+        await until_known(admin, user, True)
         assert await admin.users.describe([user]) == {user: {ScramMechanism.SHA_256: 5000}}
         assert {USER, user} <= set(await admin.users.describe())
-        async with Admin(secured) as themselves:
-            assert await themselves.cluster_id()
+        await until_let_in(secured, True)
         await admin.users.delete_password(user, ScramMechanism.SHA_256)
-        assert user not in await admin.users.describe()
-        with pytest.raises(AuthenticationError):
-            await Admin(secured).start()
+        await until_known(admin, user, False)
+        await until_let_in(secured, False)

@@ -11,6 +11,7 @@ import resource
 from drivers import Driver
 from flood import Flood
 from kafka_broker import java
+from processes import Usage
 from readback import check
 from sides import Side
 from workload import Measure, Sample, Workload
@@ -29,6 +30,15 @@ def tool(name: str, *arguments: str) -> tuple[str, float]:
     return said, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def run_tool(name: str, side: Side, topic: str, records: int, *arguments: str) -> tuple[str, Usage]:
+    """What it prints, and what it and the side have used."""
+    places = ("--bootstrap-server", side.address, "--topic", topic, "--num-records", str(records))
+    with side.watch() as usage:
+        said, cpu_seconds = Driver.shared().call(tool, name, *places, *arguments).result
+    usage.cpu_seconds["driver"] = cpu_seconds
+    return said, usage
+
+
 class ProducerPerformance(Workload):
     name, title = "producer_performance", "ProducerPerformance, 1 KB records"
     measures = (Measure("rate", "MB/s"),)
@@ -36,18 +46,8 @@ class ProducerPerformance(Workload):
 
     def run(self, side: Side, amount: int) -> Sample:
         with side.topic(self.name):
-            with side.watch() as usage:
-                said, cpu_seconds = (
-                    Driver.shared()
-                    .call(
-                        tool,
-                        "ProducerPerformance",
-                        *("--bootstrap-server", side.address, "--topic", self.name, "--num-records", str(RECORDS)),
-                        *("--record-size", str(RECORD_BYTES), "--throughput", "-1"),
-                    )
-                    .result
-                )
-            usage.cpu_seconds["driver"] = cpu_seconds
+            size_and_rate = ("--record-size", str(RECORD_BYTES), "--throughput", "-1")
+            said, usage = run_tool("ProducerPerformance", side, self.name, RECORDS, *size_and_rate)
             (end,) = side.end_offsets(self.name)
             check(side.address, self.name, 0, end, RECORDS, None, record_bytes=RECORD_BYTES)
         found = re.findall(r"([\d.]+) records sent, ([\d.]+) records/sec", said)
@@ -71,17 +71,7 @@ class ConsumerPerformance(Workload):
 
     def run(self, side: Side, amount: int) -> Sample:
         end, data = self._filled[side]
-        with side.watch() as usage:
-            said, cpu_seconds = (
-                Driver.shared()
-                .call(
-                    tool,
-                    "ConsumerPerformance",
-                    *("--bootstrap-server", side.address, "--topic", self.name, "--num-records", str(end)),
-                )
-                .result
-            )
-        usage.cpu_seconds["driver"] = cpu_seconds
+        said, usage = run_tool("ConsumerPerformance", side, self.name, end)
         (last,) = side.end_offsets(self.name)
         check(side.address, self.name, 0, last, end, data)
         heads, values = (line.split(",") for line in said.strip().splitlines()[-2:])

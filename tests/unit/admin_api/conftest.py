@@ -69,7 +69,9 @@ class Stack:
     @functools.cached_property
     def cluster(self) -> str:
         """The path of the cluster."""
-        cluster_id: str = self.http.get("/v3/clusters").json()["data"][0]["cluster_id"]
+        answer = self.http.get("/v3/clusters")
+        assert answer.status_code == 200, answer.text
+        cluster_id: str = answer.json()["data"][0]["cluster_id"]
         return f"/v3/clusters/{cluster_id}"
 
     def get(self, path: str, **query: str | int) -> Any:
