@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import pytest
 from millrace.broker import Broker
 from protocol_lib.api import ApiKey
-from protocol_lib.client import ClientSettings, Cluster, Connection
+from protocol_lib.client import ClientSettings, Cluster, Connection, SpecialTimestamp, TopicPartition
 from protocol_lib.client.settings import Address
+from protocol_lib.client.topic_offsets import list_offsets
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 _NUMBERS = itertools.count()
@@ -57,6 +58,10 @@ class RunningBroker:
             assert response.topics[0].error_code == 0, response.topics[0].error_message
             while len((await cluster.topic(name)).partitions) < partitions:
                 await cluster.refresh()
+            # Kafka's broker tells of partitions a moment before it leads them: with acks=0 nobody would hear of that.
+            await list_offsets(
+                cluster, {TopicPartition(name, index): SpecialTimestamp.LATEST for index in range(partitions)}
+            )
         finally:
             await cluster.close()
         return name

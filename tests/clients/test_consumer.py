@@ -12,6 +12,9 @@ from protocol_lib.client import Consumer, ConsumerRecord, OffsetAndMetadata, Pro
 from protocol_lib.client.errors import ClientClosedError, NoOffsetError
 from protocol_lib.records.compression import Codec
 
+#: For what is to come: polls end when it is there.
+WAIT_MS = 30_000
+
 
 async def fill(broker, topic: str, count: int, *, partition: int = 0, first: int = 0, **options: object) -> None:
     async with Producer(broker.bootstrap, **options) as producer:
@@ -57,7 +60,7 @@ async def test_many_partitions_each_in_order_and_in_small_bites(broker):
         await consumer.assign([(topic, partition) for partition in range(4)])
         found: list[ConsumerRecord] = []
         while len(found) < 600:
-            bite = await consumer.poll(5000, records_max=7)
+            bite = await consumer.poll(WAIT_MS, records_max=7)
             assert 0 < len(bite) <= 7
             found += bite
     for partition in range(4):
@@ -74,11 +77,12 @@ async def test_positions(broker):
         await consumer.assign([place])
         assert await consumer.position(place) == 20
         consumer.seek(place, 13)  # inside a batch
-        assert values(await consumer.poll(5000, records_max=3)) == [13, 14, 15]
+        assert values(await consumer.poll(WAIT_MS, records_max=3)) == [13, 14, 15]
         assert await consumer.position(place) == 16
         consumer.seek_to_beginning(place)
-        assert values(await consumer.poll(5000, records_max=1)) == [0]
+        assert values(await consumer.poll(WAIT_MS, records_max=1)) == [0]
         consumer.seek_to_end(place)
+        assert await consumer.position(place) == 20  # the end as it is now
         await fill(broker, topic, 1, first=20)
         assert values(await read(consumer, 1)) == [20]
         assert await consumer.beginning_offsets([place]) == {place: 0}
@@ -94,8 +98,9 @@ async def test_what_was_on_its_way_when_the_consumer_sought_is_not_handed_over(b
     await fill(broker, topic, 10)
     async with KafkaProxy(broker.bootstrap) as proxy, Consumer(proxy.bootstrap, fetch_max_wait_ms=10_000) as consumer:
         await consumer.assign([place])
-        assert await consumer.poll(100) == []
-        assert proxy.requests[ApiKey.FETCH] > 0  # it waits at the end of the log
+        async with asyncio.timeout(30):
+            while proxy.requests[ApiKey.FETCH] == 0:  # until it waits at the end of the log
+                assert await consumer.poll(100) == []
         consumer.seek(place, 3)
         await fill(broker, topic, 1, first=10)
         assert values(await read(consumer, 8)) == [3, 4, 5, 6, 7, 8, 9, 10]
@@ -126,12 +131,12 @@ async def test_a_position_outside_the_log_starts_over_or_is_an_error(broker):
     async with Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
         await consumer.assign([place])
         with pytest.raises(NoOffsetError, match="no committed offset"):
-            await consumer.poll(5000)
+            await consumer.poll(WAIT_MS)
         consumer.seek(place, 1000)
         with pytest.raises(NoOffsetError, match="1000 is not in the log"):
-            await consumer.poll(5000)
+            await consumer.poll(WAIT_MS)
         consumer.seek(place, 2)
-        assert values(await consumer.poll(5000)) == [2]
+        assert values(await consumer.poll(WAIT_MS)) == [2]
 
 
 async def test_who_has_no_position_commits_none(broker):
@@ -141,7 +146,7 @@ async def test_who_has_no_position_commits_none(broker):
         await consumer.subscribe([topic])
         for _ in range(2):
             with pytest.raises(NoOffsetError, match="no committed offset"):
-                await consumer.poll(10_000)
+                await consumer.poll(WAIT_MS)
         await consumer.commit()
         assert await consumer.committed([place]) == {place: None}
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
@@ -159,7 +164,7 @@ async def test_a_group_without_members_has_offsets_too(broker):
         assert (await consumer.committed([place]))[place].metadata == "so far"
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
         await consumer.assign([place])
-        assert values(await consumer.poll(5000, records_max=2)) == [4, 5]  # close commits
+        assert values(await consumer.poll(WAIT_MS, records_max=2)) == [4, 5]  # close commits
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
         assert (await consumer.committed([place]))[place].offset == 6
 
@@ -189,6 +194,25 @@ async def test_who_polls_without_waiting_lets_others_run(broker):
             seen += len(await consumer.poll(0, records_max=1))
 
 
+async def test_a_poll_that_is_cancelled_loses_nothing(broker):
+    topic = await broker.topic()
+    await fill(broker, topic, 200)
+    async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        place = TopicPartition(topic, 0)
+        await consumer.assign([place])
+        found = await consumer.poll(WAIT_MS, records_max=1)
+        while await consumer.position(place) < 200:
+            await asyncio.sleep(0.006)  # so long ago that the next poll lets others run
+            polling = asyncio.create_task(consumer.poll(WAIT_MS, records_max=10))
+            await asyncio.sleep(0)
+            polling.cancel()
+            await asyncio.wait([polling])
+            if not polling.cancelled():
+                found += polling.result()
+            found += await consumer.poll(records_max=10)
+    assert values(found) == list(range(200))
+
+
 async def test_a_closed_consumer(broker):
     consumer = Consumer(broker.bootstrap)
     await consumer.start()
@@ -209,7 +233,8 @@ async def test_an_idle_fetch_says_only_what_changed(broker):
         await consumer.assign([(topic, partition) for partition in range(3)])
         await fill(broker, topic, 3, partition=1)
         assert values(await read(consumer, 3)) == [0, 1, 2]
-        while proxy.requests[ApiKey.FETCH] < 8:
+        asked = proxy.requests[ApiKey.FETCH]
+        while proxy.requests[ApiKey.FETCH] < asked + 3:  # the next one, or the one behind it, tells how far it has read
             await consumer.poll(20)
         proxy.sizes[ApiKey.FETCH].clear()
         while len(proxy.sizes[ApiKey.FETCH]) < 3:

@@ -256,7 +256,7 @@ async def test_who_left_commits_nothing_even_when_nobody_else_is_there(broker):
         while not consumer.assignment():
             await consumer.poll(100)
         async with Admin(broker.bootstrap) as admin:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while (await admin.groups.describe(group)).members:  # noqa: ASYNC110 (brokers do not tell)
                     await asyncio.sleep(0.05)
         with pytest.raises(UnknownMemberIdError):
@@ -291,11 +291,12 @@ async def test_a_listener_that_fails_does_not_keep_what_was_revoked(broker):
 
 async def test_a_static_member_finds_its_partitions_when_it_is_back(broker):
     topic, group = await broker.topic(partitions=2), broker.name("group")
-    async with reading(broker, group, [topic], group_instance_id="b") as stays:
-        async with reading(broker, group, [topic], group_instance_id="a") as goes:
+    patient = {"session_timeout_ms": 30_000}  # it is to be back before that
+    async with reading(broker, group, [topic], group_instance_id="b", **patient) as stays:
+        async with reading(broker, group, [topic], group_instance_id="a", **patient) as goes:
             await until(lambda: len(stays.owned) == len(goes.owned) == 1)
             before = goes.owned, stays.owned, len(stays.diary.entries)
-        async with reading(broker, group, [topic], group_instance_id="a") as back:
+        async with reading(broker, group, [topic], group_instance_id="a", **patient) as back:
             await until(lambda: len(back.owned) == 1)
             assert (back.owned, stays.owned, len(stays.diary.entries)) == before
 

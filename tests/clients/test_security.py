@@ -45,7 +45,7 @@ async def test_a_user_who_logs_in_writes_and_reads(apache_kafka, kafka, listener
         await producer.send_and_wait(topic, b"large" * 100_000)
     async with Consumer(chosen, auto_offset_reset="earliest") as consumer:
         await consumer.assign([TopicPartition(topic, 0)])
-        assert [record.value for record in await consumer.poll(10_000)] == [b"large" * 100_000]
+        assert [record.value for record in await consumer.poll(30_000)] == [b"large" * 100_000]
 
 
 async def test_tls_alone(apache_kafka, kafka):

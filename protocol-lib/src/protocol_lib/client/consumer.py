@@ -179,18 +179,17 @@ class Consumer:
 
         Raises, once, what keeps a partition from being read: NoOffsetError, CorruptMessageError, a refusal.
         """
-        _, fetcher = self._running()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
+        await self._give_way(loop.time())
+        _, fetcher = self._running()
         while True:
             fetcher.arrived.clear()
             if self._rebalancing is None or await self._rebalancing.take_part(deadline):
                 self._commit_if_due(loop.time())
                 if taken := fetcher.take(records_max):
-                    await self._give_way(loop.time())
-                    return taken
+                    return taken  # at once: who is cancelled between the two loses what was taken
             if loop.time() >= deadline:
-                await self._give_way(loop.time())
                 return []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):

@@ -252,10 +252,10 @@ class GroupMembership:
             if self._is_joining:
                 continue
             if self._loop.time() - self._heard_at > self._settings.rebalance_timeout_ms / 1000:
-                await self._leave("nothing was polled for longer than the rebalance timeout")
-                self.is_lost = True
+                self.is_lost = True  # before others are told, or what is theirs by then could still be polled
                 self._rejoin()
-                return
+                await self._leave("nothing was polled for longer than the rebalance timeout")
+                continue  # it may have joined again meanwhile
             if not self.is_member:
                 return
             wait_s = interval_s

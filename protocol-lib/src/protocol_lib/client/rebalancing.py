@@ -142,6 +142,8 @@ class Rebalancing:
 
     async def _complete(self, joined: Joined) -> None:
         await self._tell_of_loss()
+        if not self.membership.is_member:
+            return  # lost again before this was looked at
         owned = frozenset(self._fetcher.states)
         revoked, added = owned - joined.assigned, joined.assigned - owned
         try:

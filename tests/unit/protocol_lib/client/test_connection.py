@@ -270,11 +270,18 @@ async def test_a_wrong_password_is_not_tried_again(scripted: StartScript) -> Non
     assert not caught.value.retriable
 
 
-async def test_an_authentication_that_ends_soon_asks_for_a_new_connection(scripted: StartScript) -> None:
-    connection = await connect(await scripted(plain("secret", 100)), sasl=SaslPlain("alice", "secret"))
-    assert not connection.should_be_renewed
-    await asyncio.sleep(0.1)
-    assert connection.should_be_renewed
+async def test_an_authentication_that_ends_soon_asks_for_a_new_connection(
+    scripted: StartScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon: when 85 % of its time is over, here of an hour."""
+    connection = await connect(await scripted(plain("secret", 3_600_000)), sasl=SaslPlain("alice", "secret"))
+    authenticated_by = asyncio.get_running_loop().time()
+    found = []
+    for passed_s in (0, 3_000, 3_060):
+        with monkeypatch.context() as later:
+            later.setattr(asyncio.get_running_loop(), "time", lambda now=authenticated_by + passed_s: now)
+            found.append(connection.should_be_renewed)
+    assert found == [False, False, True]
 
 
 async def test_retiring_waits_for_what_is_on_its_way(scripted: StartScript) -> None:

@@ -22,6 +22,7 @@ from protocol_lib.records.record import Record
 from scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
 PLACE = TopicPartition("t", 0)
+WAIT_MS = 20_000
 #: What a node answers to its nth fetch (from 0) from an offset.
 Serve = Callable[[int, int], PartitionData]
 
@@ -83,7 +84,7 @@ async def reading(scripted: StartScript, nodes: Nodes) -> AsyncIterator[Consumer
 async def read(consumer: Consumer, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
-        polled = await consumer.poll(5000)
+        polled = await consumer.poll(WAIT_MS, records_max=count - len(found))
         assert polled, found
         found += [record.offset for record in polled]
     return found
@@ -117,7 +118,7 @@ async def test_a_position_nobody_tells_is_not_waited_for_for_ever(scripted: Star
     async with Consumer(ClientSettings(bootstrap_servers=broker.bootstrap, api_timeout_ms=50)) as consumer:
         await consumer.assign([PLACE])
         with pytest.raises(ResponseTimeoutError, match="t-0"):
-            await asyncio.wait_for(consumer.position(PLACE), 5)
+            await asyncio.wait_for(consumer.position(PLACE), 20)
 
 
 async def test_records_of_before_the_position_do_not_move_it_back(scripted: StartScript) -> None:
@@ -126,5 +127,5 @@ async def test_records_of_before_the_position_do_not_move_it_back(scripted: Star
         consumer.seek(PLACE, 5)
         assert await read(consumer, 1) == [5]
         with pytest.raises(InvalidResponseError, match="t-0: offset 6 was asked for"):
-            await consumer.poll(5000)
+            await consumer.poll(WAIT_MS)
         assert await consumer.position(PLACE) == 6

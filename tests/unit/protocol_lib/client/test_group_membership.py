@@ -66,9 +66,9 @@ class Coordinating:
 
 
 class Membership:
-    """A member of the group, and the cluster it lives in."""
+    """A member of the group, and the cluster it lives in. What it says when it leaves may take one heartbeat's time."""
 
-    def __init__(self, coordinator: Coordinating, cluster: Cluster) -> None:
+    def __init__(self, coordinator: Coordinating, cluster: Cluster, heartbeat_interval_ms: int) -> None:
         self.changed = asyncio.Event()
         self.cluster = cluster
         self.coordinator = coordinator
@@ -77,8 +77,8 @@ class Membership:
             GroupSettings(
                 group_id="g",
                 group_instance_id=None,
-                session_timeout_ms=1000,
-                heartbeat_interval_ms=10,
+                session_timeout_ms=30_000,
+                heartbeat_interval_ms=heartbeat_interval_ms,
                 rebalance_timeout_ms=5000,
                 assignors=(RangeAssignor(),),
             ),
@@ -87,13 +87,14 @@ class Membership:
 
 
 @pytest.fixture
-async def there(scripted: StartScript):
+async def there(scripted: StartScript, request: pytest.FixtureRequest):
+    """`parametrize` may give another time between two heartbeats, in milliseconds."""
     coordinator = Coordinating()
     coordinator.broker = await scripted(coordinator.reply)
     settings = ClientSettings(bootstrap_servers=coordinator.broker.bootstrap, retry_backoff_ms=5)
     cluster = Cluster(settings)
     await cluster.start()
-    there = Membership(coordinator, cluster)
+    there = Membership(coordinator, cluster, getattr(request, "param", 10))
     yield there
     await there.member.leave()
     await cluster.close()
@@ -130,7 +131,7 @@ async def test_a_refusal_is_raised(there: Membership) -> None:
 async def test_heartbeats_tell_of_a_rebalance_and_wait_while_it_is_joined(there: Membership) -> None:
     await there.member.join(["t"], [])
     there.coordinator.heartbeat = [27]
-    await asyncio.wait_for(there.changed.wait(), 5)
+    await asyncio.wait_for(there.changed.wait(), 20)
     assert (there.member.rejoin_needed, there.member.is_lost, there.member.is_member) == (True, False, True)
     there.coordinator.may_join.clear()
     joining = asyncio.create_task(there.member.join(["t"], []))
@@ -148,18 +149,19 @@ async def test_heartbeats_tell_of_a_rebalance_and_wait_while_it_is_joined(there:
 async def test_a_member_that_is_not_known_any_more_has_lost_what_it_owned(there: Membership, code: int) -> None:
     await there.member.join(["t"], [])
     there.coordinator.heartbeat = [code]
-    await asyncio.wait_for(there.changed.wait(), 5)
+    await asyncio.wait_for(there.changed.wait(), 20)
     assert (there.member.rejoin_needed, there.member.is_lost, there.member.member_id) == (True, True, "")
 
 
 async def test_a_member_that_another_took_the_place_of_is_told(there: Membership) -> None:
     await there.member.join(["t"], [])
     there.coordinator.heartbeat = [82]
-    await asyncio.wait_for(there.changed.wait(), 5)
+    await asyncio.wait_for(there.changed.wait(), 20)
     assert isinstance(there.member.fault, FencedInstanceIdError)
     assert not there.member.is_member
 
 
+@pytest.mark.parametrize("there", [30_000], indirect=True)
 async def test_leaving_is_said(there: Membership) -> None:
     await there.member.join(["t"], [])
     await there.member.leave()
