@@ -159,10 +159,7 @@ class RecordStream:
         if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
             done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
             return call_id
-        frames = self._frames
-        if not frames or frames[-1].size >= FRAME_BYTES:
-            frames.append(_Outgoing())
-        frame = frames[-1]
+        frame = self._filling()
         mark = len(frame.parts)
         appended = 0
         try:
@@ -181,8 +178,7 @@ class RecordStream:
             self.window.begin(appended)
         frame.call_ids.append(call_id)
         self._waiting[call_id] = request, done
-        if not self._due:
-            self._write_soon()
+        self._write_soon()
         return call_id
 
     def _put_append(self, frame: _Outgoing, call_id: int, append: AppendRequest | AppendRun) -> int:
@@ -207,11 +203,16 @@ class RecordStream:
 
     def _cancel(self, call_id: int) -> None:
         if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
-            if not self._frames:
-                self._frames.append(_Outgoing())
-            frame = self._frames[-1]
+            frame = self._filling()
             frame.size += put_item(frame.parts, call_id, Cancel())
             self._write_soon()
+
+    def _filling(self) -> _Outgoing:
+        """The frame that takes the next call."""
+        frames = self._frames
+        if not frames or frames[-1].size >= FRAME_BYTES:
+            frames.append(_Outgoing())
+        return frames[-1]
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
