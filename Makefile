@@ -15,7 +15,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint faults mutants fuzz conformance bench bench-check bench-parts profile compose-test generate clean
+.PHONY: setup jars demo test lint faults mutants fuzz conformance bench bench-check bench-parts profile compose-test generate clean
 
 setup: .venv/ready
 
@@ -35,7 +35,11 @@ lint: setup
 	$(BIN)/mypy $(PACKAGES:%=%/src) tests/load
 	$(BIN)/lint-imports
 
-test: lint
+# Apache Kafka, for tests that ask it: fetched once, before a test waits for it.
+jars: setup
+	-$(BIN)/python tests/maven.py
+
+test: lint jars
 	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
 
 # How much of the full suites `make faults` runs: 1 is what docs/figures.md says of them.
@@ -48,7 +52,7 @@ faults: setup
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
 
-conformance: setup
+conformance: jars
 	$(BIN)/pytest -q -m conformance tests
 
 compose-test: setup

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from conformance.raw_connection import Connection
 from maven import jars, need_java
 from millrace.ports import Reservation
+from protocol_lib.messages.metadata import MetadataRequest
 
 MODULE = Path(__file__).with_name("kafka_broker.xml")
 #: Starts fast and stays small; what it runs does not live long enough for the optimising compiler.
@@ -131,6 +133,7 @@ class KafkaNode:
             raise
 
     def _wait_until_served(self) -> None:
+        """Until it listens, and has heard from its controller that it may lead partitions."""
         deadline = time.monotonic() + START_TIMEOUT_S
         for address in self.addresses.values():
             host, _, port = address.rpartition(":")
@@ -141,6 +144,12 @@ class KafkaNode:
                 if not self.running or time.monotonic() > deadline:
                     raise RuntimeError(f"Apache Kafka is not up:\n{self.said()}")
                 time.sleep(0.02)
+        connection = Connection(self.bootstrap)
+        while not connection.call(3, 12, MetadataRequest(topics=())).brokers:
+            if not self.running or time.monotonic() > deadline:
+                raise RuntimeError(f"Apache Kafka has not joined its cluster:\n{self.said()}")
+            time.sleep(0.02)
+        connection.close()
 
     def stop(self) -> None:
         """In order: it marks its data folder as closed cleanly."""

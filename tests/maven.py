@@ -1,4 +1,7 @@
-"""Jars from Maven for tests: what an Ivy module file names, fetched once for a checkout by pyspark's Ivy."""
+"""Jars from Maven for tests: what an Ivy module file names, fetched once for a checkout by pyspark's Ivy.
+
+python tests/maven.py      fetches what all tests together need, before any of them waits for it
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,16 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-BUILD = Path(__file__).parent.parent / "build"
+HERE = Path(__file__).parent
+BUILD = HERE.parent / "build"
+MODULES = (HERE / "kafka_broker.xml", HERE / "oracles" / "kafka_messages.xml")
+#: A server that does not answer, or breaks off, is asked again.
+TRIES = 3
 
 
 @functools.cache
@@ -21,7 +29,7 @@ def jars(module: Path) -> Path:
     folder = BUILD / module.stem
     target = folder / "lib"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (BUILD / "ivy.lock").open("w") as lock:  # all modules share a cache, which is not for two at a time
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = module.read_text()
         made_for = folder / module.name
@@ -39,7 +47,11 @@ def _fetch(module: Path, target: Path) -> None:
     (ivy,) = (Path(pyspark.origin).parent / "jars").glob("ivy-*.jar")
     pattern = f"{target}/[artifact]-[revision](-[classifier]).[ext]"
     command = ["java", "-jar", str(ivy), "-ivy", str(module), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    for attempt in range(TRIES):
+        time.sleep(5 * attempt)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, f"the jars of {module.name} were not fetched:\n{(done.stdout + done.stderr)[-3000:]}"
 
 
@@ -53,3 +65,9 @@ def need_java(*, compiler: bool = False) -> None:
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
+
+
+if __name__ == "__main__":
+    if shutil.which("java"):
+        for each in MODULES:
+            jars(each)

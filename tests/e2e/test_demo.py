@@ -39,7 +39,7 @@ def test_the_main_job(tmp_path, jars, traces):
     assert any(re.match(r" +UA +United Air Lines Inc\. +\d+ +\d+ +[+-][\d.]+ +[+-][\d.]+ ", line) for line in lines)
     assert any("broken-type: wrong type: month" in line for line in lines)
     assert chart.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    traces.wait_gone(2)
+    traces.wait_gone()
     assert traces.processes() == []
     assert traces.files() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["charts", "tmp"]
@@ -69,12 +69,12 @@ def test_a_signal_at_any_moment_cleans_up(tmp_path, jars, traces, moment, number
         if moment == "Spark ETL":
             assert _comes_up(traces, "SparkSubmit")  # the JVM, two processes below the demo
         child.send_signal(number)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (
         128 + number,
         f"stopped by {signal.Signals(number).name}, everything is put away\n",
     )
-    traces.wait_gone(2)
+    traces.wait_gone()
     assert traces.processes() == []
     assert traces.files() == []
 
@@ -121,7 +121,7 @@ def test_load_then_load_again_then_a_wrong_count(broker):
     assert (status, errors) == (1, "MismatchError: 0 dead letters, 6 broken records: not the same keys\n")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("flights", b"{}", b"one too many")
-    assert producer.flush(10) == 0
+    assert producer.flush(30) == 0
     status, _, errors = run("check", "--bootstrap-servers", broker.bootstrap_servers, "--flights", "501")
     assert status == 1
     assert "1 keys lost" in errors

@@ -93,7 +93,7 @@ def produce(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     for key, value in records:
         producer.produce(flights.TOPIC, value, key, headers=flights.HEADERS)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def stored_keys(output: Path, temporary: Path) -> list[str]:
