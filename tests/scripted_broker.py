@@ -58,8 +58,8 @@ class ScriptedBroker:
         assert task is not None
         self._tasks.add(task)
         try:
-            while length := await reader.read(4):
-                frame = await reader.readexactly(int.from_bytes(length, "big"))
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
                 header, position = decode_request_header(frame)
                 request = decode_request(header, frame, position)
                 self.requests.append((header, request))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conformance.log_folders import CLEAN, KILLED, millrace, stop
+from conformance.log_folders import CLEAN, copy_as_killed, millrace, stop
 from conformance.log_rows import SEGMENT_BYTES, commit, create, produce, rows_of, write_topic
 from maven import need_java
 
@@ -104,7 +104,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
         create(up.kafka, "stamped", message_timestamp_type="LogAppendTime", compression_type="zstd")
         produce(up.kafka, "stamped", 0, rows_of("stamped")[1], "gzip", idempotent=True)
         commit(up.kafka, "ours")
-        shutil.copytree(data, data.with_name(KILLED))
+        copy_as_killed(data)
         stop(up)
     assert (data / CLEAN).exists()
     return data

@@ -26,6 +26,11 @@ def millrace(data: Path, *layout: str) -> RunningUp:
     return RunningUp(*arguments, environment=environment)
 
 
+def copy_as_killed(data: Path) -> None:
+    """Beside it. What is being written to take another file's place is left out: it may be gone before it is copied."""
+    shutil.copytree(data, data.with_name(KILLED), ignore=shutil.ignore_patterns("*.tmp"))
+
+
 def stop(up: RunningUp) -> None:
     assert up.stop() == 0, up.log()[-3000:]
 

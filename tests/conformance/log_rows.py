@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from conformance.raw_connection import until_led
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 200
@@ -86,6 +87,7 @@ def create(bootstrap: str, topic: str, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     named = {name.replace("_", "."): value for name, value in configs.items()}
     admin.create_topics([NewTopic(topic, 2, 1, config=named)])[topic].result(60)
+    until_led(bootstrap, topic, 2)
 
 
 def topics(bootstrap: str) -> set[str]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import Any
 
 from protocol_lib.api import APIS
 from protocol_lib.codec import decode, encode
 from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
+from protocol_lib.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    SpecialTimestamp,
+)
 
 WAIT_S = 20
 
@@ -37,3 +44,19 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def until_led(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """Kafka's controller has made a topic before its broker has heard of it and made the folders."""
+    connection = Connection(bootstrap)
+    asked = [
+        ListOffsetsPartition(partition_index=index, timestamp=SpecialTimestamp.LATEST) for index in range(partitions)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=(ListOffsetsTopic(name=topic, partitions=tuple(asked)),)
+    )
+    deadline = time.monotonic() + WAIT_S
+    while any(each.error_code for each in connection.call(2, 7, request).topics[0].partitions):
+        assert time.monotonic() < deadline, f"{topic} is not led"
+        time.sleep(0.02)
+    connection.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import crafted_batches
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from conformance.raw_connection import Connection
+from conformance.raw_connection import Connection, until_led
 from crafted_batches import batch_of, edited
 from kafka_broker import ApacheKafka
 from millrace.broker import Broker
@@ -111,7 +111,7 @@ CASES = {
         batch_of((NOW_MS, b"k"), (NOW_MS - HOUR_MS, b"k"), (-1, b"k")),
         32,
         (1,),
-        {"message.timestamp.before.max.ms": "600000"},
+        {"message.timestamp.before.max.ms": "3000000"},
     ),
     "17 wins over 16": Case(batch_of((NOW_MS, None), (NOW_MS + 2 * HOUR_MS, b"k")), 32, (0, 1), COMPACT),
     "17 log append time by the producer": Case(
@@ -173,6 +173,8 @@ def topics(apache_kafka: ApacheKafka, millrace: str) -> dict[str, str]:
         new = [NewTopic(topic, 1, 1, config=CASES[name].configs) for name, topic in names.items()]
         for made in admin.create_topics(new).values():
             made.result(WAIT_S)
+        for topic in names.values():
+            until_led(bootstrap, topic)
     make_offsets_topic(apache_kafka.bootstrap)
     make_offsets_topic(millrace)
     return names

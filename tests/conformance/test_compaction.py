@@ -17,7 +17,7 @@ from broker_contract import data_pb2 as pb
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.log_dumps import batches, contents, dump, dumped_rows, files_of, sound
 from conformance.log_folders import CLEAN, EPOCHS, IDENTITY
-from conformance.raw_connection import Connection
+from conformance.raw_connection import Connection, until_led
 from kafka_broker import ApacheKafka, need_java
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.records.batch import build_batch
@@ -188,6 +188,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
     with node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, config=CONFIGS)])[TOPIC].result()
+        until_led(node.bootstrap, TOPIC)
     (node.data / CHECKPOINT).touch()
     return node
 

@@ -31,13 +31,13 @@ class Groups:
         self.topic = topic
         self.now = time.time()
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(10)
+        admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(30)
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
         for number in range(RECORDS):
             for partition in range(2):
                 at_ms = int((self.now - (RECORDS - 1 - number) * HOUR_S) * 1000)
                 producer.produce(topic, b"%d" % number, partition=partition, timestamp=at_ms)
-        assert producer.flush(10) == 0
+        assert producer.flush(30) == 0
 
     def commit(self, group: str, *offsets: int) -> None:
         """Without members: what is left when they are gone."""
@@ -48,7 +48,7 @@ class Groups:
 
     def committed(self, group: str) -> list[int]:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
-        found = consumer.committed([TopicPartition(self.topic, partition) for partition in range(2)], 10)
+        found = consumer.committed([TopicPartition(self.topic, partition) for partition in range(2)], 30)
         consumer.close()
         return [each.offset for each in found]
 
@@ -66,7 +66,7 @@ class Groups:
         output = java(
             CONSUMER,
             *("--bootstrap-server", self.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),
-            *("--timeout-ms", "4000", "--formatter", f"{FORMATTERS}.{formatter}"),
+            *("--timeout-ms", "8000", "--formatter", f"{FORMATTERS}.{formatter}"),
         )
         line = next((line for line in output.splitlines() if line.startswith('{"key"')), "")
         decoder, position, found = json.JSONDecoder(), 0, []

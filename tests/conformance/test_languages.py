@@ -5,18 +5,15 @@ built in build/conformance, outside the sources.
 """
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from conformance.building import built
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
-HERE = Path(__file__).parent
-BUILD = HERE.parent.parent / "build" / "conformance"
 RECORDS = 3000
 RESUMED = 300
 ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -66,20 +63,12 @@ CLIENTS = (
 )
 
 
-def _built(client: Client) -> Path:
-    folder = BUILD / client.name
-    shutil.copytree(HERE / client.name, folder, dirs_exist_ok=True)
-    done = subprocess.run(client.build, cwd=folder, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, f"{' '.join(client.build)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return folder
-
-
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_stock_client_produces_consumes_as_a_group_and_resumes(
     client: Client, bootstrap: str, layout: str, need: Callable[..., None]
 ) -> None:
     need(*client.tools)
-    folder = _built(client)
+    folder = built(client.name, client.name, client.build)
 
     done = subprocess.run(
         [*client.run, bootstrap, f"{client.name}-{layout}", str(RECORDS)],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conformance.log_dumps import batches, contents, dump, dumped_producers, dumped_rows, files_of, sound
-from conformance.log_folders import EPOCHS, IDENTITY, KILLED, OFFSETS, hand_logs_over, millrace, stop
+from conformance.log_folders import EPOCHS, IDENTITY, KILLED, OFFSETS, copy_as_killed, hand_logs_over, millrace, stop
 from conformance.log_rows import (
     COMMITTED,
     EPOCH_MS,
@@ -43,7 +43,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
         create(node.bootstrap, "ours", segment_bytes=str(SEGMENT_BYTES))
         write_topic(node.bootstrap, "theirs", rows_of("theirs"))
         commit(node.bootstrap, "theirs")
-        shutil.copytree(node.data, node.data.with_name(KILLED))
+        copy_as_killed(node.data)
     with node:
         produce(node.bootstrap, "theirs", 1, LATER, "gzip", idempotent=True)
     return node

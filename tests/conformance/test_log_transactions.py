@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 from conformance.log_dumps import contents, dump, dumped_producers, files_of, sound
-from conformance.log_folders import EPOCHS, KILLED, hand_logs_over, millrace, stop
+from conformance.log_folders import EPOCHS, KILLED, copy_as_killed, hand_logs_over, millrace, stop
 from conformance.log_rows import EPOCH_MS, SEGMENT_BYTES, Row, create, read_with_offsets
 from kafka_broker import ApacheKafka
 from maven import need_java
@@ -80,6 +81,21 @@ def _readings(bootstrap: str) -> Reading:
     return {level: read_with_offsets(bootstrap, TOPIC, level) for level in LEVELS}
 
 
+def _readings_when_marked(bootstrap: str, first_open: str = "") -> Reading:
+    """When a producer has heard that its transaction is over, Kafka has yet to write the markers. `first_open` is how
+    the value begins with which the one transaction begins that is still open."""
+    deadline = time.monotonic() + 60
+    while True:
+        readings = _readings(bootstrap)
+        end, found = readings["read_uncommitted"]
+        if first_open:
+            (end,) = (offset for offset, row in found.items() if (row.value or "").startswith(first_open))
+        if readings["read_committed"][0] == end:
+            return readings
+        assert time.monotonic() < deadline, f"committed up to {readings['read_committed'][0]}, not {end}"
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Theirs:
     """A node that wrote the topic and was stopped in order; a copy of its folder from when a transaction was open."""
@@ -89,10 +105,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Theirs:
         create(node.bootstrap, TOPIC, segment_bytes=str(SEGMENT_BYTES))
         writing = _write(node.bootstrap)
         next(writing)
-        undecided = _readings(node.bootstrap)
-        shutil.copytree(node.data, node.data.with_name(KILLED))
+        undecided = _readings_when_marked(node.bootstrap, "open-0-")
+        copy_as_killed(node.data)
         next(writing, None)
-        whole = _readings(node.bootstrap)
+        whole = _readings_when_marked(node.bootstrap)
     return Theirs(node, whole, undecided)
 
 

@@ -1,5 +1,6 @@
 """What the fault tests share: a load that remembers what was acknowledged, and the check that it is all there once."""
 
+import bisect
 import itertools
 import os
 import threading
@@ -8,6 +9,8 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+TICK_S = 0.01
 
 
 class Load:
@@ -24,6 +27,8 @@ class Load:
         self.fatal = []
         #: When each acknowledgement came.
         self.times = []
+        #: When this process was given a turn, a hundred times a second.
+        self._ticks = []
         self._stop = threading.Event()
         self._producer = Producer(
             {
@@ -38,6 +43,11 @@ class Load:
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def _tick(self):
+        while not self._stop.wait(TICK_S):
+            self._ticks.append(time.monotonic())
 
     def _run(self):
         number = 0
@@ -76,10 +86,12 @@ class Load:
         return len(self._producer)
 
     def longest_silence_of_a_partition_s(self):
+        """While the machine stands still, or has no turn for this process, no time goes by."""
         longest = 0.0
         for partition in range(self._partitions):
             times = [at for (each, _), at in zip(self.acknowledged, self.times, strict=True) if each == partition]
-            longest = max(longest, *(after - before for before, after in itertools.pairwise(times)))
+            ticks = [bisect.bisect(self._ticks, at) for at in times]
+            longest = max(longest, *((after - before) * TICK_S for before, after in itertools.pairwise(ticks)))
         return longest
 
     def stop(self):
@@ -101,6 +113,7 @@ class Reader:
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "readers",
                 "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6000,  # the group waits no longer for an id whose answer died with a gateway
             }
         )
         self._consumer.subscribe([topic])
@@ -116,7 +129,7 @@ class Reader:
                     self.values.add(message.value().decode())
         self._consumer.close()
 
-    def until_read(self, values, timeout_s=20.0):
+    def until_read(self, values, timeout_s=45.0):
         deadline = time.monotonic() + timeout_s
         while not values <= self.values:
             assert time.monotonic() < deadline, f"{len(values - self.values)} records were not read"
@@ -133,7 +146,7 @@ def read_all(bootstrap_servers, topic, partitions):
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": False})
     ends = {}
     for partition in range(partitions):
-        ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=15)[1]
+        ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found, last_came = {}, time.monotonic()
     missing = sum(ends.values())

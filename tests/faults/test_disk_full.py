@@ -21,7 +21,7 @@ def _producer(bootstrap_servers):
             "acks": "all",
             "retries": 0,
             "linger.ms": 0,
-            "message.timeout.ms": 5000,
+            "message.timeout.ms": 30_000,
             "batch.num.messages": 1,
         }
     )
@@ -32,7 +32,7 @@ def _produce_one(producer, number):
     results = []
     value = f"{number:09d}".encode() + RECORD
     producer.produce("orders", value, on_delivery=lambda error, message: results.append(error or message.offset()))
-    producer.flush(15)
+    producer.flush(40)
     assert len(results) == 1
     return results[0]
 

@@ -35,7 +35,7 @@ class LossyDisk:
         self._wait_until_mounted()
 
     def _wait_until_mounted(self) -> None:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not os.path.ismount(self.folder):
             assert self._process.poll() is None
             assert time.monotonic() < deadline
@@ -88,10 +88,17 @@ def _kill(up: RunningUp) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids):
+    deadline = time.monotonic() + 30
+    while any(map(_runs, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:  # it is gone, perhaps between the look at its name and the one at its content
+        return False
 
 
 def test_the_queue_of_syncs_says_which_file_failed(lossy_disk, tmp_path):

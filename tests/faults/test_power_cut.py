@@ -47,7 +47,7 @@ def _cuts_hit_work_in_flight(tally: Tally) -> None:
     assert tally.acknowledged_batches > 2 * tally.cuts
     assert tally.unacknowledged_survivors > 0
     assert tally.cuts_while_starting > 0
-    assert max(tally.recoveries_s) < 5
+    assert max(tally.recoveries_s) < 20
 
 
 def test_power_cuts(figures):

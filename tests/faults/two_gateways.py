@@ -18,7 +18,7 @@ def _service(name, http_address, settings):
         [sys.executable, "-m", "millrace.service", name], env={**os.environ, **settings}, stdin=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while fault := check(http_address):
             assert popen.poll() is None
             assert time.monotonic() < deadline, fault

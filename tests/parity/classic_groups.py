@@ -12,6 +12,8 @@ from protocol_lib.consumer_protocol import Subscription, encode_subscription
 
 from tests.parity.groups import ORDERS, RANGE, GroupTalk
 
+#: Over before an answer is given up; what has to come before that comes at once.
+SOON_MS = 4_000
 USERS = encode_subscription(Subscription(topics=("users",)))
 
 
@@ -320,7 +322,7 @@ async def session_ends(talk: GroupTalk) -> None:
     """A member that is silent for its session timeout is out; the other is told to join again."""
     first, second, generation_id = await talk.pair()
     del second
-    for _ in range(10):
+    for _ in range(40):
         await asyncio.sleep(1.1)
         response = await talk.heartbeat("a", first, generation_id)
         talk.transcript.pop()
@@ -333,9 +335,9 @@ async def session_ends(talk: GroupTalk) -> None:
 
 async def rebalance_goes_on_without_those_that_do_not_come(talk: GroupTalk) -> None:
     """The rebalance timeout."""
-    first = await talk.join("a", version=3, rebalance_timeout_ms=1000)
+    first = await talk.join("a", version=3, rebalance_timeout_ms=SOON_MS)
     await talk.sync("a", first.member_id, 1)
-    second = await talk.join("b", version=3, rebalance_timeout_ms=1000)
+    second = await talk.join("b", version=3, rebalance_timeout_ms=SOON_MS)
     await talk.heartbeat("a", first.member_id, 1)
     await talk.sync("b", second.member_id, second.generation_id, assignments={second.member_id: b"all"})
     await talk.describe("b")
@@ -343,10 +345,10 @@ async def rebalance_goes_on_without_those_that_do_not_come(talk: GroupTalk) -> N
 
 async def syncs_that_do_not_come(talk: GroupTalk) -> None:
     """After the rebalance timeout the member that did not sync is out."""
-    first = await talk.join("a", version=3, rebalance_timeout_ms=1000)
+    first = await talk.join("a", version=3, rebalance_timeout_ms=SOON_MS)
     await talk.sync("a", first.member_id, 1)
-    second = await talk.join_later("b", version=3, rebalance_timeout_ms=1000)
-    await talk.join("a", version=3, member_id=first.member_id, rebalance_timeout_ms=1000)
+    second = await talk.join_later("b", version=3, rebalance_timeout_ms=SOON_MS)
+    await talk.join("a", version=3, member_id=first.member_id, rebalance_timeout_ms=SOON_MS)
     joined = await talk.answer(second)
     parked = await talk.sync_later("b", joined.member_id, joined.generation_id)
     await talk.answer(parked)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.parity.groups import GroupTalk
 
 MEMBER = "m1"
@@ -180,14 +178,14 @@ async def subscription_to_nothing(talk: GroupTalk) -> None:
 
 async def pattern(talk: GroupTalk) -> None:
     joined = await talk.enter("a", MEMBER, subscribed_topic_names=None, subscribed_topic_regex="ord.*s")
-    await asyncio.sleep(0.3)
+    await talk.until_resolved(joined)
     await talk.beat("a", MEMBER, joined.member_epoch)
     await talk.described("a")
 
 
 async def pattern_and_names(talk: GroupTalk) -> None:
     joined = await talk.enter("a", MEMBER, subscribed_topic_names=("users",), subscribed_topic_regex="^orders$")
-    await asyncio.sleep(0.3)
+    await talk.until_resolved(joined)
     resolved = await talk.beat("a", MEMBER, joined.member_epoch)
     await talk.described("a")
     await talk.beat("a", MEMBER, resolved.member_epoch, subscribed_topic_regex="", owned=(0, 1, 2))
@@ -206,7 +204,8 @@ async def valid_patterns(talk: GroupTalk) -> None:
     regexes = (r"\pL+", "[[:alpha:]]+", r"\Qorders\E", "(?i)ORDERS", "(?P<n>orders)|x", "o.{4}s", r"\border\w\b", "")
     for regex in regexes:
         joined = await talk.enter("a", MEMBER, subscribed_topic_names=None, subscribed_topic_regex=regex)
-        await asyncio.sleep(0.3)
+        if regex:
+            await talk.until_resolved(joined)
         await talk.beat("a", MEMBER, joined.member_epoch)
         await talk.beat("a", MEMBER, -1)
 

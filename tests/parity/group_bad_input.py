@@ -5,7 +5,6 @@ After most of them the script looks at the group again: a request that is refuse
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from protocol_lib.consumer_protocol import Subscription, encode_subscription
@@ -273,7 +272,7 @@ async def a_subscription_that_does_not_fit_a_record(talk: GroupTalk) -> None:
 
 async def an_expression_that_is_long(talk: GroupTalk) -> None:
     joined = await talk.enter("a", MEMBER, subscribed_topic_names=None, subscribed_topic_regex="orders|" + "x" * 1_500)
-    await asyncio.sleep(0.3)
+    await talk.until_resolved(joined)
     await talk.beat("a", MEMBER, joined.member_epoch)
     await talk.described("a")
 

@@ -43,11 +43,14 @@ SESSION_MS = 10_000
 GROUP_RESOURCE = 32
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
-#: Until Kafka's broker has read what its controller wrote.
-FOLLOWED_S = 0.3
+#: Between Kafka's broker telling of a config and acting on it.
+FOLLOWED_S = 0.05
 
 
 class GroupTalk(Talk):
+    #: How many configs were set for `_until_followed`.
+    _marks = 0
+
     async def join(self, who: str, *, version: int = 9, **fields: Any) -> Any:
         return await self.ask(who, 11, version, self._join(version, fields))
 
@@ -189,6 +192,14 @@ class GroupTalk(Talk):
         request = ConsumerGroupDescribeRequest(group_ids=(self.group,), include_authorized_operations=True)
         return await self.ask(who, 69, version, request)
 
+    async def until_resolved(self, joined: Any) -> None:
+        """Until the broker has found the topics of the expression that a member has just joined with: it searches in
+        the background, and begins a new epoch when it has found some."""
+        request = ConsumerGroupDescribeRequest(group_ids=(self.group,), include_authorized_operations=False)
+        async with asyncio.timeout(30):
+            while (await self.silent("a", 69, 1, request)).groups[0].group_epoch <= joined.member_epoch:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
     async def couple(self) -> tuple[Any, Any]:
         """Members "m1" and "m2" of clients "a" and "b", reconciled: their last heartbeats."""
         first = await self.enter("a", "m1")
@@ -265,4 +276,26 @@ class GroupTalk(Talk):
             "a", api_key, version, request(resources=(resource,), **({"validate_only": False} | fields))
         )
         self.transcript.append(answer.responses[0].error_message)
+        await self._until_followed()
+
+    async def _until_followed(self) -> None:
+        """Kafka's broker reads what its controller wrote in the order of writing: it knows of a mark, and so of all
+        before it."""
+        self._marks += 1
+        name, value = f"{self.group}-mark", str(5_000 + self._marks)
+        of = incremental_alter_configs
+        change = of.AlterableConfig(name=HEARTBEAT, config_operation=0, value=value)
+        marked = of.AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=name, configs=(change,))
+        made = await self.silent(
+            "a", 44, 1, of.IncrementalAlterConfigsRequest(resources=(marked,), validate_only=False)
+        )
+        assert made.responses[0].error_code == 0
+        looked_at = DescribeConfigsResource(
+            resource_type=GROUP_RESOURCE, resource_name=name, configuration_keys=(HEARTBEAT,)
+        )
+        async with asyncio.timeout(30):
+            known = ""
+            while known != value:
+                answer = await self.silent("a", 32, 4, DescribeConfigsRequest(resources=(looked_at,)))
+                known = answer.results[0].configs[0].value
         await asyncio.sleep(FOLLOWED_S)

@@ -113,6 +113,11 @@ CODES: Mapping[str, set[ErrorCode]] = {
 # NOT_COORDINATOR in storage_svc/coordinator/test_group_coordinator.py (a log that goes offline; a stop).
 
 
+def group_of(name: str) -> str:
+    """The group of a script."""
+    return f"g-{name}"
+
+
 @dataclass(frozen=True)
 class Peer:
     """A broker with the topics, ready for groups."""
@@ -131,19 +136,26 @@ class Peer:
             CreatableTopic(name=name, num_partitions=count, replication_factor=1, assignments=(), configs=())
             for name, count in TOPICS.items()
         )
-        await talk.ask("a", 19, 7, CreateTopicsRequest(topics=made, timeout_ms=10_000))
+        created = await talk.ask("a", 19, 7, CreateTopicsRequest(topics=made, timeout_ms=10_000))
+        assert {topic.error_code for topic in created.topics} == {0}
         asked = tuple(MetadataRequestTopic(name=name) for name in TOPICS)
-        response = await talk.ask("a", 3, 12, MetadataRequest(topics=asked))
-        # The first to look for a coordinator makes Kafka make __consumer_offsets; it serves groups a moment later.
-        async with asyncio.timeout(30):
-            while (await talk.heartbeat("a", "nobody", 0)).error_code != ErrorCode.UNKNOWN_MEMBER_ID:
-                await talk.ask("a", 10, 4, FindCoordinatorRequest(coordinator_keys=("prepared",)))
-                await asyncio.sleep(0.1)
+        async with asyncio.timeout(60):
+            known = False
+            while not known:  # Kafka's broker hears of the topics a moment later
+                answer = await talk.ask("a", 3, 12, MetadataRequest(topics=asked))
+                known = all(topic.error_code == 0 for topic in answer.topics)
+            # The first to look for a coordinator makes Kafka make __consumer_offsets; each of its partitions serves
+            # its groups a moment later.
+            for name in SCRIPTS:
+                group = group_of(name)
+                while (await talk.heartbeat("a", "nobody", 0, group_id=group)).error_code != E.UNKNOWN_MEMBER_ID:
+                    await talk.ask("a", 10, 4, FindCoordinatorRequest(coordinator_keys=(group,)))
+                    await asyncio.sleep(0.1)
         await talk.close()
-        return cls(address, {topic.name: topic.topic_id for topic in response.topics})
+        return cls(address, {topic.name: topic.topic_id for topic in created.topics})
 
     async def transcript(self, name: str) -> list[object]:
-        talk = GroupTalk(self.address, f"g-{name}", self.topic_ids)
+        talk = GroupTalk(self.address, group_of(name), self.topic_ids)
         try:
             await SCRIPTS[name](talk)
         finally:

@@ -58,7 +58,8 @@ class Member(ABC):
         self.group = group
         self.instance = instance
         self.cooperative = cooperative
-        #: Partitions it owns, and how often the client told of it: ("assigned" or "revoked", partitions).
+        #: Partitions it owns, a new set each time, and how often the client told of it: ("assigned" or "revoked",
+        #: partitions).
         self.owned: set[int] = set()
         self.told: list[tuple[str, frozenset[int]]] = []
         #: (partition, offset, value), in the order of arrival.
@@ -142,12 +143,12 @@ class Member(ABC):
 
     def _assigned(self, partitions: Iterable[int]) -> None:
         new = frozenset(partitions)
-        self.owned |= new
+        self.owned = self.owned | new
         self.told.append(("assigned", new))
 
     def _revoked(self, partitions: Iterable[int]) -> None:
         gone = frozenset(partitions)
-        self.owned -= gone
+        self.owned = self.owned - gone
         self.told.append(("revoked", gone))
 
     @abstractmethod

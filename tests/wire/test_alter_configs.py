@@ -56,6 +56,10 @@ def heartbeat(broker: Broker, epoch: int, **fields: Any) -> Any:
     return asyncio.run(ask())
 
 
+def join(broker: Broker) -> Any:
+    return heartbeat(broker, 0, rebalance_timeout_ms=1000, subscribed_topic_names=("orders",), topic_partitions=())
+
+
 def outcome(producer: Producer, value: bytes) -> str | None:
     """Why the record was refused."""
     errors: list[Any] = []
@@ -102,12 +106,16 @@ def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert described(admin, session, group) == ("200", False)
         assert described(admin, "consumer.heartbeat.interval.ms", group) == ("50", False)  # the broker's own setting
-        joined = heartbeat(
-            broker, 0, rebalance_timeout_ms=1000, subscribed_topic_names=("orders",), topic_partitions=()
-        )
+        joined = join(broker)
         assert (joined.error_code, joined.heartbeat_interval_ms) == (0, 50)
-        assert heartbeat(broker, joined.member_epoch).error_code == 0
-        time.sleep(0.4)
+        deadline = time.monotonic() + 20
+        while admin.describe_consumer_groups(["orders"])["orders"].result(10).members:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert heartbeat(broker, joined.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        altered(admin, session, AlterConfigOpType.SET, "30000", group)
+        joined = join(broker)
+        time.sleep(0.4)
+        assert heartbeat(broker, joined.member_epoch).error_code == 0
         altered(admin, session, AlterConfigOpType.DELETE, "", group)
         assert described(admin, session, group) == ("45000", True)

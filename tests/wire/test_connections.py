@@ -312,7 +312,9 @@ async def test_requests_in_service_are_answered_at_the_stop(broker: Running) -> 
     parked.send(1, 11, fetch_request("orders", 0, wait_ms=60_000))
     for _ in range(20):
         wire.send(0, 7, produce_request("single", batch(b"x" * 1000), acks=-1))
-    await asyncio.sleep(0.02)
+    async with asyncio.timeout(10):
+        while broker.core.logs.logs["single", 0].log_end_offset < 20:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # and no longer: they are not on disk yet
     stopping = asyncio.create_task(broker.gateway.stop())
     answers = [only_offset((await wire.receive())[1]) for _ in range(20)]
     assert answers == [(0, offset) for offset in range(20)]

@@ -82,7 +82,7 @@ def lines() -> list[dict[str, Any]]:
     environment = {"MILLRACE_LOG_LEVEL": "debug", "MILLRACE_TOPICS": "orders"}
     with RunningUp("--processes", "--kafka-port", "0", "--http-port", "0", environment=environment) as up:
         host, _, port = up.kafka.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
             stream = connection.makefile("rb")
             for number, (api_key, version, request) in enumerate(REQUESTS.values()):
                 header = encode_request_header(RequestHeader(api_key, version, 7000 + number, "finder"))

@@ -13,7 +13,7 @@ from gateway_svc.connection import Connection
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 
-from tests.wire.conftest import Running, StartBroker, batch, fetch_request, produce
+from tests.wire.conftest import Running, StartBroker, batch, fetch_request, produce, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 
@@ -29,6 +29,12 @@ def before() -> Iterator[list[weakref.ref[Connection]]]:
 def known_connections(but: Sequence[weakref.ref[Connection]]) -> list[weakref.ref[Connection]]:
     others = [each() for each in but]
     return [weakref.ref(each) for each in gc.get_objects() if type(each) is Connection and each not in others]
+
+
+async def begun(count: int, but: Sequence[weakref.ref[Connection]]) -> list[weakref.ref[Connection]]:
+    """Exactly so many, once the gateway has accepted them."""
+    await until(lambda: len(known_connections(but)) == count)
+    return known_connections(but)
 
 
 async def freed(connections: list[weakref.ref[Connection]]) -> bool:
@@ -54,8 +60,7 @@ async def test_a_closed_connection_is_freed_at_once(broker: Running, before: lis
     for _ in range(20):
         reading_nothing.send(1, 11, fetch_request("single", 0))
     await asyncio.sleep(0.1)
-    connections = known_connections(before)
-    assert len(connections) == 2
+    connections = await begun(2, before)
 
     await wire.close()
     reading_nothing.writer.transport.abort()
@@ -107,8 +112,7 @@ async def test_a_connection_too_many_is_freed_at_once(
 ) -> None:
     broker = await start_broker(max_connections=1)
     first = await broker.connect()
-    connections = known_connections(before)
-    assert len(connections) == 1
+    connections = await begun(1, before)
 
     second = await broker.connect()
     assert await second.closed() == b""

@@ -14,7 +14,7 @@ from protocol_lib.messages.delete_topics import DeleteTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from storage_svc.log.partition_log import PartitionLog
 
-from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request
+from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 BATCHES = 12
@@ -51,10 +51,7 @@ def kept(offset: int) -> bytes:
 
 async def given(broker: Running, batches: int) -> bool:
     """Whether storage has soon given so many batches, and no more."""
-    for _ in range(100):
-        if broker.core.data.read_bytes >= batches * SIZE:
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: broker.core.data.read_bytes >= batches * SIZE)
     return broker.core.data.read_bytes == batches * SIZE
 
 

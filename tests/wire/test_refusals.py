@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 
-from tests.wire.conftest import CLIENT_ID, Running, StartBroker, SynchronousBroker, batch, produce, produce_request
+from tests.wire.conftest import (
+    CLIENT_ID,
+    Running,
+    StartBroker,
+    SynchronousBroker,
+    batch,
+    produce,
+    produce_request,
+    until,
+)
 
 LogLines = Callable[[], list[dict[str, Any]]]
 
@@ -24,12 +33,6 @@ async def still_serves(broker: Running) -> None:
     response: ApiVersionsResponse = await wire.call(18, 0, ApiVersionsRequest())
     assert response.error_code == 0
     await wire.close()
-
-
-async def settle() -> None:
-    """Lets the gateway's callbacks run."""
-    for _ in range(20):
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ async def test_a_frame_cut_in_half(broker: Running, log_lines: LogLines, part: i
     body = struct.pack(">ihhih", 100, 3, 0, 1, -1) + b"\0" * 90
     wire.writer.write(body[:part])
     await wire.close()
-    await settle()
+    await until(lambda: broker.refused != {})
     (line,) = log_lines()
     assert line["reason"] == "frame_cut"
     assert broker.refused == {"frame_cut": 1}
@@ -74,9 +77,9 @@ async def test_a_frame_cut_in_half(broker: Running, log_lines: LogLines, part: i
 async def test_a_long_frame_cut_in_half(broker: Running, log_lines: LogLines) -> None:
     wire = await broker.connect()
     wire.writer.write(struct.pack(">i", 1_000_000) + bytes(400_000))
-    await settle()
+    await until(lambda: broker.gateway.memory_held > 0)
     await wire.close()
-    await settle()
+    await until(lambda: broker.refused != {})
     assert [line["reason"] for line in log_lines()] == ["frame_cut"]
     assert broker.gateway.memory_held == 0
 
@@ -250,7 +253,7 @@ async def test_too_many_connections(start_broker: StartBroker, log_lines: LogLin
     assert (line["event"], line["reason"]) == ("connection rejected", "max_connections_per_ip")
     assert dict(broker.gateway.metrics.connections_rejected) == {"max_connections_per_ip": 1}
     await first.close()
-    await settle()
+    await until(lambda: broker.gateway.metrics.connections == 1)
     fourth = await broker.connect()
     await fourth.call(18, 0, ApiVersionsRequest())
 

@@ -20,6 +20,7 @@ from broker_contract.data import (
     ReadResponse,
 )
 from gateway_svc.app import Gateway
+from gateway_svc.cluster import LIST_AGE_MAX_S
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage_grpc import GrpcStorage
@@ -48,7 +49,7 @@ from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 
-from tests.wire.conftest import Running, Wire, batch, produce, produce_request
+from tests.wire.conftest import Running, Wire, batch, produce, produce_request, until
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
@@ -165,7 +166,8 @@ async def test_storage_goes_and_comes_back(storage: RemoteStorage) -> None:
         wire, parked = await broker.connect(), await broker.connect()
         assert await produce(wire, "single", batch(b"a"), acks=-1) == (0, 0)
         await storage.stop()
-        await asyncio.sleep(0.1)
+        await until(lambda: broker.gateway.metrics.storage_errors["stream"] > 0)
+        await asyncio.sleep(0.1)  # the first try to open another stream is over
         # Never sent: clients may simply try again.
         assert await produce(wire, "single", batch(b"b"), acks=-1) == (5, -1)
         # A read waits its time out, so that clients do not spin.
@@ -258,24 +260,25 @@ async def test_members_outlive_a_restart_of_storage(storage: RemoteStorage) -> N
         assert group.offsets[0].offset in (committed, committed + 1)
 
 
-async def test_what_is_in_flight_when_storage_dies_is_answered(storage: RemoteStorage) -> None:
+async def test_what_is_in_flight_when_storage_dies_is_answered(
+    storage: RemoteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert storage.core is not None
+    monkeypatch.setattr(storage.core.data, "append_at_once", lambda calls: None)  # or it might be done before
     counts = GatewayMetrics()
     connection = GrpcStorage.connect(storage.address, "one", counts)
     records = connection.storage.records
     appended: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
     read: asyncio.Future[ReadResponse] = asyncio.get_running_loop().create_future()
     try:
-        for _ in range(200):
-            if connection.fault() is None:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: connection.fault() is None)
         parked = ReadRequest(1, "c", 11, 60_000, 1, 1000, 0, False, [ReadPartition("single", 0, 0, 1000)])
         records.read(parked, read.set_result)
         await asyncio.sleep(0.1)
         stopping = asyncio.create_task(storage.server.stop(0))
         append = AppendRequest(2, "c", 7, -1, 5000, [AppendPartition("single", 0, batch(b"x"))])
         records.append(append, appended.set_result)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert [result.error_code for result in (await read).partitions] == [6]
             assert (await appended).partitions[0].error_code in (5, 7)
             await stopping
@@ -284,15 +287,40 @@ async def test_what_is_in_flight_when_storage_dies_is_answered(storage: RemoteSt
         await connection.close()
 
 
-async def test_metadata_lists_the_live_gateways(storage: RemoteStorage) -> None:
-    async with gateway_of(storage, "one", gateway_lease_ms=400) as first:
-        wire = await first.connect()
-        async with gateway_of(storage, "two", gateway_lease_ms=400) as second:
-            ports = {first.address[1], second.address[1]}
-            await asyncio.sleep(0.4)
+class LeaseClock:
+    """The clock by which storage's leases end; it stands still unless it is told to go on."""
+
+    def __init__(self, storage: RemoteStorage) -> None:
+        assert storage.core is not None
+        self._leases = storage.core.leases
+        self.now_ms = 1000
+        storage.core.cluster._clock_ms = lambda: self.now_ms
+
+    async def go_on(self, by_ms: int, lease_ms: int) -> None:
+        """And waits until every gateway has renewed its lease."""
+        self.now_ms += by_ms
+        await until(lambda: {end for _, end in self._leases._leases.values()} == {self.now_ms + lease_ms})
+
+
+async def until_listed(wire: Wire, *node_ids: int) -> MetadataResponse:
+    """Metadata once it names these brokers."""
+    async with asyncio.timeout(10):
+        while True:
             metadata: MetadataResponse = await wire.call(3, 5, MetadataRequest(topics=None))
+            if [each.node_id for each in metadata.brokers] == [*node_ids]:
+                return metadata
+
+
+async def test_metadata_lists_the_live_gateways(storage: RemoteStorage) -> None:
+    clock = LeaseClock(storage)
+    async with gateway_of(storage, "one", gateway_lease_ms=300) as first:
+        wire = await first.connect()
+        async with gateway_of(storage, "two", gateway_lease_ms=300) as second:
+            ports = {first.address[1], second.address[1]}
+            for _ in range(3):
+                await clock.go_on(200, lease_ms=300)
+            metadata = await until_listed(wire, 1, 2)
             assert {each.port for each in metadata.brokers} == ports
-            assert [each.node_id for each in metadata.brokers] == [1, 2]
             assert metadata.controller_id == 1
             other_reader, other_writer = await asyncio.open_connection(*second.address)
             other = Wire(other_reader, other_writer)
@@ -304,25 +332,24 @@ async def test_metadata_lists_the_live_gateways(storage: RemoteStorage) -> None:
                 assert found[0].port in ports
             await other.close()
         # An orderly stop ends the lease at once.
-        await asyncio.sleep(0.35)
-        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
-        assert [each.node_id for each in metadata.brokers] == [1]
+        await until_listed(wire, 1)
 
 
 async def test_a_silent_gateway_vanishes_with_its_lease(storage: RemoteStorage) -> None:
+    clock = LeaseClock(storage)
     async with gateway_of(storage, "one") as broker:
         wire = await broker.connect()
         silent = cluster_pb2.RegisterGatewayRequest(
             name="silent", lease_ms=700, listeners=[cluster_pb2.Listener(name="EXTERNAL", host="gone", port=9092)]
         )
         await broker.core.cluster.register_gateway(silent)
-        await asyncio.sleep(0.35)
-        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
-        assert [(each.node_id, each.host) for each in metadata.brokers] == [(1, "localhost"), (2, "gone")]
+        clock.now_ms += 699
+        await asyncio.sleep(2 * LIST_AGE_MAX_S)
+        metadata = await until_listed(wire, 1, 2)
+        assert [each.host for each in metadata.brokers] == ["localhost", "gone"]
         assert {p.leader_id for topic in metadata.topics for p in topic.partitions} == {1, 2}
-        await asyncio.sleep(0.75)
-        metadata = await wire.call(3, 5, MetadataRequest(topics=None))
-        assert [each.node_id for each in metadata.brokers] == [1]
+        clock.now_ms += 1
+        metadata = await until_listed(wire, 1)
         assert {p.leader_id for topic in metadata.topics for p in topic.partitions} == {1}
 
 

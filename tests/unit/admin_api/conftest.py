@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,6 +236,14 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
     with httpx.Client(base_url=base_url, timeout=20) as client:
         yield Stack(loop, core, storage_address, client, base_url)
     loop.run(opened.aclose())
+
+
+def until_ready(ready: Callable[[], bool]) -> None:
+    """Asks until a probe finds admin-api ready: one that storage, busy, does not answer within 0.9 s does not."""
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class OwnStorage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,13 +111,13 @@ def test_the_exporters_set(stack: Stack) -> None:
     assert _value(shown, "kafka_consumergroup_members", consumergroup="exported-group") == 1
 
 
-def test_scrapes_within_the_cache_time_ask_storage_once(stack: Stack) -> None:
+def test_scrapes_within_the_cache_time_ask_storage_once(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scrape() -> list[int]:
         client = await _connected(stack)
-        exporter = Exporter(client, "", cache_s=0.5)
+        exporter = Exporter(client, "")
         counts = []
-        for pause_s in (0, 0, 0.6):
-            await asyncio.sleep(pause_s)
+        for now in (1000.0, 1004.9, 1005.0):
+            monkeypatch.setattr("admin_api.exporter.time", SimpleNamespace(monotonic=lambda now=now: now))
             await asyncio.to_thread(stack.create_topic, f"cached-{len(counts)}")
             texts = await asyncio.gather(*(exporter.text(1) for _ in range(3)))
             assert len(set(texts)) == 1

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from tests.unit.admin_api.conftest import until_ready
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
 
@@ -58,15 +60,15 @@ def test_from_start_to_stop(stack: Stack, start: Callable[..., Process]) -> None
     lines = _until(process, "listening")
     assert [line for line in lines if line["level"] != "info"] == []
     base_url = f"http://127.0.0.1:{lines[-1]['port']}"
-    with httpx.Client(base_url=base_url, timeout=10) as client:
-        assert client.get("/readyz").json() == {"ready": True}
+    with httpx.Client(base_url=base_url, timeout=20) as client:
+        until_ready(lambda: client.get("/readyz").json() == {"ready": True})
         topics = client.get(f"{stack.cluster}/topics").json()
         assert topics["metadata"]["self"] == f"{base_url}{stack.cluster}/topics"
         settings = {"admin_http": base_url.removeprefix("http://"), "storage_address": stack.storage_address}
-        assert start("healthcheck", **settings).wait(20) == 0
+        until_ready(lambda: start("healthcheck", **settings).wait(20) == 0)
         process.send_signal(signal.SIGTERM)
         _until(process, "stopped")
-    assert process.wait(10) == 0
+    assert process.wait(20) == 0
     assert start("healthcheck", **settings).wait(20) == 1
 
 
@@ -74,14 +76,14 @@ def test_localhost_is_both_loopback_addresses(start: Callable[..., Process]) -> 
     process = start(storage_address="unix:/nowhere", admin_http="localhost:0")
     port = _until(process, "listening")[-1]["port"]
     for host in ("127.0.0.1", "[::1]"):
-        assert httpx.get(f"http://{host}:{port}/healthz").json() == {"live": True}
+        assert httpx.get(f"http://{host}:{port}/healthz", timeout=20).json() == {"live": True}
 
 
 def test_probes_until_storage_has_come_leave_no_warning(start: Callable[..., Process]) -> None:
     process = start(storage_address="unix:/nowhere", admin_http="127.0.0.1:0")
     port = _until(process, "listening")[-1]["port"]
     for _ in range(5):
-        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=20).status_code == 503
     process.send_signal(signal.SIGTERM)
     assert [line["event"] for line in _until(process, "stopped") if line["level"] != "info"] == []
 
@@ -102,7 +104,7 @@ def test_a_warning_when_anyone_can_reach_it(start: Callable[..., Process]) -> No
         ("anyone who reaches this address administers the cluster: there is no authentication", "0.0.0.0:0")
     ]
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
+    assert process.wait(20) == 0
 
 
 def test_an_address_in_use(start: Callable[..., Process]) -> None:

@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry
 from service_chassis import address, logs
 from starlette.types import Receive, Scope, Send
 
+from tests.unit.admin_api.conftest import until_ready
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import OwnStorage, Stack
 
@@ -147,10 +149,7 @@ def test_storage_goes_and_comes_back(own_storage: OwnStorage, admin: Callable[..
     assert (gone.status_code, gone.json()["error_code"]) == (503, 50302)
     assert client.post(f"{cluster}/topics", json={"topic_name": "lost"}).status_code == 503
     own_storage.start()
-    deadline = time.monotonic() + 10
-    while client.get("/readyz").status_code != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until_ready(lambda: client.get("/readyz").status_code == 200)
     assert client.get(f"{cluster}/topics/lasting").status_code == 200
     assert client.get(f"{cluster}/topics/lost").status_code == 404
 
@@ -164,8 +163,7 @@ def test_without_storage(stack: Stack, admin: Callable[..., httpx.Client]) -> No
     assert alone.get("/healthz").status_code == 200
     assert alone.get("/healthz").json() == {"live": True}
     assert "\nmillrace_storage_up 0.0\n" in alone.get("/metrics").text
-    assert stack.http.get("/readyz").status_code == 200
-    assert stack.http.get("/readyz").json() == {"ready": True}
+    until_ready(lambda: (answer := stack.http.get("/readyz")).status_code == 200 and answer.json() == {"ready": True})
 
 
 def test_storage_that_does_not_answer(admin: Callable[..., httpx.Client]) -> None:
@@ -181,11 +179,11 @@ def test_one_id_finds_a_request_in_the_log(stack: Stack, capfd: pytest.CaptureFi
     written = ""
     try:
         stack.http.get(f"{stack.cluster}/topics/unheard-of", headers={"x-request-id": "find-me"})
-        for _ in range(100):  # the line follows the answer
-            written += capfd.readouterr().err
-            if "find-me" in written:
-                break
+        deadline = time.monotonic() + 20
+        while "find-me" not in written:  # the line follows the answer
+            assert time.monotonic() < deadline, written
             time.sleep(0.02)
+            written += capfd.readouterr().err
     finally:
         logs.configure("test", "warning", "json")
     lines = [json.loads(line) for line in written.splitlines() if line.startswith("{")]

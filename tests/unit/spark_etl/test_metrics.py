@@ -4,19 +4,21 @@ import errno
 import socket
 import urllib.request
 
+import pytest
+from millrace.ports import Reservation
 from spark_etl.config import MetricsConfig
 from spark_etl.metrics import Metrics, served
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.fixture
+def port():
+    """One that no other process is given meanwhile."""
+    with Reservation("127.0.0.1", 0) as reservation:
+        yield reservation.address.port
 
 
-def test_rows_rules_and_progress_are_served():
+def test_rows_rules_and_progress_are_served(port):
     metrics = Metrics("flights")
-    port = free_port()
     with served(metrics, MetricsConfig(port=port)):
         metrics.active(True)
         metrics.committed({"in": 10, "out": 7, "dlq": 3}, {("decode", "json"): 2, ("rules", "real_date"): 1})
