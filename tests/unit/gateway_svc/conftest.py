@@ -10,7 +10,7 @@ from gateway_svc.group_stream import GroupStream
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
-from tests.unit.gateway_svc.group_storage import GroupStorage, Members, who
+from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, who
 
 
 @pytest.fixture
@@ -37,3 +37,9 @@ async def members(group_stream: GroupStream, group_storage: GroupStorage) -> Mem
     made.heartbeat("first")
     assert who(await group_storage.message()) == ["first"]
     return made
+
+
+@pytest.fixture
+async def clock(group_stream: GroupStream, members: Members) -> Clock:
+    """Of a stream that is up."""
+    return Clock(group_stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -97,6 +98,50 @@ class Members:
             while not self.answers.keys() >= set(member_ids):
                 self._came.clear()
                 await self._came.wait()
+
+
+class Clock:
+    """A group stream's time, which passes when a test says so: the part of an event loop that the stream asks."""
+
+    def __init__(self, stream: GroupStream) -> None:
+        #: So much later than what happened before that nothing is waited for.
+        self._now = asyncio.get_running_loop().time() + 1
+        self._timers: list[Timer] = []
+        stream._loop = self  # type: ignore[assignment]
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
+        self._timers.append(Timer(when, callback))
+        return self._timers[-1]
+
+    def go_on(self, seconds: float) -> None:
+        until = self._now + seconds
+        while due := [timer for timer in self._timers if timer.when <= until]:
+            timer = min(due, key=lambda timer: timer.when)
+            self._timers.remove(timer)
+            self._now = max(self._now, timer.when)
+            if not timer.is_cancelled:
+                timer.callback()
+        self._now = until
+
+
+class Timer:
+    def __init__(self, when: float, callback: Callable[[], object]) -> None:
+        self.when = when
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+async def at_rest(stream: GroupStream) -> None:
+    """Waits until all that was told has left."""
+    async with asyncio.timeout(10):
+        while not stream._wake._waiters:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 def who(message: list[pb.GroupCall]) -> list[str]:

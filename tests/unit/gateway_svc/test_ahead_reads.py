@@ -26,6 +26,7 @@ from broker_contract.data import (
     Slice,
 )
 from broker_contract.revisions import Revisions
+from gateway_svc import ahead_reads
 from gateway_svc.ahead_reads import GOOD_S, READS, AheadReads, RequestBytes
 from gateway_svc.context import Route, Services
 from gateway_svc.fetch_answers import AnswerLayout
@@ -96,10 +97,11 @@ async def test_what_is_asked_in_turn_is_known() -> None:
 
 async def test_readers_of_committed_records_are_told_that_nothing_was_aborted() -> None:
     storage, ahead = Storage(), AheadReads(None)
+    now = time.monotonic()
     answered(ahead, storage, dataclasses.replace(READ, isolation_level=1))
     await asyncio.sleep(0)
     storage.done[0](response(11, 1))
-    assert ahead.take(11, time.monotonic()) == ReadResult(0, 90, 80, 1, [], SLICES[11])
+    assert ahead.take(11, now) == ReadResult(0, 90, 80, 1, [], SLICES[11])
 
 
 async def test_another_offset_is_asked_of_storage_and_ends_it() -> None:
@@ -140,7 +142,7 @@ async def test_nothing_is_known_of_a_storage_that_is_gone_or_another() -> None:
 async def test_nothing_is_known_for_long() -> None:
     ahead, now = await prepared(Storage())
     assert ahead.take(11, now + GOOD_S / 2) is not None
-    assert ahead.take(12, now + GOOD_S + 1) is None
+    assert ahead.take(12, time.monotonic() + GOOD_S) is None
 
 
 async def test_more_is_asked_for_behind_the_last_when_few_are_left() -> None:
@@ -263,7 +265,11 @@ class Reader:
 
 
 @pytest.fixture(params=[11, 12])
-def reader_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Reader]]:
+def reader_of(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Reader]]:
+    """What they know is good for as long as a test may take."""
+    monkeypatch.setattr(ahead_reads, "GOOD_S", 60.0)
     readers: list[Reader] = []
 
     def make() -> Reader:

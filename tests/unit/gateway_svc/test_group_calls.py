@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from broker_contract import groups_pb2 as pb
 from gateway_svc.group_calls import LikeCommit, Promise
-from gateway_svc.group_stream import TOUCH_S, TRUST_S, GroupStream
+from gateway_svc.group_stream import GATHER_S, TOUCH_S, TRUST_S, GroupStream
 
-from tests.unit.gateway_svc.group_storage import GroupStorage, Members, who
+from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, who
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
@@ -18,12 +18,13 @@ pytestmark = pytest.mark.event_loops("uvloop")
 class Beating:
     """Members whose heartbeats were answered with a promise."""
 
-    def __init__(self, stream: GroupStream, storage: GroupStorage) -> None:
-        self._stream, self._storage = stream, storage
+    def __init__(self, stream: GroupStream, storage: GroupStorage, clock: Clock) -> None:
+        self._stream, self._storage, self._clock = stream, storage, clock
 
     async def ask(self, group_id: str = "g") -> tuple[Promise, int, asyncio.Event]:
         """A heartbeat that is not answered yet: its promise, its call id, and what is set by its answer."""
         answered = asyncio.Event()
+        self._clock.go_on(GATHER_S)  # it leaves at once
         request = pb.HeartbeatRequest(group_id=group_id, member_id="m")
         promise = self._stream.heartbeat(request, lambda _: answered.set())
         assert promise is not None
@@ -41,9 +42,8 @@ class Beating:
 
 
 @pytest.fixture
-def beating(members: Members, group_stream: GroupStream, group_storage: GroupStorage) -> Beating:
-    del members  # for the stream that is up
-    return Beating(group_stream, group_storage)
+def beating(group_stream: GroupStream, group_storage: GroupStorage, clock: Clock) -> Beating:
+    return Beating(group_stream, group_storage, clock)
 
 
 async def ended(promise: Promise) -> None:
@@ -54,23 +54,26 @@ async def ended(promise: Promise) -> None:
 
 
 async def test_a_promise_is_kept_here_and_storage_told_who_was_heard(
-    beating: Beating, group_storage: GroupStorage
+    beating: Beating, group_storage: GroupStorage, clock: Clock
 ) -> None:
     (one, first), (other, second) = await beating.begin(), await beating.begin("h")
     assert [one(), other(), one()] == [True, True, True]
+    clock.go_on(TOUCH_S)
     repeats, forgotten = await group_storage.repeated()
     assert (sorted(repeats), forgotten) == ([first, second], [])
     await group_storage.say(ended=[first, 12345])
     await ended(one)
     assert [one(), other()] == [False, True]
+    clock.go_on(TOUCH_S)
     assert await group_storage.repeated() == ([second], [first])
 
 
 async def test_what_ended_a_promise_is_told_to_nobody_before(
-    beating: Beating, group_stream: GroupStream, group_storage: GroupStorage
+    beating: Beating, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 ) -> None:
     promise, call_id = await beating.begin()
     seen: list[bool] = []
+    clock.go_on(GATHER_S)
     group_stream.consumer_group_heartbeat(pb.ConsumerGroupHeartbeatRequest(), lambda _: seen.append(promise()))
     (call,) = await group_storage.message()
     answer = pb.GroupAnswer(call_id=call.call_id, consumer_group_heartbeat=pb.ConsumerGroupHeartbeatResponse())
@@ -86,27 +89,39 @@ async def test_without_a_promise_it_comes_whole(beating: Beating) -> None:
 
 
 async def test_promises_of_a_storage_that_is_not_heard_are_not_used(
-    beating: Beating, group_storage: GroupStorage
+    beating: Beating, group_storage: GroupStorage, clock: Clock
 ) -> None:
     """Until it is heard again."""
     promise, call_id = await beating.begin()
     assert promise()
+    clock.go_on(TOUCH_S)
     assert await group_storage.repeated() == ([call_id], [])
-    async with asyncio.timeout(10):
-        while promise():  # noqa: ASYNC110
-            await asyncio.sleep(TRUST_S / 10)
+    clock.go_on(TRUST_S - TOUCH_S - 0.001)
+    assert promise()
+    clock.go_on(0.002)
+    assert not promise()
     assert promise.holds
     await beating.begin()
     assert promise()
 
 
-async def test_storage_that_has_heard_who_was_heard_lives(beating: Beating, group_storage: GroupStorage) -> None:
+async def test_storage_that_has_heard_who_was_heard_lives(
+    beating: Beating, members: Members, group_storage: GroupStorage, clock: Clock
+) -> None:
     promise, call_id = await beating.begin()
-    for _ in range(round(1.5 * TRUST_S / TOUCH_S)):
+    rounds = round(1.5 * TRUST_S / TOUCH_S)
+    for number in range(rounds):
+        members.commit(f"c{number}", 1)
+    commits = await group_storage.message()
+    assert len(commits) == rounds
+    for commit in commits:
         assert promise()
+        clock.go_on(TOUCH_S)
         assert await group_storage.repeated() == ([call_id], [])
-        await group_storage.say(heard=1)
-        await asyncio.sleep(0.01)
+        # What was asked long ago says little of storage's life; its answer tells that the rest of the message has come.
+        answer = pb.GroupAnswer(call_id=commit.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0]))
+        await group_storage.say(heard=1, answers=[answer])
+        await members.all_answered(commit.commit_offsets.member_id)
 
 
 async def test_promises_end_with_the_stream(beating: Beating, group_storage: GroupStorage) -> None:
@@ -135,7 +150,7 @@ async def test_storage_is_told_what_it_may_forget_behind_what_was_heard(
 
 
 async def test_one_forgotten_before_its_answer_is_forgotten_then(
-    members: Members, group_stream: GroupStream, group_storage: GroupStorage
+    members: Members, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 ) -> None:
     promise = group_stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: members.commit("a", 1))
     assert promise is not None

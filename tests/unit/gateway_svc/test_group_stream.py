@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.group_stream import GroupStream
+from gateway_svc.group_stream import GATHER_S, GroupStream
 from gateway_svc.metrics import GatewayMetrics
 from service_chassis import rpc
 
-from tests.unit.gateway_svc.group_storage import GroupStorage, Members, who
+from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest, who
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
@@ -23,15 +23,21 @@ async def test_what_waits_leaves_in_one_message_in_order(members: Members, group
     assert who(await group_storage.message()) == names
 
 
-async def test_heartbeats_that_follow_each_other_gather(members: Members, group_storage: GroupStorage) -> None:
-    for number in range(20):
-        members.heartbeat(f"m{number}")
+async def test_a_heartbeat_that_comes_alone_leaves_at_once_and_those_that_follow_it_gather(
+    group_stream: GroupStream, members: Members, group_storage: GroupStorage, clock: Clock
+) -> None:
+    members.heartbeat("alone")
+    assert who(await group_storage.message()) == ["alone"]
+    await at_rest(group_stream)
+    names = [f"m{number}" for number in range(20)]
+    for name in names:
+        members.heartbeat(name)
         await asyncio.sleep(0)
-    told = [who(await group_storage.message())]
-    while sum(map(len, told)) < 20:  # on a machine that stands still meanwhile
-        told.append(who(await group_storage.message()))
-    assert [each for message in told for each in message] == [f"m{number}" for number in range(20)]
-    assert len(told) < 5
+    clock.go_on(GATHER_S - 0.001)
+    await asyncio.sleep(0.05)
+    assert group_storage.messages.empty()
+    clock.go_on(0.002)
+    assert who(await group_storage.message()) == names
 
 
 async def test_answers_come_in_any_order_and_one_failure_is_one_calls_only(
@@ -129,25 +135,31 @@ async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_to
     group_storage: GroupStorage,
 ) -> None:
     channel = rpc.channel(group_storage.address)
-    stream = GroupStream(channel, GatewayMetrics(), wait_s=0.3)
-    members = Members(stream)
+    stream = GroupStream(channel, GatewayMetrics(), wait_s=3.0)
+    clock, members = Clock(stream), Members(stream)
     members.heartbeat("early")
     (early,) = await group_storage.message()
-    await asyncio.sleep(0.2)
+    clock.go_on(2.0)
     members.commit("late", 1, 2)
     (late,) = await group_storage.message()
-    await members.all_answered("early")
+    clock.go_on(0.9)
+    assert members.answers == {}
+    clock.go_on(0.2)
     assert members.answers == {"early": pb.HeartbeatResponse(error_code=15)}
-    await members.all_answered("early", "late")
+    clock.go_on(1.8)
+    assert members.answers.keys() == {"early"}
+    clock.go_on(0.2)
     assert members.answers["late"] == pb.CommitOffsetsResponse(error_codes=[15, 15])
+    members.commit("next", 3)
+    (following,) = await group_storage.message()
     await group_storage.answer(
         pb.GroupAnswer(call_id=early.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True),
         pb.GroupAnswer(call_id=late.call_id, commit_offsets=pb.CommitOffsetsResponse()),
+        pb.GroupAnswer(call_id=following.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0])),
     )
-    members.heartbeat("next")
-    assert who(await group_storage.message()) == ["next"]
     await members.all_answered("next")
-    members.heartbeat("last")
+    assert members.answers["next"] == pb.CommitOffsetsResponse(error_codes=[0])
+    members.commit("last", 4)
     assert await group_storage.repeated() == ([], [early.call_id])
     await stream.close()
     await channel.close()

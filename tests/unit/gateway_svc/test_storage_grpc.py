@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from broker_contract import groups_pb2, topics_pb2
+from gateway_svc import group_stream
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage_grpc import GrpcStorage
 from service_chassis import rpc
@@ -85,7 +86,9 @@ async def answers() -> Answers:
 
 
 @pytest.fixture
-async def storage(tmp_path: Path, answers: Answers) -> AsyncIterator[GrpcStorage]:
+async def storage(tmp_path: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrpcStorage]:
+    """It is trusted for as long as a test may take."""
+    monkeypatch.setattr(group_stream, "TRUST_S", 60.0)
     server = rpc.server()
     methods = {
         noun: {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,12 @@ async def answered(storage: ScriptedStorage, records: RecordStream) -> None:
     await asyncio.wait_for(answer, 10)
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 def run(size: int) -> AppendRun:
     return AppendRun(1, "client", 9, 1, 5000, "t", bytes(16), 0, [bytes(size)])
 
@@ -151,16 +157,17 @@ def kinds(frame: list[tuple[int, Item]]) -> list[type]:
 async def test_large_frames_wait_until_those_before_them_are_taken(
     storage: ScriptedStorage, stream: RecordStream
 ) -> None:
-    answers: list[AppendResponse] = []
+    answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
     for _ in range(FRAMES_AHEAD + 2):
-        stream.append(run(LARGE), answers.append)
+        stream.append(run(LARGE), answers.put_nowait)
     ahead = [await storage.next_frame() for _ in range(FRAMES_AHEAD)]
     assert [kinds(frame) for frame in ahead] == [[AppendRun, FrameTaken]] * FRAMES_AHEAD
     assert await storage.nothing_more()
     # An answer to its appends says nothing: those with acks=all are answered much later than they are taken.
     await storage.send((ahead[0][0][0], AppendResponse([AppendedPartition(0, 5)])))
+    answer = await asyncio.wait_for(answers.get(), 10)
     assert await storage.nothing_more()
-    assert [answer.partitions[0].base_offset for answer in answers] == [5]
+    assert (answer.partitions[0].base_offset, answers.empty()) == (5, True)
     await storage.take(ahead[0])
     assert kinds(await storage.next_frame()) == [AppendRun, FrameTaken]
     assert await storage.nothing_more()
@@ -193,7 +200,7 @@ async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream
         stream.append(run(1000), lambda _: None)
         assert (kinds(await storage.next_frame()), number) == ([AppendRun], number)
     assert await storage.nothing_more()
-    assert stream.window.used == 0
+    await until(lambda: stream.window.used == 0)  # the last one has left, which its sender hears later than storage
 
 
 async def test_what_is_on_its_way_is_given_up_with_the_stream(storage: ScriptedStorage, stream: RecordStream) -> None:
@@ -252,16 +259,23 @@ async def test_memory_is_used_again_only_when_its_frame_was_taken(
     seeing: ScriptedStorage, laying: RecordStream
 ) -> None:
     """An answer says nothing: storage may have given up a batch that it still looks at."""
-    laying.append(filled(1), lambda _: None)
+    answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
+
+    async def answer(frame: list[tuple[int, Item]]) -> None:
+        """And what was sent before has come as well."""
+        await seeing.send((frame[0][0], AppendResponse([AppendedPartition(7)])))
+        await asyncio.wait_for(answers.get(), 10)
+
+    laying.append(filled(1), answers.put_nowait)
     first = await seeing.next_frame()
     (view,) = batches(first)
-    await seeing.send((first[0][0], AppendResponse([AppendedPartition(7)])))
+    await answer(first)
     assert await seeing.nothing_more()
-    laying.append(filled(2), lambda _: None)
+    laying.append(filled(2), answers.put_nowait)
     second = await seeing.next_frame()
     assert bytes(view[:1]) == b"\1"
     await seeing.take(first)
-    assert await seeing.nothing_more()
+    await answer(second)
     laying.append(filled(3), lambda _: None)
     assert [bytes(each[:1]) for each in (*batches(await seeing.next_frame()), view, *batches(second))] == [
         b"\3",
@@ -311,6 +325,7 @@ async def test_a_stream_that_is_opened_again_has_other_memory(seeing: ScriptedSt
 async def test_storage_that_does_not_see_the_memory_gets_bytes(storage: ScriptedStorage, stream: RecordStream) -> None:
     stream.append(filled(1, size=LARGE), lambda _: None)
     (view,) = batches(await storage.next_frame())
+    await answered(storage, stream)
     assert (laid(view), see_area(await storage.next_area())) == (False, None)
 
 

@@ -20,7 +20,7 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
         for number in range(10):
             producer.produce("orders", f"value {number}", "key", 0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "is in use by another process" in refused.stderr
     return data

@@ -22,7 +22,7 @@ def served():
 
 def _get(address, path):
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -39,7 +39,7 @@ def test_ready_only_when_said_and_every_check_passes(served):
     assert _get(address, "/readyz") == (503, '{"ready": false, "faults": {"service": "starting"}}\n')
     state.set_ready(True)
     assert _get(address, "/readyz") == (200, '{"ready": true, "faults": {}}\n')
-    assert probe.check(address) is None
+    assert probe.check(address, timeout_s=30) is None
     state.checks["disk"] = lambda: "full"
     state.checks["bug"] = lambda: 1 // 0
     status, body = _get(address, "/readyz")
@@ -48,7 +48,7 @@ def test_ready_only_when_said_and_every_check_passes(served):
         "disk": "full",
         "bug": "ZeroDivisionError: integer division or modulo by zero",
     }
-    assert probe.check(address).startswith(f"{address}/readyz answered 503: ")
+    assert probe.check(address, timeout_s=30).startswith(f"{address}/readyz answered 503: ")
     state.checks.clear()
     state.set_ready(False, "stopping")
     assert json.loads(_get(address, "/readyz")[1])["faults"] == {"service": "stopping"}
@@ -58,8 +58,8 @@ async def test_live_while_the_event_loop_turns(served, monkeypatch):
     state, _, address = served
     assert (await asyncio.to_thread(_get, address, "/healthz"))[0] == 200
     end_watch = state.watch_loop()
-    monkeypatch.setattr(health, "LOOP_STUCK_AFTER_S", 0.2)
     assert state.is_live()
+    monkeypatch.setattr(health, "LOOP_STUCK_AFTER_S", 0.2)
     time.sleep(0.3)  # noqa: ASYNC251 the loop is stuck, which is the point
     assert not state.is_live()
     end_watch()
@@ -89,12 +89,15 @@ def test_merged_registries_show_each_family_once():
 
 
 def test_closed_endpoint_frees_its_port(served):
-    endpoint = health.HttpEndpoint("127.0.0.1:0", metrics.registry("x"), health.Health()).start()
-    port = endpoint.port
-    endpoint.close()
-    endpoint.close()
-    again = health.HttpEndpoint(f"127.0.0.1:{port}", metrics.registry("x"), health.Health()).start()
-    again.close()
+    with socket.socket() as reserved:  # nobody else is given the port meanwhile
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        endpoint = health.HttpEndpoint(address, metrics.registry("x"), health.Health()).start()
+        endpoint.close()
+        endpoint.close()
+        again = health.HttpEndpoint(address, metrics.registry("x"), health.Health()).start()
+        again.close()
 
 
 def test_probe_says_what_is_wrong():
