@@ -1,8 +1,8 @@
 """Heartbeats and commits over one long-lived gRPC stream that all connections share.
 
 What waits when the writer wakes leaves in one message. A commit wakes it at once. A heartbeat does when nothing has
-left for GATHER_S; else it waits for the rest of that, or leaves with what leaves before: one that comes alone is not
-delayed, and thousands of members do not cost a message each.
+left for GATHER_S; else it waits for the rest of that, or leaves with what leaves before, and behind a message that was
+still on its way when it came: one that comes alone is not delayed, and thousands of members do not cost a message each.
 
 When the stream breaks, what may be said twice waits for the next one, and is said again if it was sent. A consumer
 group's heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream: of one that was sent

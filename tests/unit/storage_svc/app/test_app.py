@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +27,15 @@ from storage_svc.log.errors import DataFolderInUse
 from storage_svc.settings import StorageSettings
 
 from tests.group_calls import GroupExchange, answered
+from tests.unit.storage_svc.conftest import until
+
+
+async def offset_of(storage: Storage, group_id: str) -> int:
+    """The one that the group has committed. After a start its partition may be loading still."""
+    await until(lambda: not storage.coordinator.is_loading())
+    wanted = groups.FetchOffsetsRequest(groups=[groups.FetchOffsetsRequest.Group(group_id=group_id, all=True)])
+    (found,) = (await storage.groups.fetch_offsets(wanted)).groups[0].offsets
+    return found.offset
 
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:
@@ -37,7 +46,7 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=2, offset=7, leader_epoch=-1)
     commit = groups.CommitOffsetsRequest(group_id="g", generation_id=-1, retention_time_ms=-1, offsets=[offset])
     assert list((await answered(storage.groups.commit_offsets, commit)).error_codes) == [0]
-    gateway = cluster_pb2.RegisterGatewayRequest(name="gw", lease_ms=3000)
+    gateway = cluster_pb2.RegisterGatewayRequest(name="gw", lease_ms=60_000)
     registered = await storage.cluster.register_gateway(gateway)
     live = await storage.cluster.describe_cluster(cluster_pb2.DescribeClusterRequest())
     assert [each.name for each in registered.gateways] == ["gw"]
@@ -50,8 +59,7 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     again = await storage.topics.describe_topics(topics.DescribeTopicsRequest(all=True))
     assert [topic.name for topic in again.topics] == ["__consumer_offsets", "orders", "users"]
     assert list(again.topics)[1:] == list(described.topics)
-    wanted = groups.FetchOffsetsRequest(groups=[groups.FetchOffsetsRequest.Group(group_id="g", all=True)])
-    assert [each.offset for each in (await storage.groups.fetch_offsets(wanted)).groups[0].offsets] == [7]
+    assert await offset_of(storage, "g") == 7
     assert await storage.cluster.register_gateway(gateway) == registered
     assert (await storage.producers.init_producer_id(fresh)).producer_id == 1000
     await storage.stop()
@@ -154,53 +162,54 @@ def test_the_core_does_without_grpc() -> None:
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Process:
-    """`python -m storage_svc` on a Unix socket."""
+    """`python -m storage_svc` on a Unix socket, with its health at a port that was free."""
+
+    _numbers = itertools.count()
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        self.http = free_port()
+        number = next(self._numbers)
+        self.log = folder / f"log-{number}"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
         self.environment |= {
             "MILLRACE_DATA_DIR": str(folder / "data"),
-            "MILLRACE_STORAGE_BIND": f"unix:{folder}/s-{self.http}.sock",
-            "MILLRACE_STORAGE_HTTP": f"127.0.0.1:{self.http}",
+            "MILLRACE_STORAGE_BIND": f"unix:{folder}/s-{number}.sock",
+            "MILLRACE_STORAGE_HTTP": "127.0.0.1:0",
             **settings,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "storage_svc"], env=self.environment, stderr=subprocess.PIPE, text=True
-        )
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "storage_svc"], env=self.environment, stderr=log)
+
+    def lines(self) -> list[dict[str, object]]:
+        """What it has logged."""
+        lines = self.log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+        address = self.environment["MILLRACE_STORAGE_HTTP"]
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def ready(self) -> Process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self.get("/readyz")
-            except OSError:
-                time.sleep(0.05)
-            else:
-                return self
+            for line in self.lines():
+                if line["event"] == "serving":
+                    self.environment["MILLRACE_STORAGE_HTTP"] = f"127.0.0.1:{line['http_port']}"
+                    self.get("/readyz")
+                    return self
+            time.sleep(0.05)
         raise AssertionError(self.end())
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, list[dict[str, object]]]:
         """Exit status and log lines."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=30)
-        return self.process.returncode, [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+        return self.process.wait(timeout=60), self.lines()
 
     def healthcheck(self) -> int:
         command = [sys.executable, "-m", "storage_svc", "healthcheck"]
-        return subprocess.run(command, env=self.environment, capture_output=True, timeout=30, check=False).returncode
+        return subprocess.run(command, env=self.environment, capture_output=True, timeout=60, check=False).returncode
 
 
 @pytest.fixture
@@ -210,7 +219,7 @@ def processes() -> Iterator[list[Process]]:
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
-            each.process.communicate()
+            each.process.wait()
 
 
 def test_serve_and_stop_in_order(tmp_path: Path, processes: list[Process]) -> None:
@@ -269,13 +278,13 @@ def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, pro
 
     process = Process(tmp_path)
     processes.append(process)
-    _, errors = process.process.communicate(timeout=30)
-    assert process.process.returncode == 78
-    assert "Traceback" not in errors
-    line = json.loads(errors.splitlines()[-1])
+    assert process.process.wait(timeout=60) == 78
+    assert "Traceback" not in process.log.read_text()
+    line = process.lines()[-1]
     assert line["event"] == "cannot start"
-    assert line["reason"].startswith(f"{catalog} is damaged (")
-    assert "move catalog.sqlite, catalog.sqlite-wal and catalog.sqlite-shm away" in line["reason"]
+    reason = str(line["reason"])
+    assert reason.startswith(f"{catalog} is damaged (")
+    assert "move catalog.sqlite, catalog.sqlite-wal and catalog.sqlite-shm away" in reason
 
     catalog.unlink()
     process = Process(tmp_path)
@@ -301,10 +310,9 @@ def test_a_killed_process_loses_no_answered_commit(tmp_path: Path, processes: li
 
     async def fetch(folder: Path) -> int:
         storage = await Storage.start(StorageSettings(data_dir=folder))
-        wanted = groups.FetchOffsetsRequest(groups=[groups.FetchOffsetsRequest.Group(group_id="g", all=True)])
-        found = await storage.groups.fetch_offsets(wanted)
+        offset = await offset_of(storage, "g")
         await storage.stop()
-        return found.groups[0].offsets[0].offset
+        return offset
 
     process = Process(tmp_path, MILLRACE_TOPICS="orders")
     processes.append(process)

@@ -17,6 +17,7 @@ from storage_svc.coordinator.group_events import (
 from storage_svc.coordinator.offsets import encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
 
+from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks, E, Node
 
 
@@ -49,13 +50,13 @@ async def test_a_group_reloads_with_members_assignment_and_generation(node: Node
     assert group.members[member_id].client_id == "client"
 
 
-async def test_members_that_do_not_come_back_after_a_restart_are_out(node: Node) -> None:
+async def test_members_that_do_not_come_back_after_a_restart_are_out(node: Node, played: PlayedTime) -> None:
     await node.member("g")
-    joined = await node.join("h", session_timeout_ms=150)
+    joined = await node.join("h", session_timeout_ms=5_000)
     await node.sync("h", joined.member_id, 1, {})
     await node.restart()
     assert node.state("h") is GroupState.STABLE
-    await asyncio.sleep(0.4)
+    await played.go_on(7)
     assert node.state("h") is GroupState.EMPTY
     assert node.state("g") is GroupState.STABLE
 
@@ -84,10 +85,10 @@ async def test_the_id_is_given_first_when_the_client_can_take_it(node: Node) -> 
     )
 
 
-async def test_a_member_that_never_comes_for_its_id_leaves_nothing(node: Node) -> None:
-    await node.join("g", require_known_member_id=True, session_timeout_ms=20)
+async def test_a_member_that_never_comes_for_its_id_leaves_nothing(node: Node, played: PlayedTime) -> None:
+    await node.join("g", require_known_member_id=True)
     assert node.state("g") is GroupState.EMPTY
-    await asyncio.sleep(0.1)
+    await played.go_on(11)
     assert node.coordinator.groups == {}
     assert "__consumer_offsets" not in node.registry
 
@@ -105,7 +106,7 @@ async def test_fifty_members_at_once_get_one_generation_and_their_own_assignment
             assert synced.error == E.REBALANCE_IN_PROGRESS
             joined = await node.join("g", given.member_id, client_id=f"c{number}")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         lives = await asyncio.gather(*(life(number) for number in range(50)))
     assert len({joined.generation_id for joined, _ in lives}) == 1
     assert len({joined.leader for joined, _ in lives}) == 1
@@ -118,11 +119,14 @@ async def test_fifty_members_at_once_get_one_generation_and_their_own_assignment
     assert len(group.members) == 50
 
 
-async def test_the_initial_delay_gathers_members(tmp_path: Path) -> None:
-    made = await Node(tmp_path, CoordinatorSettings(initial_rebalance_delay_ms=150), 1).open()
+async def test_the_initial_delay_gathers_members(tmp_path: Path, played: PlayedTime) -> None:
+    made = await Node(tmp_path, CoordinatorSettings(initial_rebalance_delay_ms=3_000), 1).open()
     first = asyncio.create_task(made.join("g"))
-    await asyncio.sleep(0.05)
+    await played.go_on(1)
     second = asyncio.create_task(made.join("g"))
+    await played.go_on(3)
+    assert (first.done(), second.done()) == (False, False)  # delayed once more
+    await played.go_on(3)
     answers = [await first, await second]
     assert [answer.generation_id for answer in answers] == [1, 1]
     assert sorted(len(answer.members) for answer in answers) == [0, 2]
@@ -254,7 +258,7 @@ async def test_stopping_answers_what_is_parked(node: Node) -> None:
     synced = asyncio.create_task(node.sync("h", "nobody", joined.generation_id))
     await asyncio.sleep(0)
     await node.coordinator.stop()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         assert (await parked).error == E.NOT_COORDINATOR
         assert (await synced).error == E.UNKNOWN_MEMBER_ID
     assert (await node.join("g")).error == E.NOT_COORDINATOR

@@ -18,6 +18,7 @@ from storage_svc.coordinator.group_events import Leave, Leaver
 from storage_svc.log.errors import StorageFailure
 
 from tests.group_calls import answered
+from tests.unit.storage_svc.conftest import PlayedTime, until
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 
 E = ErrorCode
@@ -59,6 +60,11 @@ def kinds(node: Node, group: str = "g") -> list[tuple[int, bool]]:
     return [(read_version(key), value is not None) for key, value in node.records(group)]
 
 
+async def patterns_resolved(node: Node) -> None:
+    """A thread has matched the group's patterns, and the group has taken what it found."""
+    await until(lambda: found(node).patterns and not node.coordinator._consumer._resolving)
+
+
 async def test_the_records_of_a_first_member(node: Node) -> None:
     joined = await enter(node, "m1")
     assert (joined.error, joined.member_epoch) == (E.NONE, 2)
@@ -84,7 +90,7 @@ async def test_a_restart_in_the_middle_of_a_reconciliation(node: Node) -> None:
     everything = {orders.id: frozenset({0, 1, 2})}
     told = await beat(node, "m1", first.member_epoch, instance_id="static", owned=everything)
     assert found(node).members["m1"].state.name == "UNREVOKED_PARTITIONS"
-    await asyncio.sleep(0.05)  # the pattern is resolved
+    await patterns_resolved(node)
     await node.settled("g")
     before = snapshot(found(node))
     await node.restart()
@@ -104,44 +110,44 @@ async def test_loaded_members_are_told_what_they_have_once_more(node: Node) -> N
     assert (await beat(node, "m1", joined.member_epoch)).assignment is None
 
 
-async def test_loaded_members_get_a_whole_session(tmp_path: Path) -> None:
-    consumer = ConsumerGroupSettings(session_timeout_ms=900, assignment_interval_ms=0)
+async def test_loaded_members_get_a_whole_session(tmp_path: Path, played: PlayedTime) -> None:
+    consumer = ConsumerGroupSettings(session_timeout_ms=9_000, assignment_interval_ms=0)
     node = await Node(tmp_path, replace(SETTINGS, consumer=consumer)).open()
     await enter(node, "m1")
-    await asyncio.sleep(0.7)
+    await played.go_on(7)
     await node.restart()
-    await asyncio.sleep(0.4)
+    await played.go_on(4)
     assert list(found(node).members) == ["m1"]
-    while found(node).members:  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.01)
+    await played.go_on(6)
+    assert found(node).members == {}
     await node.close()
 
 
-async def test_a_groups_own_configs_count_from_the_next_heartbeat_on(tmp_path: Path) -> None:
+async def test_a_groups_own_configs_count_from_the_next_heartbeat_on(tmp_path: Path, played: PlayedTime) -> None:
     consumer = ConsumerGroupSettings(session_timeout_ms=60_000, heartbeat_interval_ms=7_000)
     node = await Node(tmp_path, replace(SETTINGS, consumer=consumer)).open()
     mine = await enter(node, "m1")
     other = await enter(node, "m1", "other")
     assert mine.heartbeat_interval_ms == other.heartbeat_interval_ms == 7_000
-    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 50, "consumer.session.timeout.ms": 200})
+    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 50, "consumer.session.timeout.ms": 20_000})
     for _ in range(2):  # the long way, and the short one of heartbeats that say nothing new
         assert (await beat(node, "m1", mine.member_epoch)).heartbeat_interval_ms == 50
         assert (await beat(node, "m1", other.member_epoch, "other")).heartbeat_interval_ms == 7_000
-    await asyncio.sleep(0.3)
+    await played.go_on(30)
     assert (list(found(node).members), list(found(node, "other").members)) == ([], ["m1"])
     node.coordinator.configure("g", {})
     assert (await enter(node, "m1")).heartbeat_interval_ms == 7_000
     await node.close()
 
 
-async def test_loaded_members_get_a_session_of_their_groups_own_length(tmp_path: Path) -> None:
+async def test_loaded_members_get_a_session_of_their_groups_own_length(tmp_path: Path, played: PlayedTime) -> None:
     node = await Node(tmp_path, replace(SETTINGS, consumer=CONSUMER)).open()
     await enter(node, "m1")
     await node.close()
     await node.open(wait=False)
-    node.coordinator.configure("g", {"consumer.session.timeout.ms": 100})
+    node.coordinator.configure("g", {"consumer.session.timeout.ms": 10_000})
     await node.loading
-    await asyncio.sleep(0.2)
+    await played.go_on(20)
     assert found(node).members == {}
     await node.close()
 
@@ -158,7 +164,7 @@ async def test_a_groups_own_assignment_interval(tmp_path: Path) -> None:
 
 async def test_a_deleted_group_leaves_nothing(node: Node) -> None:
     joined = await enter(node, "m1", pattern="orders")
-    await asyncio.sleep(0.05)
+    await patterns_resolved(node)
     await node.commit(
         "g", ("orders", 0, 5), member_id="m1", generation_id=joined.member_epoch, group_not_found=E.GROUP_ID_NOT_FOUND
     )
@@ -212,8 +218,10 @@ async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) 
     assert later.id not in shrunk.assignment
 
 
-async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessions_end(node: Node) -> None:
-    joined = await node.join("g", session_timeout_ms=300)
+async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessions_end(
+    node: Node, played: PlayedTime
+) -> None:
+    joined = await node.join("g")
     rows = (TopicPartitions(topic="orders", partitions=(0, 1, 2)),)
     everything = encode_assignment(Assignment(assigned_partitions=rows))
     await node.sync("g", joined.member_id, joined.generation_id, {joined.member_id: everything})
@@ -223,7 +231,7 @@ async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessio
     assert orders is not None
     assert set(found(node).members[joined.member_id].assigned[orders.id]) == {0, 1, 2}
     assert await node.heartbeat("g", joined.member_id, joined.generation_id) == E.REBALANCE_IN_PROGRESS
-    await asyncio.sleep(0.4)
+    await played.go_on(14)
     assert list(found(node).members) == ["m2"]
     assert set((await beat(node, "m2", entered.member_epoch)).assignment[orders.id]) == {0, 1, 2}  # type: ignore[index]
 

@@ -17,6 +17,7 @@ from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCom
 from storage_svc.log.errors import StorageFailure
 
 from tests.group_calls import answered
+from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 
 E = ErrorCode
@@ -162,14 +163,15 @@ async def test_it_has_to_come_whole_once_something_has_happened(
     assert node.records("g") == records
 
 
-async def test_a_classic_member_repeats_while_its_generation_is_stable_and_keeps_its_session(node: Node) -> None:
-    node.settings = replace(node.settings, session_timeout_min_ms=1)
-    joined = await node.join("g", session_timeout_ms=600)
+async def test_a_classic_member_repeats_while_its_generation_is_stable_and_keeps_its_session(
+    node: Node, played: PlayedTime
+) -> None:
+    joined = await node.join("g")
     who = joined.member_id, joined.generation_id
     await node.sync("g", *who, {who[0]: b""})
     repeat = await committed(node, who=who)
     for offset in range(4):
-        await asyncio.sleep(0.3)
+        await played.go_on(5)
         if await said(repeat, offset) is None:  # its session's timer had to be set anew
             repeat = await committed(node, who=who)
     assert node.state("g") is GroupState.STABLE

@@ -17,6 +17,7 @@ from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.log.errors import StorageFailure
 
 from tests.group_calls import answered
+from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 
 E = ErrorCode
@@ -146,17 +147,17 @@ async def test_a_fenced_static_member_does_not_repeat(node: Node) -> None:
     assert classic(node, joined.member_id, 1, instance_id="i")[0] == E.FENCED_INSTANCE_ID
 
 
-async def test_repeating_keeps_a_session_and_silence_ends_it(node: Node) -> None:
-    joined = await node.join("g", session_timeout_ms=400)
+async def test_repeating_keeps_a_session_and_silence_ends_it(node: Node, played: PlayedTime) -> None:
+    joined = await node.join("g")
     await node.sync("g", joined.member_id, 1, {joined.member_id: b""})
     _, repeat = classic(node, joined.member_id, 1)
     assert repeat is not None
     for _ in range(10):
-        await asyncio.sleep(0.1)
+        await played.go_on(2.5)
         assert repeat()
     assert node.state("g") is GroupState.STABLE
     ended = promised(repeat)
-    await asyncio.sleep(0.6)
+    await played.go_on(15)
     assert node.state("g") is GroupState.EMPTY
     assert not repeat()
     assert ended == ["ended"]
@@ -206,19 +207,19 @@ async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
     assert again()
 
 
-async def test_a_member_repeats_until_its_group_is_configured(node: Node) -> None:
+async def test_a_member_repeats_until_its_group_is_configured(node: Node, played: PlayedTime) -> None:
     epoch, repeat = await repeating(node)
     ended = promised(repeat)
-    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": 300})
+    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": 10_000})
     assert not repeat()
     assert ended == ["ended"]
     answers, again = consumer(node, "m1", epoch)
     assert (answers[0].heartbeat_interval_ms, repeat()) == (200, False)
     assert again is not None
     for _ in range(3):
-        await asyncio.sleep(0.15)
+        await played.go_on(5)
         assert again()
-    await asyncio.sleep(0.7)
+    await played.go_on(20)
     await node.settled("g")
     assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
 

@@ -114,4 +114,4 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 CompactedLog.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
-test_compacted_log = pytest.mark.timeout(120)(CompactedLog.TestCase)
+test_compacted_log = pytest.mark.timeout(600)(CompactedLog.TestCase)

@@ -99,7 +99,7 @@ async def test_topics_may_ask_for_earlier_syncs(tmp_path, folders, make_batch, c
     await asyncio.sleep(0)
     assert files.syncs == []
     log.append(make_batch(1))
-    for _ in range(100):
+    for _ in range(2000):
         if log.recovery_point:
             break
         await asyncio.sleep(0.01)
@@ -147,12 +147,12 @@ async def test_deleted_partition(tmp_path, folders, make_batch):
     waiting = asyncio.create_task(log.durable(9))
     await asyncio.sleep(0)
     directory.delete("t", 0)
-    assert await waiting == 3
-    assert log.append(make_batch(1)).error_code == 3
     assert not (tmp_path / "t-0").exists()
     assert len(list(tmp_path.glob("t-0.*-delete"))) == 1
+    assert await waiting == 3
+    assert log.append(make_batch(1)).error_code == 3
     assert directory.create("t", 0, bytes(16), LogConfig()).log_end_offset == 0
-    for _ in range(100):
+    for _ in range(2000):
         if not list(tmp_path.glob("*-delete")):
             break
         await asyncio.sleep(0.01)
@@ -309,7 +309,7 @@ async def test_syncs_that_nobody_waits_for_hold_up_nobody(tmp_path, folders, mak
 
         def sync(self, descriptor):
             if descriptor == self.slow:
-                self.released.wait(10)
+                self.released.wait(60)
             super().sync(descriptor)
 
     files = OneSlowFile()
@@ -321,7 +321,7 @@ async def test_syncs_that_nobody_waits_for_hold_up_nobody(tmp_path, folders, mak
     slow.append(make_batch(1))
     await asyncio.sleep(0.05)
     quick.append(make_batch(1))
-    assert await asyncio.wait_for(quick.durable(1), 5) == 0
+    assert await asyncio.wait_for(quick.durable(1), 20) == 0
     assert slow.recovery_point == 0
     files.released.set()
     await directory.close()

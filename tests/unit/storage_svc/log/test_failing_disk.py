@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 import subprocess
 import sys
 
@@ -231,7 +230,7 @@ async def test_failed_sync_is_never_acknowledged(tmp_path, folders, make_batch):
     assert await log.durable(2) == 0
     files.sync_errno = errno.EIO
     log.append(make_batch(3))
-    assert await asyncio.wait_for(log.durable(5), 5) == STORAGE_ERROR
+    assert await asyncio.wait_for(log.durable(5), 20) == STORAGE_ERROR
     files.sync_errno = 0
     assert (log.high_watermark, log.log_end_offset) == (2, 5)
     assert log.append(make_batch(1)).error_code == STORAGE_ERROR
@@ -243,13 +242,14 @@ async def test_failed_sync_is_never_acknowledged(tmp_path, folders, make_batch):
 
 
 CHILD = """
-import sys
+import resource, sys
 from pathlib import Path
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.log_directory import LogDirectory
 
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
 directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))
 log = directory.create("t", 0, bytes(16), LogConfig(index_interval_bytes=100))
 batch = build_batch([Record(0, 0, None, b"x" * 1000)])
@@ -262,13 +262,7 @@ print(*codes)
 
 def test_file_size_limit(tmp_path, folders):
     """A real short write by the system: the 38th batch of 1,070 bytes does not fit into 40,000."""
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY)),
-    )
+    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
     codes = [int(code) for code in child.stdout.split()]
     fitting = codes.count(0)
     assert codes == [0] * fitting + [STORAGE_ERROR] * (60 - fitting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.files import Files
 from storage_svc.log.log_directory import LogDirectory
+from unit.storage_svc.log.conftest import descriptors
 
 TOPIC_ID = bytes(range(16))
 
@@ -123,10 +123,10 @@ def test_partitions_of_one_topic_are_made_quickly_and_without_a_sync(tmp_path):
         return syncs
 
     assert asyncio.run(start_and_stop()) == 0
-    descriptors = len(os.listdir("/proc/self/fd"))
+    assert descriptors(tmp_path) == 0
     directory = LogDirectory.open(tmp_path, LogSettings())
     assert len(directory.logs) == 50
-    assert len(os.listdir("/proc/self/fd")) - descriptors <= 51
+    assert 0 < descriptors(tmp_path) <= 51
     directory.release()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from mmap import mmap
 from struct import Struct
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.files import Files
 from storage_svc.log.index_file import IndexFile
+from unit.storage_svc.log.conftest import descriptors
 
 ENTRY = Struct(">ii")
 
@@ -19,10 +19,6 @@ ENTRY = Struct(">ii")
 @pytest.fixture
 def index(tmp_path):
     return IndexFile(Files(), str(tmp_path / "x"), ENTRY)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @given(values=st.lists(st.integers(0, 40), unique=True).map(sorted), wanted=st.integers(-1, 41), mapped=st.booleans())
@@ -45,15 +41,14 @@ def test_the_file_gets_what_it_lacks_and_nothing_twice(tmp_path, index):
     assert (tmp_path / "x").read_bytes() == b"".join(ENTRY.pack(number, number) for number in range(1, 4))
 
 
-def test_a_finished_index_is_mapped_and_gives_everything_back(index):
-    before = descriptors()
+def test_a_finished_index_is_mapped_and_gives_everything_back(tmp_path, index):
     index.append(7, 8)
     index.finish()
-    assert (index.count, descriptors()) == (0, before)
+    assert (index.count, descriptors(tmp_path)) == (0, 0)
     assert index.load(growing=False)
     assert (index.count, index.last, type(index._data)) == (1, (7, 8), mmap)
     index.release()
-    assert (index.count, descriptors()) == (0, before)
+    assert (index.count, descriptors(tmp_path)) == (0, 0)
 
 
 def test_a_loaded_index_grows_on(tmp_path, index):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import subprocess
@@ -12,13 +11,10 @@ import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.files import Files
+from unit.storage_svc.log.conftest import descriptors
 
 LIMIT = 6
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, folders, fill, read_all):
@@ -31,7 +27,7 @@ def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, 
         fill(logs[partition], [count], size=size)
     expected = [read_all(log) for log in logs]
     folders.stop(plenty)
-    before = descriptors()
+    assert descriptors(tmp_path) == 0
     few = folders.open(tmp_path / "few", settings={"open_segments_max": LIMIT})
     logs = few.create_many("t", range(40), bytes(16), CONFIG)
     for partition, count, size in steps:
@@ -39,7 +35,7 @@ def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, 
         other = chance.randrange(40)
         assert expected[other].startswith(read_all(logs[other]))
         assert len(few.open_segments) <= LIMIT
-        assert descriptors() - before <= 1 + 3 * LIMIT
+        assert 0 < descriptors(tmp_path) <= 1 + 3 * LIMIT
     assert sum(len(log.segments) for log in logs) > 60
     folders.stop(few)
     for partition in range(40):
@@ -49,7 +45,7 @@ def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, 
         )
         assert made == wanted
     few = folders.open(tmp_path / "few", settings={"open_segments_max": LIMIT})
-    assert descriptors() - before <= 1 + 3 * LIMIT
+    assert 0 < descriptors(tmp_path) <= 1 + 3 * LIMIT
     assert [read_all(few.logs["t", partition]) for partition in range(40)] == expected
 
 
@@ -102,15 +98,12 @@ async def test_a_segment_that_is_being_synced_is_not_closed(tmp_path, folders, m
 
 @pytest.mark.parametrize(("files_max", "segments_max"), [(100, 32), (1024, 128), (1 << 20, 16_384)])
 def test_the_limit_follows_that_of_the_process(files_max, segments_max):
-    code = "from storage_svc.log.open_segments import open_segments_max; print(open_segments_max())"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and files_max > hard:
         pytest.skip(f"this process may open {hard} files")
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, hard)),
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files_max}, {hard}));"
+        "from storage_svc.log.open_segments import open_segments_max; print(open_segments_max())"
     )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(child.stdout) == segments_max

@@ -34,9 +34,10 @@ def test_any_number_of_files(queue, descriptors):
 
 def test_each_file_has_its_own_outcome(queue, descriptors):
     reader, writer = os.pipe()
-    os.close(writer)
-    outcomes = queue.sync([*descriptors[:3], reader, *descriptors[3:5], writer, descriptors[5]])
+    nobodys = 2**31 - 1
+    outcomes = queue.sync([*descriptors[:3], reader, *descriptors[3:5], nobodys, descriptors[5]])
     os.close(reader)
+    os.close(writer)
     assert [outcome and outcome.errno for outcome in outcomes] == [
         *[None] * 3,
         errno.EINVAL,

@@ -37,7 +37,7 @@ async def test_chosen_keys_only(peer: Peer) -> None:
 
 
 async def test_broker_configs(peer: Peer) -> None:
-    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=3000))
+    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=60_000))
     answer = await peer.configs(4, "1")
     by_name = {config.name: config for config in answer.configs}
     assert (by_name["num.partitions"].value, by_name["num.partitions"].source) == ("2", 4)
@@ -114,7 +114,7 @@ async def test_the_number_of_groups_with_configs_is_bounded(peer: Peer) -> None:
 
 async def test_what_has_configs_is_listed(peer: Peer) -> None:
     await peer.create(new("orders"))
-    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=3000))
+    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=60_000))
     await alter(peer, 32, "g", consumer_session_timeout_ms="50000")
     answer = await peer.topics.ListConfigResources(topics.ListConfigResourcesRequest())
     assert [(each.type, each.name) for each in answer.resources] == [(2, "orders"), (4, "1"), (32, "g")]

@@ -28,6 +28,8 @@ class CountingFiles(Files):
         self.writes: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
+        #: Set once a sync has come to a gate.
+        self.reached = threading.Event()
         self.full = False
         #: This many writes succeed, all later ones fail.
         self.breaks_after: int | None = None
@@ -45,7 +47,9 @@ class CountingFiles(Files):
 
     def sync(self, descriptor):
         if threading.current_thread() is not threading.main_thread():  # a roll syncs on the event loop
-            self.gate.wait(10)
+            gate = self.gate
+            self.reached.set()
+            gate.wait(10)
         super().sync(descriptor)
 
 
@@ -59,13 +63,13 @@ class Bench:
         self.directory.start(asyncio.get_running_loop())
         self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
 
-    def send(self, *partitions: AppendPartition, acks: int = 1, timeout_ms: int = 5000, version: int = 9):
+    def send(self, *partitions: AppendPartition, acks: int = 1, timeout_ms: int = 60_000, version: int = 9):
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
         request = AppendRequest(1, "client", version, acks, timeout_ms, list(partitions))
         self.service.append(request, answer.set_result)
         return answer
 
-    def send_run(self, *batches: bytes, topic="t", topic_id=NO_TOPIC_ID, acks=1, timeout_ms=5000, version=9):
+    def send_run(self, *batches: bytes, topic="t", topic_id=NO_TOPIC_ID, acks=1, timeout_ms=60_000, version=9):
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
         run = AppendRun(1, "client", version, acks, timeout_ms, topic, topic_id, 0, batches)
         self.service.append(run, answer.set_result)
@@ -178,7 +182,7 @@ async def test_acks_all_waits_for_the_sync(bench):
     await asyncio.sleep(0.05)
     assert not durable.done()
     bench.files.gate.set()
-    assert codes(await asyncio.wait_for(durable, 5)) == [(0, 2), (0, 0)]
+    assert codes(await asyncio.wait_for(durable, 20)) == [(0, 2), (0, 0)]
     assert [log.high_watermark for log in bench.logs] == [3, 1]
 
 
@@ -236,7 +240,7 @@ async def test_one_partition_that_fails_does_not_acknowledge_the_others(bench):
     await asyncio.sleep(0.05)
     assert (both.done(), bench.logs[1].high_watermark) == (False, 0)
     bench.files.gate.set()
-    assert codes(await asyncio.wait_for(both, 5)) == [(56, -1), (0, 1)]
+    assert codes(await asyncio.wait_for(both, 20)) == [(56, -1), (0, 1)]
 
 
 async def test_a_disk_that_hangs_at_a_roll_holds_up_nobody_else(bench):
@@ -250,7 +254,7 @@ async def test_a_disk_that_hangs_at_a_roll_holds_up_nobody_else(bench):
     assert [answer.done() for answer in rolling] == [False] * 3
     assert (len(bench.logs[0].segments), bench.logs[0].log_end_offset) == (1, 1)
     bench.files.gate.set()
-    answers = [codes(await asyncio.wait_for(answer, 5)) for answer in rolling]
+    answers = [codes(await asyncio.wait_for(answer, 20)) for answer in rolling]
     assert answers == [[(0, 1)], [(0, 2)], [(0, 3), (0, 4)]]
     assert list(bench.logs[0].segments.bases) == [0, 1, 2, 3, 4]
 
@@ -263,8 +267,8 @@ async def test_a_batch_that_waits_too_long_for_a_roll_is_dropped(bench):
     assert codes(await asyncio.wait_for(dropped, 20)) == [(7, -1), (7, -1)]
     later = bench.send(to(0), acks=-1)
     bench.files.gate.set()
-    assert codes(await asyncio.wait_for(written, 5)) == [(0, 0)]
-    assert codes(await asyncio.wait_for(later, 5)) == [(0, 1)]
+    assert codes(await asyncio.wait_for(written, 20)) == [(0, 0)]
+    assert codes(await asyncio.wait_for(later, 20)) == [(0, 1)]
 
 
 async def test_what_waits_for_a_roll_is_copied_from_memory_that_its_gateway_uses_again(bench):
@@ -279,7 +283,7 @@ async def test_what_waits_for_a_roll_is_copied_from_memory_that_its_gateway_uses
     assert bench.logs[0].log_end_offset == 1
     area[:] = bytes(1000)
     bench.files.gate.set()
-    assert codes(await asyncio.wait_for(answer, 5)) == [(0, 0), (0, 1), (0, 3)]
+    assert codes(await asyncio.wait_for(answer, 20)) == [(0, 0), (0, 1), (0, 3)]
     stored = bytes(bench.logs[0].read_batches(3, 1 << 20))
     assert stored == (3).to_bytes(8, "big") + parts[2][8:12] + bytes(4) + parts[2][16:]
 
@@ -342,14 +346,14 @@ async def test_a_run_with_acks_all_waits_for_the_sync(bench, gone):
         bench.directory.delete("t", 0)
     bench.files.gate.set()
     good = [(3, -1), (3, -1)] if gone else [(0, 0), (0, 2)]
-    assert codes(await asyncio.wait_for(waiting, 5)) == [good[0], (2, -1), good[1]]
+    assert codes(await asyncio.wait_for(waiting, 20)) == [good[0], (2, -1), good[1]]
 
 
 async def test_a_run_that_takes_too_long(bench):
     assert codes(await bench.send_run(batch(), acks=-1)) == [(0, 0)]
     bench.files.gate.clear()
     late = bench.send_run(batch(), batch(), acks=-1, timeout_ms=30)
-    assert codes(await asyncio.wait_for(late, 5)) == [(7, -1), (7, -1)]
+    assert codes(await asyncio.wait_for(late, 20)) == [(7, -1), (7, -1)]
     assert [each.error_message for each in (await late).partitions] == ["not durable within the request's timeout"] * 2
 
 
@@ -370,12 +374,12 @@ async def test_a_run_is_answered_when_its_last_batch_is_durable(bench):
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1)
     bench.files.gate.clear()
     await bench.send(AppendPartition("t", 0, first), acks=1)
-    await asyncio.sleep(0.05)  # its sync has begun
+    assert await asyncio.to_thread(bench.files.reached.wait, 20)
     run = bench.send_run(first, second, acks=-1)
     await asyncio.sleep(0.02)
-    bench.files.gate.set()  # lets one sync go
-    bench.files.gate.clear()
-    assert await asyncio.wait_for(bench.logs[0].durable(1), 5) == 0
+    first_gate, bench.files.gate = bench.files.gate, threading.Event()
+    first_gate.set()
+    assert await asyncio.wait_for(bench.logs[0].durable(1), 20) == 0
     assert (bench.logs[0].high_watermark, run.done()) == (1, False)
     bench.files.gate.set()
-    assert codes(await asyncio.wait_for(run, 5)) == [(0, 0), (0, 1)]
+    assert codes(await asyncio.wait_for(run, 20)) == [(0, 0), (0, 1)]

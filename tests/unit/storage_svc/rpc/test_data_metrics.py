@@ -24,11 +24,11 @@ async def test_values(tmp_path):
     batch = build_batch([Record(n, 0, b"k", b"v") for n in range(3)])
     answered = asyncio.Event()
     partitions = [AppendPartition("t", 0, batch), AppendPartition("t", 1, batch), AppendPartition("t", 0, batch[:-1])]
-    service.append(AppendRequest(1, "c", 9, -1, 5000, partitions), lambda _: answered.set())
+    service.append(AppendRequest(1, "c", 9, -1, 60_000, partitions), lambda _: answered.set())
     await answered.wait()
     service.read(ReadRequest(1, "c", 12, 0, 1, 9999, 0, False, [ReadPartition("t", 0, 0, 9999)]), lambda _: None)
     give_up = service.read(
-        ReadRequest(1, "c", 12, 9999, 1, 9999, 0, False, [ReadPartition("t", 0, 3, 9999)]), lambda _: None
+        ReadRequest(1, "c", 12, 60_000, 1, 9999, 0, False, [ReadPartition("t", 0, 3, 9999)]), lambda _: None
     )
     expected = {
         ("millrace_append_records_total", (("topic", "t"),)): 6,

@@ -38,7 +38,7 @@ class Bench:
         return answer
 
     async def answered(self) -> ReadResponse:
-        for _ in range(500):
+        for _ in range(2000):
             if self.answers:
                 return self.answer()
             await asyncio.sleep(0.01)
@@ -299,10 +299,10 @@ async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_ref
 
 async def test_those_who_follow_one_partition_are_woken_together(bench):
     for _ in range(3):
-        bench.read(at(0), wait=5000)
-        bench.read(at(0), wait=5000, by_reference=True)
-    bench.read(at(0, max_bytes=1), wait=5000)
-    bench.read(at(0), wait=5000, min_bytes=SIZE + 1)
+        bench.read(at(0), wait=60_000)
+        bench.read(at(0), wait=60_000, by_reference=True)
+    bench.read(at(0, max_bytes=1), wait=60_000)
+    bench.read(at(0), wait=60_000, min_bytes=SIZE + 1)
     bench.logs[0].append(BATCH)
     await asyncio.sleep(0.02)
     assert [records(each) for each in bench.answers if not each.partitions[0].slices] == [[(0, stored(0))]] * 4

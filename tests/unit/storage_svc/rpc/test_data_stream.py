@@ -55,7 +55,7 @@ class Stream:
     async def receive(self, count: int) -> dict[int, object]:
         answers: dict[int, object] = {}
         while len(answers) < count:
-            frame = await asyncio.wait_for(self.call.read(), 10)
+            frame = await asyncio.wait_for(self.call.read(), 20)
             assert frame is not grpc.aio.EOF
             self.frames += 1
             answers.update(read_items(frame))
@@ -86,7 +86,7 @@ async def served(tmp_path):
 
 
 def append(partition=0, acks=-1, records=BATCH) -> AppendRequest:
-    return AppendRequest(1, "client", 9, acks, 5000, [AppendPartition("t", partition, records)])
+    return AppendRequest(1, "client", 9, acks, 60_000, [AppendPartition("t", partition, records)])
 
 
 def read(offset, wait=0) -> ReadRequest:
@@ -213,7 +213,7 @@ async def test_half_closed_stream_gets_its_answers(served):
     await stream.send((1, append()), (2, read(0, wait=100)))
     await stream.call.done_writing()
     assert set(await stream.receive(2)) == {1, 2}
-    assert await asyncio.wait_for(stream.call.code(), 5) == grpc.StatusCode.OK
+    assert await asyncio.wait_for(stream.call.code(), 20) == grpc.StatusCode.OK
 
 
 async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
@@ -221,13 +221,13 @@ async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
     stream = Stream(channel)
     await stream.send((1, read(0, wait=60_000)))
     log = directory.logs["t", 0]
-    for _ in range(200):
+    for _ in range(2000):
         if log.readable.watcher_count:
             break
         await asyncio.sleep(0.01)
     assert log.readable.watcher_count == 1
     stream.call.cancel()
-    for _ in range(200):
+    for _ in range(2000):
         if not log.readable.watcher_count:
             break
         await asyncio.sleep(0.01)

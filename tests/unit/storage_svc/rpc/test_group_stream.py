@@ -19,9 +19,11 @@ from storage_svc.rpc.group_stream import REPEATS_LATE_MS, group_stream
 from storage_svc.settings import StorageSettings
 
 from tests.group_calls import GroupExchange
+from tests.unit.storage_svc.conftest import PlayedTime, until
 
-#: A session that ends soon: with what promises add, between one and two of the pauses that tests make.
-SHORT_MS = 600
+SESSION_MS = 10_000
+#: A pause that a session outlasts only with what promises add.
+PAUSE_S = (SESSION_MS + REPEATS_LATE_MS) / 1000 - 0.2
 
 
 @dataclass
@@ -29,20 +31,20 @@ class Peer:
     storage: Storage
     channel: grpc.aio.Channel
 
-    async def join(self, group_id: str, session_timeout_ms: int = 10_000) -> pb.JoinGroupResponse:
+    async def join(self, group_id: str) -> pb.JoinGroupResponse:
         join = pb.JoinGroupRequest(
             group_id=group_id,
-            session_timeout_ms=session_timeout_ms,
+            session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
             protocols=[pb.GroupProtocol(name="range", metadata=b"r")],
         )
         return await groups_pb2_grpc.GroupsStub(self.channel).JoinGroup(join)
 
-    async def member(self, group_id: str, session_timeout_ms: int = 10_000) -> dict[str, object]:
+    async def member(self, group_id: str) -> dict[str, object]:
         """A group of one, stable: what its calls say of who they come from."""
         stub = groups_pb2_grpc.GroupsStub(self.channel)
-        joined = await self.join(group_id, session_timeout_ms)
+        joined = await self.join(group_id)
         who = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
         synced = await stub.SyncGroup(pb.SyncGroupRequest(**who))
         assert (joined.error_code, synced.error_code) == (0, 0)
@@ -61,7 +63,6 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
         topics="orders:3",
         group_initial_rebalance_delay_ms=0,
         offsets_topic_num_partitions=2,
-        group_min_session_timeout_ms=SHORT_MS,
     )
     storage = await Storage.start(settings)
     server = await serve(storage, f"unix:{tmp_path}/storage.sock")
@@ -243,7 +244,7 @@ async def test_what_is_forgotten_or_of_another_stream_is_not_told_of(peer: Peer)
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
     await first.send(call, again)
     assert (await first.receive(2))[1].may_repeat
-    await first.repeat(forgotten=[1])
+    await first.repeat(2, forgotten=[1])
     await second.repeat(1)
     leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
     await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
@@ -336,48 +337,49 @@ async def test_a_consumer_heartbeat_is_promised_until_a_topic_comes(peer: Peer) 
     await exchange.until_ended(2)
 
 
-async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer) -> None:
+async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer, played: PlayedTime) -> None:
     stub = groups_pb2_grpc.GroupsStub(peer.channel)
-    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+    who = await peer.member("g")
     exchange = GroupExchange(peer.channel)
     await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
     assert (await exchange.receive(1))[7].may_repeat
-    loop = asyncio.get_running_loop()
-    for _ in range(2):
-        await asyncio.sleep(0.6)
-        silent_since = loop.time()
+    for _ in range(3):
+        await played.go_on(PAUSE_S)
         await exchange.repeat(7)
     assert exchange.ended == set()
+    await played.go_on(PAUSE_S)
+    described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
+    assert described.groups[0].state == "Stable"
+    await played.go_on(0.3)
     await exchange.until_ended(7)
-    took_s = loop.time() - silent_since
-    assert took_s >= (SHORT_MS + REPEATS_LATE_MS) / 1000
     described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
     assert described.groups[0].state == "Empty"
 
 
-async def test_what_was_said_before_a_promise_ended_keeps_the_session(peer: Peer) -> None:
-    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+async def test_what_was_said_before_a_promise_ended_keeps_the_session(peer: Peer, played: PlayedTime) -> None:
+    who = await peer.member("g")
     exchange = GroupExchange(peer.channel)
     await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
     await exchange.receive(1)
     other = asyncio.create_task(peer.join("g"))
     await exchange.until_ended(7)
     for _ in range(2):
-        await asyncio.sleep(0.6)
+        await played.go_on(PAUSE_S)
         await exchange.repeat(7)
     answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     assert answer.error_code == E.REBALANCE_IN_PROGRESS
     other.cancel()
 
 
-async def test_a_session_begins_again_when_the_stream_ends(peer: Peer) -> None:
+async def test_a_session_begins_again_when_the_stream_ends(peer: Peer, played: PlayedTime) -> None:
     """The gateway may have heard its members, and not said so."""
-    who = await peer.member("g", session_timeout_ms=SHORT_MS)
+    who = await peer.member("g")
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
     await first.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
     await first.receive(1)
-    await asyncio.sleep(0.6)
+    await played.go_on(PAUSE_S)
     first.cut()
-    await asyncio.sleep(0.6)
+    await until(lambda: not peer.storage.coordinator.groups["g"].promised)
+    await played.go_on(PAUSE_S)
     answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     assert answer.error_code == E.NONE

@@ -144,8 +144,9 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path, service):
     logs = sorted(path.name for path in (tmp_path / "t-0").glob("*.log*"))
     assert logs == ["00000000000000000000.log.deleted", "00000000000000000003.log", "00000000000000000005.log"]
     assert await ask(service, ("t", 0, -2, -1), ("t", 0, 0, -1)) == [(0, -1, 4, 0), (0, 250, 4, 0)]
-    copy = shutil.copytree(tmp_path, tmp_path.parent / "after a crash", ignore=shutil.ignore_patterns(".lock"))
-    again = LogDirectory.open(copy, LogSettings(flush_policy=FlushPolicy.OS))
+    crashed = tmp_path.with_name(f"{tmp_path.name}-crashed")
+    shutil.copytree(tmp_path, crashed, ignore=shutil.ignore_patterns(".lock"))
+    again = LogDirectory.open(crashed, LogSettings(flush_policy=FlushPolicy.OS))
     assert [log.log_start_offset for log in again.logs.values()] == [4, 0]
     again.release()
 

@@ -45,7 +45,7 @@ def batch(count: int, *, keyless: int = -1, **options) -> bytes:
 def send(service, *partitions: tuple[str, int, bytes], acks: int = -1) -> asyncio.Future[AppendResponse]:
     answer = asyncio.get_running_loop().create_future()
     listed = [AppendPartition(topic, partition, records) for topic, partition, records in partitions]
-    service.append(AppendRequest(1, "client", 9, acks, 5000, listed), answer.set_result)
+    service.append(AppendRequest(1, "client", 9, acks, 60_000, listed), answer.set_result)
     return answer
 
 

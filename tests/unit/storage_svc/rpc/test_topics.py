@@ -113,7 +113,7 @@ async def test_validate_only_creates_nothing(peer: Peer) -> None:
 async def test_manual_assignments(
     peer: Peer, assignments: dict[int, list[int]], partitions: int, replication: int, expected: ErrorCode
 ) -> None:
-    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=3000))
+    await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=60_000))
     given = new("orders", partitions, replication)
     for partition, brokers in assignments.items():
         given.assignments.add(partition=partition, broker_ids=brokers)
