@@ -93,6 +93,7 @@ async def gateway_of(storage: RemoteStorage, name: str, **settings: object) -> A
             **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
         )
         gateway = await Gateway.start(chosen, connection.storage, counts)
+        await until(lambda: connection.fault() is None)
         assert storage.core is not None
         yield Running(gateway, storage.core, storage.settings.data_dir)
     finally:
