@@ -307,7 +307,8 @@ async def test_each_listener_tells_its_own_address(start_broker: StartBroker) ->
     assert told == {"INTERNAL": [("gateway", 29092)], "EXTERNAL": [("kafka.example.org", 9092)]}
 
 
-async def test_requests_in_service_are_answered_at_the_stop(broker: Running) -> None:
+async def test_requests_in_service_are_answered_at_the_stop(start_broker: StartBroker) -> None:
+    broker = await start_broker(stop_deadline_s=25)  # a disk may take its time to sync
     wire, parked = await broker.connect(), await broker.connect()
     parked.send(1, 11, fetch_request("orders", 0, wait_ms=60_000))
     for _ in range(20):

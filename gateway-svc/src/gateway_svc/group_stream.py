@@ -95,6 +95,8 @@ class GroupStream:
         self._stream = LastingStream(
             "group_stream", channel, exchange, read=self._read, write=self._write, lost=self._lost, metrics=metrics
         )
+        #: Set while the stream is up.
+        self.connected = self._stream.connected
         self._closed = False
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class GroupStream:
     def _add(self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool) -> GroupCall | None:
         """None when it failed already."""
         call = GroupCall(kind, request, done, self._loop.time(), repeatable=repeatable)
-        is_refused = self._closed or not (repeatable or self._stream.connected.is_set())
+        is_refused = self._closed or not (repeatable or self.connected.is_set())
         if is_refused or len(self._calls) >= OUTSTANDING_MAX:
             call.fail()
             return None

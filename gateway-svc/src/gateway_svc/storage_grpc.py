@@ -368,7 +368,8 @@ class GrpcStorage:
 
     def fault(self) -> str | None:
         """Why storage cannot be reached, for /readyz; None when it can."""
-        return None if self._records.connected.is_set() else "storage is not connected"
+        up = self._records.connected.is_set() and self._groups.connected.is_set()
+        return None if up else "storage is not connected"
 
     async def close(self) -> None:
         await self._groups.close()

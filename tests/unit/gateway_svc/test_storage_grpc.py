@@ -141,3 +141,12 @@ async def test_a_promise_is_doubted_before_an_answer_that_tells_of_its_group(
 @pytest.mark.parametrize("name", OTHER_CALLS)
 async def test_a_promise_is_not_doubted_without_need(storage: GrpcStorage, answers: Answers, name: str) -> None:
     assert await is_used_after(storage, answers, name, OTHER_CALLS[name])
+
+
+@pytest.mark.parametrize("stream", ["_records", "_groups"])
+async def test_storage_is_there_while_both_streams_are_up(storage: GrpcStorage, stream: str) -> None:
+    async with asyncio.timeout(10):
+        while storage.fault() is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    getattr(storage, stream).connected.clear()
+    assert storage.fault() == "storage is not connected"
