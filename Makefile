@@ -12,7 +12,7 @@
 # make compose-test the main job in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark services/demo services/launcher
+PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup jars demo test lint faults mutants fuzz conformance bench bench-check bench-parts profile compose-test generate clean
@@ -37,7 +37,7 @@ lint: setup
 
 # Apache Kafka, for tests that ask it: fetched once, before a test waits for it.
 jars: setup
-	-$(BIN)/python tests/maven.py
+	-$(BIN)/python tests/support/maven.py
 
 test: lint jars
 	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
-from kafka_broker import apache_kafka
-from kafka_classes import kafka_classes
 from service_chassis import logs
+from support.kafka_broker import apache_kafka
+from support.kafka_classes import kafka_classes
 from xdist.scheduler import LoadFileScheduling
 
 __all__ = ["apache_kafka", "kafka_classes"]
@@ -23,7 +23,7 @@ settings.load_profile("untimed")
 #: both cores and a gigabyte, one runs at a time.
 _TOGETHER = {
     "tests/clients/": "Apache Kafka",
-    "tests/test_kafka_broker.py": "Apache Kafka",
+    "tests/support/test_kafka_broker.py": "Apache Kafka",
     "tests/e2e/": "Spark",
     "tests/unit/spark_etl/": "Spark",
 }

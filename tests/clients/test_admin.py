@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from kafka_broker import USER, ApacheKafka, need_java
 from protocol_lib.api import ApiKey
 from protocol_lib.client import (
     Admin,
@@ -34,6 +33,7 @@ from protocol_lib.client.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from support.kafka_broker import USER, ApacheKafka, need_java
 
 
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:

@@ -13,13 +13,13 @@ from typing import Protocol
 
 import pytest
 from clients.proxy import Action, KafkaProxy
-from kafka_broker import ApacheKafka
 from millrace.broker import Broker
 from millrace.ports import Reservation
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Cluster, Consumer, Producer, TopicPartition
 from protocol_lib.client.errors import ConnectionFailedError, DeliveryTimeoutError
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from support.kafka_broker import ApacheKafka
 
 QUICK = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50}
 

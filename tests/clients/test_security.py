@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from kafka_broker import PASSWORD, USER, ApacheKafka
 from protocol_lib.client import (
     ClientSettings,
     Cluster,
@@ -18,6 +17,7 @@ from protocol_lib.client import (
 )
 from protocol_lib.client.errors import AuthenticationError, ConnectionFailedError
 from protocol_lib.client.sasl import SaslMechanism
+from support.kafka_broker import PASSWORD, USER, ApacheKafka
 
 LOGINS: list[SaslMechanism] = [
     SaslPlain(USER, PASSWORD),

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conformance.log_folders import CLEAN, copy_as_killed, millrace, stop
 from conformance.log_rows import SEGMENT_BYTES, commit, create, produce, rows_of, write_topic
-from maven import need_java
+from support.maven import need_java
 
 READY = re.compile(r"^ready kafka=(\S+) http=\S+$")
 START_TIMEOUT_S = 60

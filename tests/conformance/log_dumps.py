@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.log_rows import Row
-from kafka_broker import java
+from support.kafka_broker import java
 
 # What DumpLogSegments says of files that are not as they should be.
 COMPLAINTS = re.compile(

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from conformance.log_dumps import files_of
-from kafka_broker import ApacheKafka
 from millrace.running import RunningUp
+from support.kafka_broker import ApacheKafka
 
 OFFSETS = "__consumer_offsets"
 OFFSETS_PARTITIONS = 3

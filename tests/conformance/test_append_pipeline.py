@@ -11,17 +11,17 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import crafted_batches
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.raw_connection import Connection, until_led
-from crafted_batches import batch_of, edited
-from kafka_broker import ApacheKafka
 from millrace.broker import Broker
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.records.compression import Codec
+from support import crafted_batches
+from support.crafted_batches import batch_of, edited
+from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
 

@@ -18,15 +18,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.log_dumps import batches, contents, dump, dumped_rows, files_of, sound
 from conformance.log_folders import CLEAN, EPOCHS, IDENTITY
 from conformance.raw_connection import Connection, until_led
-from kafka_broker import ApacheKafka, need_java
 from protocol_lib.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import Origin, PartitionLog
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.rpc.offsets import OffsetsService
+from support.kafka_broker import ApacheKafka, need_java
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 

@@ -1,7 +1,7 @@
 """Apache Kafka's kafka-configs.sh (its ConfigCommand) sets, shows and removes configs of groups."""
 
 import pytest
-from kafka_broker import java, need_java
+from support.kafka_broker import java, need_java
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 

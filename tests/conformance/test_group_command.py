@@ -10,7 +10,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from confluent_kafka import TopicPartition
-from kafka_broker import java, need_java
+from support.kafka_broker import java, need_java
 
 from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember
 

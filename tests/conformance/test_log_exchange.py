@@ -24,8 +24,8 @@ from conformance.log_rows import (
     topics,
     write_topic,
 )
-from kafka_broker import ApacheKafka
-from maven import need_java
+from support.kafka_broker import ApacheKafka
+from support.maven import need_java
 
 LATER = [Row(EPOCH_MS + 5000 + number, "later", str(number), "trace") for number in range(5)]
 

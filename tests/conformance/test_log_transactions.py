@@ -19,16 +19,16 @@ from confluent_kafka import Producer
 from conformance.log_dumps import contents, dump, dumped_producers, files_of, sound
 from conformance.log_folders import EPOCHS, KILLED, copy_as_killed, hand_logs_over, millrace, stop
 from conformance.log_rows import EPOCH_MS, SEGMENT_BYTES, Row, create, read_with_offsets
-from kafka_broker import ApacheKafka
-from maven import need_java
 from protocol_lib.records.control import ControlType, read_marker
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from protocol_lib.records.record import read_records
-from storage_svc.log.batches import Header, headers
+from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.verification import Totals, verify
+from storage_svc.log.disk.files import Files
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.inspection.verification import Totals, verify
+from support.kafka_broker import ApacheKafka
+from support.maven import need_java
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.raw_connection import WAIT_S, Connection, until_led
-from kafka_broker import ApacheKafka
 from millrace.broker import Broker
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,6 +24,7 @@ from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, 
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
+from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
 

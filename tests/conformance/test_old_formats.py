@@ -10,11 +10,11 @@ from confluent_kafka import TopicPartition
 from conformance.log_dumps import contents, dump, sound
 from conformance.log_folders import EPOCHS, hand_logs_over, millrace, stop
 from conformance.log_rows import EPOCH_MS, Row, consumer, create, produce, read
-from kafka_broker import ApacheKafka
-from maven import need_java
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
+from support.kafka_broker import ApacheKafka
+from support.maven import need_java
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 

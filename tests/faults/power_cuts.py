@@ -30,12 +30,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
 from protocol_lib.records.record import Record
-from storage_svc.log import checkpoints
-from storage_svc.log.appending import Origin
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.retention import apply_retention, drop_below_start
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.outcome import Origin
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import apply_retention, drop_below_start
 
 ROOT = Path("/simulated/data")
 PARTITIONS = 2

@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable, Sequence
 
 from faults.disk_model import Disk, File, Folder, Leaves
+from storage_svc.log.disk.files import Buffer, Files, _border
+from storage_svc.log.disk.sync_queue import SyncQueue
 from storage_svc.log.errors import DataFolderInUse, StorageFailure
-from storage_svc.log.files import Buffer, Files, _border
-from storage_svc.log.sync_queue import SyncQueue
 
 
 class PowerCut(BaseException):

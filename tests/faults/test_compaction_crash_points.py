@@ -16,8 +16,8 @@ from faults.simulated_disk import PowerCut, SimulatedDisk
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
 COMPACT = LogConfig(

@@ -16,8 +16,8 @@ from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
 
 STORAGE_ERROR = 56
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

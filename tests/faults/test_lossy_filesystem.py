@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.running import RunningUp
-from storage_svc.log.sync_queue import SyncQueue
+from storage_svc.log.disk.sync_queue import SyncQueue
 
 PARTITIONS = 3
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")

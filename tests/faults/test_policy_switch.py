@@ -13,9 +13,9 @@ from faults.power_cuts import ROOT
 from faults.simulated_disk import PowerCut, SimulatedDisk
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from storage_svc.log.appending import Origin
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.outcome import Origin
 
 #: A segment holds two batches.
 BATCH = build_batch([Record(0, 0, None, bytes(700))])

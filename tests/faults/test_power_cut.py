@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from storage_svc.log.appending import Appended, Origin
 from storage_svc.log.config import FlushPolicy, LogSettings
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.disk.files import Files
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.outcome import Appended, Origin
+from storage_svc.log.partition.partition_log import PartitionLog
 
 
 def _run(machines: int, *, reproducible: bool) -> Tally:

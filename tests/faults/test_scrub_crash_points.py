@@ -14,8 +14,8 @@ from faults.test_crash_points import WAYS
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)

@@ -18,10 +18,10 @@ from millrace.running import RunningUp
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from raw import Connection, Figures
-from storage_svc.log.checkpoints import CLEANED
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import Origin
+from storage_svc.log.disk.checkpoints import CLEANED
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import Origin
 from table import Row
 
 TOPIC = "compacted"

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from table import Row
 
 PARTITIONS = 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from table import Row
 
 PARTITIONS = 4

@@ -31,9 +31,9 @@ import results
 from chart import chart
 from comparison import Plan, Sides, compare
 from drivers import Driver
-from kafka_broker import libraries
 from regression import regressions
 from sides import Durability, Layout
+from support.kafka_broker import libraries
 from workload import Workload
 from workloads import WORKLOADS
 

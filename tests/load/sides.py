@@ -26,11 +26,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from kafka_broker import KafkaNode
 from millrace.ports import Reservation
 from processes import Usage, cpu_seconds, descendants, memory_bytes
 from protocol_lib.client import Admin, TopicPartition
 from protocol_lib.messages.list_offsets import SpecialTimestamp
+from support.kafka_broker import KafkaNode
 
 #: What Kafka's own start script (kafka-run-class.sh) gives the JVM, with its default heap fixed to 1 GB.
 JVM = (

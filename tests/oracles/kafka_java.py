@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from maven import jars
+from support.maven import jars
 
 HERE: Final = Path(__file__).parent
 #: The newest, the one before, and the last version that had what Kafka 4 dropped.

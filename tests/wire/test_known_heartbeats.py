@@ -18,7 +18,7 @@ from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 from protocol_lib.messages.leave_group import LeaveGroupRequest
 from protocol_lib.messages.metadata import MetadataRequest
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from storage_svc.coordinator.repeated_heartbeats import ClassicRepeat
+from storage_svc.coordinator.hosting.repeated_heartbeats import ClassicRepeat
 
 from tests.wire.conftest import Running, StartBroker, Wire
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
@@ -55,7 +55,7 @@ async def broker(
         yield await start_broker()
         return
     # A gateway that was kept from running for longer would have the heartbeat come whole in between.
-    monkeypatch.setattr("gateway_svc.group_stream.TRUST_S", 3600)
+    monkeypatch.setattr("gateway_svc.storage.group_stream.TRUST_S", 3600)
     async with gateway_of(storage, "one") as running:
         yield running
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gateway_svc.message_sets import INLINE_BYTES_MAX, SET_BYTES_MAX, batches_of, is_quick
+from gateway_svc.fetching.message_sets import INLINE_BYTES_MAX, SET_BYTES_MAX, batches_of, is_quick
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.records.batch import read_batch_header
 from protocol_lib.records.compression import Codec

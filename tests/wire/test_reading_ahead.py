@@ -12,7 +12,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.partition.partition_log import PartitionLog
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of

@@ -20,10 +20,10 @@ from broker_contract.data import (
     ReadResponse,
 )
 from gateway_svc.app import Gateway
-from gateway_svc.cluster import LIST_AGE_MAX_S
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage_grpc import GrpcStorage
+from gateway_svc.storage.grpc import GrpcStorage
+from gateway_svc.storage.membership import LIST_AGE_MAX_S
 from protocol_lib.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

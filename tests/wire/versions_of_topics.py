@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway_svc.dispatch import Dispatcher
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.requests.dispatch import Dispatcher
 from protocol_lib.api import ApiKey
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.api_versions import ApiVersionsRequest

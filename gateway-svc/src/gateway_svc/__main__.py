@@ -23,7 +23,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 
 if TYPE_CHECKING:  # grpc is imported by _serve()
-    from gateway_svc.storage_grpc import GrpcStorage
+    from gateway_svc.storage.grpc import GrpcStorage
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
-    from gateway_svc.storage_grpc import GrpcStorage
+    from gateway_svc.storage.grpc import GrpcStorage
 
     keep_freed_memory()
     counts = GatewayMetrics()

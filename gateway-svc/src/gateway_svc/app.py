@@ -17,26 +17,26 @@ from service_chassis import logs, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
-from gateway_svc.accepting import Acceptor
-from gateway_svc.cluster import Membership
-from gateway_svc.connection import Connection
-from gateway_svc.connections import Connections
-from gateway_svc.context import Services
-from gateway_svc.dispatch import Dispatcher
-from gateway_svc.fetch_answers import FetchAnswers
-from gateway_svc.fetch_sessions import FetchSessions
+from gateway_svc.clients.acceptor import Acceptor
+from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.idle_polling import IdlePolling
+from gateway_svc.clients.listeners import advertised, bind
+from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.fetching.answer_layout import FetchAnswers
+from gateway_svc.fetching.message_sets import Conversions
+from gateway_svc.fetching.sessions import FetchSessions
+from gateway_svc.fetching.shared_reads import JoinedReads
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.idle_polling import IdlePolling
-from gateway_svc.joined_reads import JoinedReads
-from gateway_svc.listening import advertised, bind
-from gateway_svc.memory import MemoryBudget
-from gateway_svc.message_sets import Conversions
+from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.requests.call import Services
+from gateway_svc.requests.connection import Connection
+from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.slices import SliceFiles
-from gateway_svc.socket_room import SocketRoom
-from gateway_svc.storage import Storage
+from gateway_svc.storage.membership import Membership
+from gateway_svc.storage.protocols import Storage
 
 #: Of the stop deadline, what is kept for closing.
 _CLOSING_S = 2.0

@@ -26,13 +26,13 @@ from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
 
-from storage_svc.coordinator.admission import CoordinatorSettings
-from storage_svc.coordinator.consumer_events import ConsumerGroupSettings
+from storage_svc.coordinator.consumer.events import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.coordinator.limits import CoordinatorSettings
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService

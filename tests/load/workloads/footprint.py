@@ -15,11 +15,11 @@ from pathlib import Path
 
 from drivers import Driver
 from flood import Flood, produce
-from kafka_broker import KafkaNode
 from millrace.ports import Reservation
 from processes import descendants, memory_bytes
 from raw import Connection, metadata_frame, receive
 from sides import ALIKE, JVM, PROPERTIES, Layout, Side, up_command
+from support.kafka_broker import KafkaNode
 from workload import Measure, Must, Sample, Workload
 
 _START_TIMEOUT_S = 60

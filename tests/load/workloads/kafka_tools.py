@@ -10,10 +10,10 @@ import resource
 
 from drivers import Driver
 from flood import Flood
-from kafka_broker import java
 from processes import Usage
 from readback import check
 from sides import Side
+from support.kafka_broker import java
 from workload import Measure, Sample, Workload
 
 from workloads.fetch import fill

@@ -29,8 +29,7 @@ from protocol_lib.records.record import Record
 from service_chassis import address
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
-
-from tests.group_calls import answered
+from support.group_calls import answered
 
 T = TypeVar("T")
 GOLDEN = Path(__file__).parent / "golden"

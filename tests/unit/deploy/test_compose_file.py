@@ -61,7 +61,7 @@ def test_images_are_built_here_and_pinned(container: dict[str, Any], compose: di
     name = next(name for name, service in compose["services"].items() if service["image"] == container["image"])
     assert resolved(container["image"]) == f"millrace/{name}:0.1.0"
     build = {key: resolved(value) for key, value in container["build"].items()}
-    assert build == {"context": ".", "dockerfile": "services/Dockerfile", "network": "default", "target": name}
+    assert build == {"context": ".", "dockerfile": "assembly/Dockerfile", "network": "default", "target": name}
 
 
 @pytest.mark.parametrize("name", SERVICES)

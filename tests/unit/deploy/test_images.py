@@ -1,4 +1,4 @@
-"""services/Dockerfile and the pinned requirements its images are made of."""
+"""assembly/Dockerfile and the pinned requirements its images are made of."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ CONTENTS = {
     "storage": ("protocol-lib", "services/contract", "services/chassis", "storage-svc"),
     "gateway": ("protocol-lib", "services/contract", "services/chassis", "gateway-svc"),
     "admin": ("services/contract", "services/chassis", "admin-api"),
-    "demo": ("services/demo",),
+    "demo": ("assembly/demo",),
     "spark": ("spark",),
 }
 TOOLS = {"pytest", "mypy", "ruff", "hypothesis", "grpcio-tools", "uv", "import-linter", "hatchling", "schemathesis"}

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from gateway_svc.group_stream import GroupStream
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage.group_stream import GroupStream
 from service_chassis import rpc
 
 from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, who

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 from broker_contract import groups_pb2 as pb
-from gateway_svc.group_stream import GroupStream
+from gateway_svc.storage.group_stream import GroupStream
 from service_chassis import rpc
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from gateway_svc.listening import advertised, bind
+from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.settings import GatewaySettings
 from pydantic import ValidationError
 from service_chassis.address import Address, Listener, parse_listeners

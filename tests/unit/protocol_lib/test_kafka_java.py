@@ -8,7 +8,6 @@ import struct
 from collections import defaultdict
 
 import pytest
-from maven import need_java
 from oracles.every_message import VERSIONS, every_message
 from oracles.kafka_java import KAFKAS, ask, echo, header_versions, make
 from oracles.libraries import LIBRARIES, WRONG_IN_AIOKAFKA, known_to
@@ -22,6 +21,7 @@ from protocol_lib.headers import (
     encode_response_header,
 )
 from protocol_lib.schema import message_info
+from support.maven import need_java
 
 SEEDS = range(6)
 #: What only a newer peer knows, kept and written again.

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from gateway_svc.handler import Handler
 from gateway_svc.handlers import (
     alter_configs,
     api_versions,
@@ -32,6 +31,7 @@ from gateway_svc.handlers import (
     produce,
     sync_group,
 )
+from gateway_svc.requests.route import Handler
 
 HANDLERS: Final[tuple[Handler, ...]] = (
     produce.HANDLER,

@@ -25,8 +25,8 @@ from protocol_lib.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import InlineHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import InlineHandler
 
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()

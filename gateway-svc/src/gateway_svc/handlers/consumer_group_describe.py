@@ -21,9 +21,9 @@ from protocol_lib.messages.consumer_group_describe import (
 )
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
 from gateway_svc.handlers.describe_groups import ALL_GROUP_OPERATIONS
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _MEMBER_TYPE_VERSION = 1
 _CLASSIC_MEMBER: Final = 0

@@ -17,8 +17,8 @@ from protocol_lib.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import InlineHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import InlineHandler
 
 _MEMBER_ID_NEEDED_VERSION = 1
 

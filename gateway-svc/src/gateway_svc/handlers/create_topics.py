@@ -20,8 +20,8 @@ from protocol_lib.messages.create_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(call: Call, request: CreateTopicsRequest, services: Services) -> tuple[CreateTopicsResponse, int]:

@@ -13,8 +13,8 @@ from protocol_lib.messages.delete_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _BY_ID_VERSION = 6
 

@@ -16,8 +16,8 @@ from protocol_lib.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(

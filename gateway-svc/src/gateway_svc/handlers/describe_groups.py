@@ -18,8 +18,8 @@ from protocol_lib.messages.describe_groups import (
 )
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
 #: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11: all that can be done to a group.

@@ -30,13 +30,13 @@ from protocol_lib.messages.fetch import (
     PartitionData,
 )
 
-from gateway_svc.context import Call, Services
+from gateway_svc.clients.pipeline import Kind
+from gateway_svc.clients.slices import FileRange, Part, RecordParts
 from gateway_svc.errors import SliceGone
-from gateway_svc.fetch_sessions import Fetch, FetchedPartition
-from gateway_svc.handler import InlineHandler
-from gateway_svc.message_sets import MessageSetRead
-from gateway_svc.slices import FileRange, Part, RecordParts
-from gateway_svc.waiting import Kind
+from gateway_svc.fetching.message_sets import MessageSetRead
+from gateway_svc.fetching.sessions import Fetch, FetchedPartition
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import InlineHandler
 
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4

@@ -18,8 +18,8 @@ from protocol_lib.messages.find_coordinator import (
     KeyType,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _BATCH_VERSION = 4
 _NOT_SERVED = {

@@ -8,8 +8,8 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import InlineHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import InlineHandler
 
 
 def serve(call: Call, request: HeartbeatRequest, services: Services) -> None:

@@ -10,9 +10,9 @@ from protocol_lib.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-from gateway_svc.config_alterations import alter
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.handlers.config_alterations import alter
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(

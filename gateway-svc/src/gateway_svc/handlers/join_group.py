@@ -12,8 +12,8 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _MEMBER_ID_REQUIRED_VERSION = 4
 _NULLABLE_NAME_VERSION = 7

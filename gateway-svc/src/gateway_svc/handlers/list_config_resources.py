@@ -18,8 +18,8 @@ from protocol_lib.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _TOPIC: Final = 2
 _BROKER: Final = 4

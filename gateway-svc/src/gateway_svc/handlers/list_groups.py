@@ -6,8 +6,8 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(call: Call, request: ListGroupsRequest, services: Services) -> tuple[ListGroupsResponse, int]:

@@ -24,8 +24,8 @@ from protocol_lib.messages.list_offsets import (
     SpecialTimestamp,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 #: From which version on a special timestamp may be asked for.
 _SINCE: Final[dict[int, int]] = {

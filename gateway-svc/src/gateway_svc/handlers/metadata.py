@@ -28,8 +28,8 @@ from protocol_lib.messages.metadata import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _BY_ID_VERSION = 12
 #: Bits of Kafka's operations: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10,

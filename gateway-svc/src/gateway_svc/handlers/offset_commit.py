@@ -19,8 +19,8 @@ from protocol_lib.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import InlineHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import InlineHandler
 
 _GROUP_NOT_FOUND_VERSION = 9
 _TOPIC_ID_VERSION = 10

@@ -11,8 +11,8 @@ from protocol_lib.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -> tuple[OffsetDeleteResponse, int]:

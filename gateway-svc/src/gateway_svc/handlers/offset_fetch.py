@@ -28,9 +28,9 @@ from protocol_lib.messages.offset_fetch import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
-from gateway_svc.topic_ids import names_by_id
+from gateway_svc.handlers.topic_ids import names_by_id
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _TOP_LEVEL_ERROR_VERSION = 2
 _MANY_GROUPS_VERSION = 8

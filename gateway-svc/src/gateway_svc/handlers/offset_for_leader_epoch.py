@@ -17,8 +17,8 @@ from protocol_lib.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 
 async def handle(

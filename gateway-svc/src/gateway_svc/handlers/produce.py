@@ -38,10 +38,10 @@ from protocol_lib.messages.produce import (
 )
 from protocol_lib.records.header import MAGIC, TRANSACTIONAL
 
-from gateway_svc.context import Call, Services, error_name
-from gateway_svc.handler import InlineHandler
-from gateway_svc.message_sets import batches_of, is_quick
-from gateway_svc.waiting import Kind
+from gateway_svc.clients.pipeline import Kind
+from gateway_svc.fetching.message_sets import batches_of, is_quick
+from gateway_svc.requests.call import Call, Services, error_name
+from gateway_svc.requests.route import InlineHandler
 
 _RECORD_BATCH_VERSION = 3
 #: Errors that are storage's trouble, not the producer's fault: counted with the answer, not logged as refusals.

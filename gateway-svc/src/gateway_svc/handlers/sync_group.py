@@ -11,8 +11,8 @@ from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from gateway_svc.context import Call, Services
-from gateway_svc.handler import TaskHandler
+from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.route import TaskHandler
 
 _PROTOCOL_VERSION = 5
 

@@ -18,17 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.admission import (
-    CoordinatorSettings,
-    group_id_fault,
-    heartbeat_fault,
-    join_fault,
-)
-from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from storage_svc.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, Topics
-from storage_svc.coordinator.consumer_member import JOIN_EPOCH
-from storage_svc.coordinator.group import Group, GroupLimits
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     GroupState,
     Heartbeat,
     Join,
@@ -38,16 +28,26 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
+from storage_svc.coordinator.classic.group import Group, GroupLimits
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState, Topics
+from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
-from storage_svc.coordinator.hosted_consumer_groups import HostedConsumerGroups
-from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
-from storage_svc.coordinator.offsets import group_error
-from storage_svc.coordinator.offsets_log import OffsetsLog, load
-from storage_svc.coordinator.repeated_heartbeats import Repeat
-from storage_svc.coordinator.served_partitions import ServedPartitions
-from storage_svc.coordinator.waiting_calls import CallsEndedError
+from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosting.consumer_host import HostedConsumerGroups
+from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
+from storage_svc.coordinator.hosting.waiting_calls import CallsEndedError
+from storage_svc.coordinator.limits import (
+    CoordinatorSettings,
+    group_id_fault,
+    heartbeat_fault,
+    join_fault,
+)
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog, load
+from storage_svc.coordinator.stored.records import group_error
 from storage_svc.log.errors import LogError
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.partition.partition_log import PartitionLog
 
 log = service_logs.get(__name__)
 

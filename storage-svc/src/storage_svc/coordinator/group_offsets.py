@@ -17,20 +17,20 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset, metadata_fault
-from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
-from storage_svc.coordinator.consumer_offsets import commit_fault, fetch_fault
-from storage_svc.coordinator.group_events import Commit, GroupState
-from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
-from storage_svc.coordinator.offset_expiration import (
+from storage_svc.coordinator.classic.events import Commit, GroupState
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
+from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
+from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosting.repeated_heartbeats import Serves
+from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset, metadata_fault
+from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
+from storage_svc.coordinator.stored.offset_expiration import (
     CONSUMER_PROTOCOL,
     TopicPartition,
     expired,
     subscribed_topics,
 )
-from storage_svc.coordinator.offsets import encode_offset_key, encode_offset_value, group_error
-from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
-from storage_svc.coordinator.repeated_heartbeats import Serves
+from storage_svc.coordinator.stored.records import encode_offset_key, encode_offset_value, group_error
 
 log = service_logs.get(__name__)
 

@@ -12,12 +12,12 @@ from typing import Final
 
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
-from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
-from storage_svc.coordinator.group_events import Commit, GroupState
-from storage_svc.coordinator.hosted_groups import HostedGroup, HostedGroups
-from storage_svc.coordinator.offset_expiration import TopicPartition
-from storage_svc.coordinator.offsets import OffsetTail, group_error
-from storage_svc.coordinator.repeated_heartbeats import Serves
+from storage_svc.coordinator.classic.events import Commit, GroupState
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
+from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosting.repeated_heartbeats import Serves
+from storage_svc.coordinator.stored.offset_expiration import TopicPartition
+from storage_svc.coordinator.stored.records import OffsetTail, group_error
 
 #: One of more partitions is not kept: each of them takes some hundred bytes for as long as the client may repeat it.
 PARTITIONS_MAX: Final = 16

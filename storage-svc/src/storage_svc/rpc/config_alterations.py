@@ -12,7 +12,7 @@ from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.admission import group_id_fault
+from storage_svc.coordinator.limits import group_id_fault
 from storage_svc.log.config import LogConfig
 from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, MESSAGE_LENGTH_MAX, TOPIC_RESOURCE
 from storage_svc.topics.catalog import CatalogError

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from storage_svc.coordinator.consumer_group import ConsumerGroup, Topics
-from storage_svc.coordinator.consumer_member import ConsumerMember
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
+from storage_svc.coordinator.consumer.member import ConsumerMember
 
 
 def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:

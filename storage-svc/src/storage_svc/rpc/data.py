@@ -36,10 +36,10 @@ from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.log.admission import ZSTD_SINCE_VERSION, shape_refusal
-from storage_svc.log.appending import MUST_WAIT
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import Appended, Origin, PartitionLog
+from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.outcome import MUST_WAIT
+from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.slow_appends import SlowAppends, is_slow
 from storage_svc.rpc.waiting_reads import WaitingReads
 

@@ -15,10 +15,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.log.cleaner import Cleaner
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.scrub import ScrubTotals
+from storage_svc.log.cleaner.cleaner import Cleaner
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.scrub.scrubber import ScrubTotals
 from storage_svc.rpc.data import DataService
 
 _NAMES: Final = {int(code): code.name for code in ErrorCode}

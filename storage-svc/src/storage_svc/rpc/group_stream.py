@@ -30,15 +30,15 @@ import grpc
 from broker_contract import groups_pb2 as pb
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
 from storage_svc.coordinator.repeated_commits import RepeatedCommit
-from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.rpc.groups import GroupsService
 
 _CALLS_MAX: Final = 100_000
 #: Answers in one message: what is ready beyond them goes into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
-#: Twice as long as a gateway keeps to itself whom it has heard (`gateway_svc.group_stream`, TOUCH_S).
+#: Twice as long as a gateway keeps to itself whom it has heard (`gateway_svc.storage.group_stream`, TOUCH_S).
 REPEATS_LATE_MS: Final = 500
 
 _log = service_logs.get(__name__)

@@ -10,12 +10,12 @@ from broker_contract import groups_pb2 as pb
 from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.coordinator.admission import NewOffset
-from storage_svc.coordinator.group import Group
+from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.group_events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
+from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.limits import NewOffset
 from storage_svc.coordinator.repeated_commits import RepeatedCommit
-from storage_svc.coordinator.repeated_heartbeats import Repeat
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
 #: The types of groups, as ListGroups names them.

@@ -12,13 +12,13 @@ from broker_contract import data_pb2 as pb
 from protocol_lib.errors import DecodeError, ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.log import checkpoints
 from storage_svc.log.config import INTERNAL_TOPICS
+from storage_svc.log.disk import checkpoints
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.retention import drop_below_start
-from storage_svc.log.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_below_start
+from storage_svc.log.partition.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
 from storage_svc.rpc.waiting_reads import epoch_error
 
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from scripted_broker import Answer, ScriptedBroker, StartScript
+from support.scripted_broker import Answer, ScriptedBroker, StartScript
 
 
 @pytest.fixture

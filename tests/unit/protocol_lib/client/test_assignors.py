@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kafka_broker import HEAP, JVM, libraries, need_java
 from protocol_lib.client.assignors import GroupMember, RangeAssignor, RoundRobinAssignor
 from protocol_lib.client.metadata import TopicPartition
+from support.kafka_broker import HEAP, JVM, libraries, need_java
 
 TOPICS = ("clicks", "orders", "users", "zoo")
 OURS = {"range": RangeAssignor(), "roundrobin": RoundRobinAssignor()}

@@ -15,7 +15,7 @@ from protocol_lib.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from scripted_broker import ScriptedBroker, StartScript, one_node, versions
+from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
 OFFSETS = {TopicPartition("t", 0): OffsetAndMetadata(5)}
 

@@ -25,7 +25,7 @@ from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol_lib.messages.metadata import MetadataRequest
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateResponse
 from protocol_lib.messages.sasl_handshake import SaslHandshakeResponse
-from scripted_broker import ScriptedBroker, StartScript, versions
+from support.scripted_broker import ScriptedBroker, StartScript, versions
 
 BEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

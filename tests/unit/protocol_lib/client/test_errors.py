@@ -3,10 +3,10 @@
 import subprocess
 
 import pytest
-from kafka_broker import HEAP, JVM, libraries, need_java
 from protocol_lib.client import errors
 from protocol_lib.client.errors import BY_CODE, BrokerError, KafkaError, broker_error, check
 from protocol_lib.errors import ErrorCode
+from support.kafka_broker import HEAP, JVM, libraries, need_java
 
 #: What Java's client knows of each code.
 ERRORS_OF_JAVA = """

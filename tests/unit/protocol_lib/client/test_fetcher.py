@@ -19,7 +19,7 @@ from protocol_lib.messages.list_offsets import (
 from protocol_lib.messages.metadata import MetadataResponseBroker
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from scripted_broker import ScriptedBroker, StartScript, one_node, versions
+from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
 PLACE = TopicPartition("t", 0)
 WAIT_MS = 20_000

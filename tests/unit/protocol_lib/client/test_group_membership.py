@@ -15,7 +15,7 @@ from protocol_lib.messages.heartbeat import HeartbeatResponse
 from protocol_lib.messages.join_group import JoinGroupResponse
 from protocol_lib.messages.leave_group import LeaveGroupResponse
 from protocol_lib.messages.sync_group import SyncGroupResponse
-from scripted_broker import ScriptedBroker, StartScript, one_node, versions
+from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
 
 class Coordinating:

@@ -18,7 +18,7 @@ from protocol_lib.messages.produce import (
     TopicProduceResponse,
 )
 from protocol_lib.records.batch import BatchHeader, read_batch_header
-from scripted_broker import ScriptedBroker, StartScript, one_node, versions
+from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
 #: What a broker answers to its nth Produce request (from 0), given the batch's header.
 Judge = Callable[[int, BatchHeader], PartitionProduceResponse]

@@ -25,8 +25,8 @@ from protocol_lib.records.record import Record
 from storage_svc.app import Storage
 from storage_svc.log.errors import DataFolderInUse
 from storage_svc.settings import StorageSettings
+from support.group_calls import GroupExchange, answered
 
-from tests.group_calls import GroupExchange, answered
 from tests.unit.storage_svc.conftest import until
 
 

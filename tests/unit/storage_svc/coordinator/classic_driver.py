@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.group import Group, GroupLimits
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     Answer,
     CancelTimer,
@@ -25,7 +24,8 @@ from storage_svc.coordinator.group_events import (
     Sync,
     TimerFired,
 )
-from storage_svc.coordinator.group_machine import handle
+from storage_svc.coordinator.classic.group import Group, GroupLimits
+from storage_svc.coordinator.classic.machine import handle
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 E = ErrorCode

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from protocol_lib.errors import ErrorCode as E
-from storage_svc.coordinator import group_events as told
+from storage_svc.coordinator.classic import events as told
 
 from tests.unit.storage_svc.coordinator.classic_people import People, Person
 

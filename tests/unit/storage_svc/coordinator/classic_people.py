@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from storage_svc.coordinator import group_events as told
+from storage_svc.coordinator.classic import events as told
 
 
 @dataclass

@@ -11,9 +11,7 @@ from protocol_lib.consumer_protocol import Subscription, encode_subscription
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.record import read_records
-from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
-from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     Commit,
     GroupState,
     Heartbeat,
@@ -22,16 +20,18 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.offsets import partition_of
-from storage_svc.coordinator.offsets_log import OffsetsLog
+from storage_svc.coordinator.group_coordinator import GroupCoordinator
+from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog
+from storage_svc.coordinator.stored.records import partition_of
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.disk.files import Files
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
+from support.group_calls import answered
 
-from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.consumer_world import World
 
 E = ErrorCode

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage_svc.coordinator.consumer_events import (
+from storage_svc.coordinator.classic.group import GroupLimits
+from storage_svc.coordinator.consumer.events import (
     ConsumerAnswer,
     ConsumerEvent,
     ConsumerGroupSettings,
@@ -19,11 +20,10 @@ from storage_svc.coordinator.consumer_events import (
     PatternsResolved,
     SetConsumerTimer,
 )
-from storage_svc.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState
-from storage_svc.coordinator.consumer_machine import handle
-from storage_svc.coordinator.consumer_records import ConsumerRecord, StoredConsumerGroup, is_consumer_key
-from storage_svc.coordinator.group import GroupLimits
-from storage_svc.coordinator.topic_pattern import compile_pattern
+from storage_svc.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState
+from storage_svc.coordinator.consumer.machine import handle
+from storage_svc.coordinator.consumer.records import ConsumerRecord, StoredConsumerGroup, is_consumer_key
+from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
 
 ORDERS = frozenset({"orders"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage_svc.log.config import OFFSETS_TOPIC, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     Answer,
     JoinAnswer,

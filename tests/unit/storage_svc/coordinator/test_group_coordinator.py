@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from storage_svc.coordinator.admission import CoordinatorSettings
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     GroupState,
     JoinAnswer,
     Leave,
     Leaver,
 )
-from storage_svc.coordinator.offsets import encode_offset_key, partition_of
+from storage_svc.coordinator.limits import CoordinatorSettings
+from storage_svc.coordinator.stored.records import encode_offset_key, partition_of
 from storage_svc.log.errors import StorageFailure
 
 from tests.unit.storage_svc.conftest import PlayedTime

@@ -9,12 +9,12 @@ import pytest
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key
 from protocol_lib.records.batch import read_batches
-from storage_svc.coordinator.admission import CoordinatorSettings, NewOffset
-from storage_svc.coordinator.group_events import Commit
-from storage_svc.coordinator.offsets import OWN_KEYS, partition_of
-from storage_svc.log.files import Files
+from storage_svc.coordinator.classic.events import Commit
+from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
+from storage_svc.log.disk.files import Files
+from support.group_calls import answered
 
-from tests.group_calls import answered
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from storage_svc.coordinator.group_events import GroupState, Leave, Leaver
+from storage_svc.coordinator.classic.events import GroupState, Leave, Leaver
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from storage_svc.coordinator.group import GroupLimits
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     SYNC_TIMER,
     CancelTimer,
@@ -18,6 +17,7 @@ from storage_svc.coordinator.group_events import (
     Stored,
     session_timer,
 )
+from storage_svc.coordinator.classic.group import GroupLimits
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     COMPLETING,

@@ -22,10 +22,7 @@ from protocol_lib.consumer_protocol import (
     encode_subscription,
 )
 from protocol_lib.errors import ErrorCode as E
-from storage_svc.coordinator.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from storage_svc.coordinator.consumer_group import ConsumerGroup
-from storage_svc.coordinator.group import Group
-from storage_svc.coordinator.group_events import (
+from storage_svc.coordinator.classic.events import (
     Answer,
     ErrorAnswer,
     Event,
@@ -41,8 +38,11 @@ from storage_svc.coordinator.group_events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.group_machine import handle
-from storage_svc.coordinator.migration import may_upgrade, upgrade_records, upgraded
+from storage_svc.coordinator.classic.group import Group
+from storage_svc.coordinator.classic.machine import handle
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.group import ConsumerGroup
+from storage_svc.coordinator.consumer.migration import may_upgrade, upgrade_records, upgraded
 
 from tests.unit.storage_svc.coordinator.consumer_world import World
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.admission import NewOffset
-from storage_svc.coordinator.consumer_events import ConsumerGroupSettings, ConsumerHeartbeat
-from storage_svc.coordinator.group_events import Commit, GroupState, Leave, Leaver
+from storage_svc.coordinator.classic.events import Commit, GroupState, Leave, Leaver
+from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat
+from storage_svc.coordinator.limits import NewOffset
 from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
 from storage_svc.log.errors import StorageFailure
+from support.group_calls import answered
 
-from tests.group_calls import answered
 from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
 

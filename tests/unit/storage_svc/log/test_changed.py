@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from storage_svc.log.config import LogConfig
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
-from storage_svc.log.segment import Segment
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.segment.segment import Segment
 
 TOPIC_ID = bytes(range(16))
 

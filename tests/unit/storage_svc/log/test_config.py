@@ -13,7 +13,7 @@ import pytest
 from protocol_lib.records.batch import read_batch_header
 from protocol_lib.records.compression import Codec
 from storage_svc.log.config import LogConfig
-from storage_svc.log.retention import apply_retention
+from storage_svc.log.partition.retention import apply_retention
 
 NOW_MS = 1_700_000_000_000
 

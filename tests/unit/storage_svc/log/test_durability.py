@@ -6,11 +6,11 @@ import asyncio
 import threading
 
 import pytest
-from storage_svc.log import checkpoints
 from storage_svc.log.config import FlushPolicy, LogConfig
-from storage_svc.log.files import Files
-from storage_svc.log.partition_log import Origin
-from storage_svc.log.retention import apply_retention
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
+from storage_svc.log.partition.partition_log import Origin
+from storage_svc.log.partition.retention import apply_retention
 
 NOW_MS = 1_700_000_000_000
 

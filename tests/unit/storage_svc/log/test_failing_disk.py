@@ -10,9 +10,9 @@ import sys
 
 import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
+from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.files import Files
-from storage_svc.log.partition_log import Origin
+from storage_svc.log.partition.partition_log import Origin
 
 STORAGE_ERROR = 56
 
@@ -247,7 +247,7 @@ from pathlib import Path
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
 directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))

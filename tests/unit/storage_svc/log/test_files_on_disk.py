@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from storage_svc.log import checkpoints
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from unit.storage_svc.log.conftest import descriptors
 
 TOPIC_ID = bytes(range(16))
@@ -71,7 +71,7 @@ def test_second_process_is_refused(tmp_path, folders):
         folders.open(tmp_path)
     script = (
         "import sys; from pathlib import Path; from storage_svc.log.config import LogSettings;"
-        "from storage_svc.log.log_directory import LogDirectory;"
+        "from storage_svc.log.folder.data_folder import LogDirectory;"
         "LogDirectory.open(Path(sys.argv[1]), LogSettings())"
     )
     child = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -22,7 +22,7 @@ from pathlib import Path
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 
 async def main():
     directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy(sys.argv[2])))

@@ -7,8 +7,8 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
-from storage_svc.log.batches import headers, intact, records_of, whole_batches
-from storage_svc.log.timestamps import find_largest, find_timestamp, first_record
+from storage_svc.log.batch.header import headers, intact, records_of, whole_batches
+from storage_svc.log.partition.timestamps import find_largest, find_timestamp, first_record
 
 NOW_MS = 1_700_000_000_000
 

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import PartitionLog
 
 OK, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED = 0, 45, 47, 48, 52
 WINDOW = 5

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storage_svc.log.config import LogConfig
-from storage_svc.log.partition_log import PartitionLog
+from storage_svc.log.partition.partition_log import PartitionLog
 
 EVENTS = st.lists(
     st.one_of(

@@ -15,9 +15,9 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.files import Files
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
 

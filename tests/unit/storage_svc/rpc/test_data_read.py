@@ -10,7 +10,7 @@ from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, Rea
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))

@@ -24,7 +24,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import rpc
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog

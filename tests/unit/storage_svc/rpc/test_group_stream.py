@@ -17,8 +17,8 @@ from service_chassis import rpc
 from storage_svc.app import Storage, serve
 from storage_svc.rpc.group_stream import REPEATS_LATE_MS, group_stream
 from storage_svc.settings import StorageSettings
+from support.group_calls import GroupExchange
 
-from tests.group_calls import GroupExchange
 from tests.unit.storage_svc.conftest import PlayedTime, until
 
 SESSION_MS = 10_000

@@ -6,8 +6,8 @@ import asyncio
 
 from broker_contract import groups_pb2 as groups
 from protocol_lib.errors import ErrorCode
+from support.group_calls import GroupExchange
 
-from tests.group_calls import GroupExchange
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
 E = ErrorCode

@@ -12,7 +12,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.rpc.offsets import OffsetsService
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from storage_svc.log.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.log_directory import LogDirectory
+from storage_svc.log.folder.data_folder import LogDirectory
 from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import Topic, TopicRegistry

@@ -1,0 +1,72 @@
+"""`millrace storage`: a look at the files of a broker that does not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from storage_svc.log.errors import DataFolderError, StorageFailure
+from storage_svc.log.inspection.log_dump import Dump
+from storage_svc.log.inspection.verification import Totals
+from storage_svc.log.inspection.verification import verify as findings
+
+__all__ = ["storage"]
+
+storage = typer.Typer(help="Look at the files of a broker that does not run.", no_args_is_help=True)
+
+_FAULTY = 1
+_IMPOSSIBLE = 2
+
+
+@storage.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Faults only, no notes and no summary.")] = False,
+) -> None:
+    """Read everything in a data folder and say what is wrong; nothing is changed.
+
+    A fault is something that was right once and is not any more; a note is what the next start puts right without loss.
+
+    Exit status: 0 no fault, 1 faults, 2 it cannot be checked (a broker runs on it, or it is no data folder).
+    """
+    totals = Totals()
+    try:
+        for finding in findings(str(folder), totals):
+            if finding.fault or not quiet:
+                typer.echo(str(finding))
+    except (DataFolderError, StorageFailure) as error:
+        typer.echo(f"millrace storage verify: {error}", err=True)
+        raise typer.Exit(_IMPOSSIBLE) from error
+    if not quiet:
+        notes = len(totals.findings) - totals.faults
+        typer.echo(
+            f"{totals.partitions} partitions, {totals.segments} segments, {totals.batches} batches, "
+            f"{totals.bytes} bytes: {totals.faults} faults, {notes} notes"
+        )
+    raise typer.Exit(_FAULTY if totals.faults else 0)
+
+
+@storage.command("dump-log")
+def dump_log(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help=".log, .index, .timeindex, .txnindex, .snapshot")
+    ],
+    deep: Annotated[bool, typer.Option("--deep", help="The records of each batch too.")] = False,
+) -> None:
+    """Print what files of a partition's folder hold: a line a batch, record or entry.
+
+    Exit status: 0 all is sound, 1 something is not, 2 a file cannot be read.
+    """
+    status = 0
+    for path in paths:
+        try:
+            dump = Dump(path, deep=deep)
+            typer.echo(f"Dumping {path}")
+            for line in dump:
+                typer.echo(line)
+        except (DataFolderError, StorageFailure) as error:
+            typer.echo(f"millrace storage dump-log: {error}", err=True)
+            raise typer.Exit(_IMPOSSIBLE) from error
+        status = status or (0 if dump.sound else _FAULTY)
+    raise typer.Exit(status)

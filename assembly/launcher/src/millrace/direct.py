@@ -1,0 +1,109 @@
+"""The broker in one process: gateway and storage joined by function calls instead of gRPC, in one event loop.
+
+The storage core's service objects have the methods of the gateway's Protocols, so joining them is naming them. gRPC
+is served (and imported) only when an address for it is given: admin-api, which is always a process of its own, comes
+in there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from gateway_svc.app import Gateway
+from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.protocols import Storage
+from pydantic import Field
+from service_chassis.lifecycle import StartError
+from storage_svc import app as storage_app
+from storage_svc.log.errors import DataFolderError
+from storage_svc.settings import StorageSettings
+from storage_svc.topics.catalog import CatalogError
+
+if TYPE_CHECKING:
+    from storage_svc.rpc.server import StorageServer
+
+__all__ = ["DirectBroker", "DirectSettings", "direct_storage"]
+
+
+#: Calls of admin-api still under way at a stop get this long.
+_CALLS_GRACE_S = 0.5
+
+
+class DirectSettings(StorageSettings, GatewaySettings):
+    """Both services' settings: one environment describes the process."""
+
+    broker_http: str = Field(
+        "127.0.0.1:9103", description="Address of /metrics, /healthz and /readyz of gateway and storage in one process."
+    )
+    poll_us: int = Field(
+        200,
+        ge=0,
+        le=10_000,
+        description="How long, in µs, the broker looks for the next request before it sleeps, as long as that comes. "
+        "0: it sleeps at once. `millrace.Broker()`, a thread beside its clients: 0.",
+    )
+
+
+def direct_storage(core: storage_app.Storage) -> Storage:
+    """The storage core as the gateway sees storage."""
+    return Storage(
+        records=core.data,
+        offsets=core.offsets,
+        topics=core.topics,
+        groups=core.groups,
+        producers=core.producers,
+        cluster=core.cluster,
+    )
+
+
+class DirectBroker:
+    """A started gateway over a started storage core. Used in the event loop that started it."""
+
+    def __init__(self, core: storage_app.Storage, gateway: Gateway) -> None:
+        self.core = core
+        self.gateway = gateway
+        self._server: StorageServer | None = None
+
+    @classmethod
+    async def start(cls, settings: DirectSettings) -> DirectBroker:
+        """Starts storage and the gateway: clients are served. Undoes it all on an error.
+
+        Raises:
+            StartError: the data folder, the catalog or an address cannot be used.
+        """
+        async with contextlib.AsyncExitStack() as undo:
+            try:
+                core = await storage_app.Storage.start(settings)
+            except (DataFolderError, CatalogError) as error:
+                raise StartError(str(error)) from error
+            undo.push_async_callback(core.stop)
+            try:
+                # This process shows its metrics and health in one place, see broker_service.
+                own = settings.model_copy(update={"gateway_http": ""})
+                gateway = await Gateway.start(own, direct_storage(core), poll_us=settings.poll_us)
+            except OSError as error:
+                raise StartError(error.strerror or str(error)) from error
+            undo.push_async_callback(gateway.stop)
+            undo.pop_all()
+        return cls(core, gateway)
+
+    async def serve_storage(self, address: str) -> None:
+        """gRPC for admin-api. Apart from `start`: clients need not wait until gRPC is imported.
+
+        Raises:
+            StartError: the address cannot be used.
+        """
+        try:
+            self._server = await storage_app.serve(self.core, address)
+        except OSError as error:
+            raise StartError(str(error)) from error
+
+    async def stop(self) -> None:
+        """In order: no more clients, no more admin-api, then storage is synced and marked as cleanly stopped."""
+        async with contextlib.AsyncExitStack() as last:
+            last.push_async_callback(self.core.stop)
+            if self._server is not None:
+                last.push_async_callback(self._server.stop, _CALLS_GRACE_S)
+                await self._server.refuse()
+            await self.gateway.stop()

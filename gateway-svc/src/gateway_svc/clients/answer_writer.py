@@ -1,0 +1,259 @@
+"""Writes one connection's answers to its socket, never holding more of them in the transport than one write.
+
+Small parts leave joined in one write, large ones by `WRITE_BYTES`, ranges of files by sendfile. While the client does
+not read, parts wait in the queue by reference: a slow client costs what its own answer holds in memory (nothing for
+files).
+
+How much a socket takes is the kernel's to say (no SO_SNDBUF): it follows how fast the client reads. To a client on this
+machine nothing is paced: where the system's congestion control is one that paces (BBR), a timer for every 64 KB and a
+client woken for each would halve the rate of a path that cannot be congested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway_svc.clients.pipeline import release
+from gateway_svc.clients.slices import FileRange, Part
+from gateway_svc.clients.socket_room import Sent, SocketRoom
+from gateway_svc.memory_budget import MemoryBudget
+
+sendfile, write = os.sendfile, os.write
+_ALL, _SOME, _NOTHING = Sent.ALL, Sent.SOME, Sent.NOTHING
+
+#: Most bytes given to the transport in one write, which copies what the socket does not take at once.
+WRITE_BYTES = 512 * 1024
+#: Most bytes of a file sent in one call, which takes half a millisecond; others wait for the event loop meanwhile.
+SENDFILE_BYTES_MAX = 2 * 1024 * 1024
+#: Parts from this size on are written by themselves instead of being joined.
+_LARGE_BYTES = 64 * 1024
+#: Parts from this size on are counted in the gateway's memory budget while they wait.
+_COUNTED_BYTES = 4096
+
+
+class AnswerWriter:
+    """Owned by its connection. `drained` is called when all was written after something had to wait."""
+
+    __slots__ = (
+        "_budget",
+        "_counted",
+        "_descriptor",
+        "_drained",
+        "_failed",
+        "_offset",
+        "_paused",
+        "_queue",
+        "_range",
+        "_room",
+        "_sendfile_works",
+        "_transport",
+        "_waits_for_room",
+    )
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        room: SocketRoom,
+        budget: MemoryBudget,
+        *,
+        drained: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._transport = transport
+        #: The socket's, which is the transport's.
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        _set_options(transport)
+        self._room = room
+        self._budget = budget
+        self._drained = drained
+        self._failed = failed
+        self._queue: deque[Part] = deque()
+        #: Bytes of the first part that were written already.
+        self._offset = 0
+        #: Bytes of queued parts that are counted in the budget.
+        self._counted = 0
+        self._paused = False
+        self._sendfile_works = True
+        #: The range that is being sent and waits for room.
+        self._range: FileRange | None = None
+        self._waits_for_room = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether answers wait to be written: no further request is started meanwhile."""
+        return self._paused or bool(self._queue)
+
+    def send(self, parts: Sequence[Part]) -> None:
+        if not self._queue and not self._paused:
+            part = parts[0]
+            if type(part) is not FileRange and len(part) < _LARGE_BYTES:
+                if len(parts) == 1:
+                    self._transport.write(part)  # type: ignore[arg-type]
+                    return
+                if type(parts[1]) is FileRange and self._send_head(part):  # type: ignore[arg-type]
+                    parts = parts[1:]
+        for part in parts:
+            size = len(part)
+            if size >= _COUNTED_BYTES and type(part) is not FileRange:
+                self._budget.take(size)
+                self._counted += size
+        self._queue.extend(parts)
+        self._pump()
+
+    def _send_head(self, head: bytes | memoryview) -> bool:
+        """What goes before a range, without the transport, which may keep it until the event loop's turn is over."""
+        transport = self._transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        try:
+            sent = write(self._descriptor, head)
+        except OSError:
+            return False  # the transport finds what it is
+        if sent < len(head):
+            transport.write(memoryview(head)[sent:])
+        return True
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._transport.set_write_buffer_limits()
+        self._pump()
+        if not self.busy:
+            self._drained()
+
+    def _pump(self) -> None:
+        queue = self._queue
+        while queue and not self._paused and not self._waits_for_room and not self._transport.is_closing():
+            part = queue[0]
+            if type(part) is FileRange:
+                self._send_range(part)
+            elif len(part) >= _LARGE_BYTES:
+                self._write_large(part)
+            else:
+                self._write_small()
+
+    def _write_small(self) -> None:
+        batch: list[bytes | memoryview] = []
+        size = 0
+        queue = self._queue
+        while queue and size < WRITE_BYTES:
+            part = queue[0]
+            if type(part) is FileRange or len(part) >= _LARGE_BYTES:
+                break
+            batch.append(part)  # type: ignore[arg-type]
+            size += len(part)
+            self._done_with_first()
+        self._transport.write(b"".join(batch))
+
+    def _write_large(self, part: Part) -> None:
+        view = memoryview(part)  # type: ignore[arg-type]
+        start, self._offset = self._offset, self._offset + WRITE_BYTES
+        if self._offset >= len(view):
+            self._done_with_first()
+        self._transport.write(view[start : start + WRITE_BYTES])
+
+    def _done_with_first(self) -> None:
+        size = len(self._queue.popleft())
+        self._offset = 0
+        if size >= _COUNTED_BYTES and self._counted:
+            counted = min(size, self._counted)
+            self._counted -= counted
+            self._budget.give(counted)
+
+    def _send_range(self, part: FileRange) -> None:
+        """As much as the socket takes at once; what is left goes when the socket has room again."""
+        if not self._sendfile_works:
+            self._write_range_bytes(part)
+            return
+        if self._transport.get_write_buffer_size():
+            # What goes before is still with the transport: it calls `pause` now, and `resume` when it has sent all.
+            self._transport.set_write_buffer_limits(high=0)
+            return
+        self._sendfile(part)
+        if part is self._range and not self._waits_for_room:
+            self._waits_for_room = True
+            self._room.wait(self._descriptor, self)
+
+    def _sendfile(self, part: FileRange) -> Sent:
+        """One try."""
+        offset = self._offset
+        left = part.length - offset
+        position = part.position + offset
+        try:
+            sent = sendfile(self._descriptor, part.file.descriptor, position, min(left, SENDFILE_BYTES_MAX))
+        except BlockingIOError:
+            self._range = part
+            return _NOTHING
+        except OSError as error:
+            self._range = None
+            if isinstance(error, ConnectionError):
+                self._failed(f"connection lost: {error.strerror}")
+            else:
+                self._sendfile_works = False
+            return _ALL
+        if sent == left:
+            self._range = None
+            self._range_sent(part)
+            return _ALL
+        if not sent:
+            self._range = None
+            self._failed("the file of a slice is shorter than the slice")
+            return _ALL
+        self._range = part
+        self._offset = offset + sent
+        return _SOME
+
+    def has_room(self) -> Sent:
+        """As `socket_room.Waiter`."""
+        part = self._range
+        if part is not None and not self._transport.is_closing():
+            sent = self._sendfile(part)
+            if sent is not _ALL:
+                return sent
+        self._waits_for_room = False
+        self._pump()
+        if not self._waits_for_room and not self.busy:
+            self._drained()
+        return _SOME if self._waits_for_room else _ALL
+
+    def _range_sent(self, part: FileRange) -> None:
+        self._queue.popleft()
+        self._offset = 0
+        part.release()
+
+    def _write_range_bytes(self, part: FileRange) -> None:
+        """For volumes without sendfile: read here, written like any other bytes."""
+        data = os.pread(part.file.fileno(), min(WRITE_BYTES, part.length - self._offset), part.position + self._offset)
+        if not data:
+            self._failed("the file of a slice is shorter than the slice")
+            return
+        self._offset += len(data)
+        if self._offset == part.length:
+            self._range_sent(part)
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """The connection is gone: what was not written is dropped."""
+        self._budget.give(self._counted)
+        self._counted = 0
+        release(self._queue)
+        self._queue.clear()
+        self._range = None
+        self._room.forget(self._descriptor)
+
+
+def _set_options(transport: asyncio.Transport) -> None:
+    """Options of the connection's socket. What a system does not know of them it goes without."""
+    connected = transport.get_extra_info("socket")
+    ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    with contextlib.suppress(OSError):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ours and theirs and ours[0] == theirs[0]:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

@@ -1,0 +1,124 @@
+"""All connections of one gateway: their number, the buffer they share, and the clock that ends stuck ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Protocol
+
+from gateway_svc.clients.quiet_connections import QuietConnections
+from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.refusals import Refusals
+from gateway_svc.settings import GatewaySettings
+
+#: Size of the buffer all connections read into: what one read call can take from a socket at once.
+SHARED_BUFFER_BYTES = 256 * 1024
+#: How often the stuck are looked for.
+SWEEP_S = 1.0
+#: So many are looked at before those who have something to say get their turn: half a millisecond.
+SWEEP_TURN = 1000
+
+
+class Connected(Protocol):
+    """What is asked of a connection here."""
+
+    host: str
+    peer: str
+    listener: str
+
+    @property
+    def idle(self) -> bool: ...
+
+    def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Connections:
+    """Owned by the gateway."""
+
+    def __init__(
+        self, settings: GatewaySettings, metrics: GatewayMetrics, refusals: Refusals, files: SliceFiles | None
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._refusals = refusals
+        self._files = files
+        self._open: dict[Connected, None] = {}
+        self._by_host: Counter[str] = Counter()
+        #: Filled and emptied within one callback of one connection.
+        self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
+        self.shared_view = memoryview(self.shared_buffer)
+        self.quiet = QuietConnections()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: Connected) -> bool:
+        """Takes a new connection in, or says, logs and counts that there are too many."""
+        reason = None
+        if len(self._open) >= self._settings.max_connections:
+            reason = "max_connections"
+        elif self._by_host[connection.host] >= self._settings.max_connections_per_ip:
+            reason = "max_connections_per_ip"
+        if reason is not None:
+            self._refusals.connection(reason, peer=connection.peer, listener=connection.listener)
+            return False
+        self._open[connection] = None
+        self._by_host[connection.host] += 1
+        self._metrics.connections_opened[connection.listener] += 1
+        self._metrics.connections = len(self._open)
+        return True
+
+    def remove(self, connection: Connected) -> None:
+        if self._open.pop(connection, self) is None:
+            self._by_host[connection.host] -= 1
+            if not self._by_host[connection.host]:
+                del self._by_host[connection.host]
+            self._metrics.connections = len(self._open)
+
+    async def sweep(self) -> None:
+        """Runs for as long as the gateway."""
+        loop = asyncio.get_running_loop()
+        frame_timeout_s = self._settings.frame_timeout_ms / 1000
+        idle_max_s = self._settings.connections_max_idle_ms / 1000
+        interval_s = min(SWEEP_S, frame_timeout_s / 2)
+        while True:
+            due = loop.time() + interval_s
+            await asyncio.sleep(interval_s)
+            now = loop.time()
+            self._metrics.loop_lag_s = max(0.0, now - due)
+            every = list(self._open)
+            while every:
+                self._check(every, now, frame_timeout_s, idle_max_s)
+                await asyncio.sleep(0)
+            if self._files is not None:
+                self._files.sweep(now)
+
+    def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
+        """Takes some off the list. Apart from `sweep`, whose variables would keep them until it looks again."""
+        for connection in connections[-SWEEP_TURN:]:
+            connection.check_time(now, frame_timeout_s, idle_max_s)
+        del connections[-SWEEP_TURN:]
+
+    async def close(self, deadline_s: float) -> int:
+        """Lets requests in service end, then closes all; returns how many connections were cut in the middle of one."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + deadline_s
+        while True:
+            for connection in list(self._open):
+                connection.finish()
+            if not any(not connection.idle for connection in self._open) or loop.time() >= until:
+                break
+            await asyncio.sleep(0.01)
+        cut = sum(not connection.idle for connection in self._open)
+        for connection in list(self._open):
+            connection.abort()
+        # Closing is a callback of the loop; give it its turn.
+        while self._open and loop.time() < until + 1:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        self.quiet.close()
+        return cut

@@ -1,0 +1,134 @@
+"""Requests of one connection that wait for their answers, in the order the client sent them.
+
+Kafka answers a connection strictly in request order and works on one of its requests at a time. Here requests start
+early where nobody can tell: any number of appends run at once (storage keeps their order), one read may run beside
+them, and everything else starts when all before it is sent and keeps all after it waiting. So a commit and the leave
+that follows it, or a create and the produce that follows it, never overtake each other on their separate ways to
+storage.
+
+    order:  [append 1: answered] [append 2: waiting] [append 3: answered]     sent: append 1; then 2 and 3 in one write
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+from gateway_svc.clients.slices import FileRange, Part
+
+#: Requests of one connection in service at once; librdkafka keeps 1,000,000 at most, Java 5, Kafka itself serves 1.
+IN_FLIGHT_MAX = 1024
+#: Request bytes of one connection in service at once (one larger request is served alone).
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Kind(Enum):
+    """How a request shares its connection with those around it."""
+
+    #: Starts beside other appends and reads.
+    APPEND = "append"
+    #: Starts beside appends, one at a time: its answer may be large, and may wait long.
+    READ = "read"
+    #: Starts when everything before it was sent; nothing starts before its answer was sent.
+    CONTROL = "control"
+
+
+class Pending:
+    """The place of one request, or of several alike that came one behind the other, in the order of answers."""
+
+    __slots__ = ("abandon", "count", "kind", "may_park", "parts", "size")
+
+    def __init__(self, kind: Kind, size: int, *, may_park: bool = False, count: int = 1) -> None:
+        self.kind = kind
+        #: How many requests of one kind share this place.
+        self.count = count
+        #: Whether its answer may take minutes: an orderly stop does not wait for it.
+        self.may_park = may_park
+        #: Bytes of the request, held until it is answered.
+        self.size = size
+        #: The encoded answer, empty when there is none (acks=0); None while it is waited for.
+        self.parts: Sequence[Part] | None = None
+        #: Told when the client is gone and nobody waits for the answer any more.
+        self.abandon: Callable[[], None] | None = None
+
+
+class Pipeline:
+    """The order of one connection's requests. Owned by its connection."""
+
+    __slots__ = ("_bytes", "_control", "_reads", "closed", "order", "requests")
+
+    def __init__(self) -> None:
+        #: The places that are taken; changed here only.
+        self.order: deque[Pending] = deque()
+        #: How many are in service; changed here only.
+        self.requests = 0
+        self._bytes = 0
+        self._reads = 0
+        self._control = False
+        self.closed = False
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a request of this kind may start now."""
+        if not self.order:
+            return True
+        if self._control or kind is Kind.CONTROL:
+            return False
+        if self.requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
+            return False
+        return kind is Kind.APPEND or self._reads == 0
+
+    def open(self, pending: Pending) -> None:
+        """The request takes its place behind all others."""
+        self.order.append(pending)
+        self.requests += pending.count
+        self._bytes += pending.size
+        if pending.kind is Kind.CONTROL:
+            self._control = True
+        elif pending.kind is Kind.READ:
+            self._reads += 1
+
+    def answer(self, pending: Pending, parts: Sequence[Part]) -> bool:
+        """The answer to a request; it leaves when all before it have left. Whether it may now, by `take`. After `close`
+        none comes any more."""
+        pending.parts = parts
+        return self.order[0] is pending
+
+    def take(self) -> list[Part]:
+        """The answers that may leave now, in order."""
+        taken: list[Part] = []
+        order = self.order
+        while order and (parts := order[0].parts) is not None:
+            pending = order.popleft()
+            self.requests -= pending.count
+            self._bytes -= pending.size
+            if pending.kind is Kind.CONTROL:
+                self._control = False
+            elif pending.kind is Kind.READ:
+                self._reads -= 1
+            taken += parts
+        return taken
+
+    def only_parked(self) -> bool:
+        """Whether nothing is unanswered but what may take minutes anyway."""
+        return all(pending.may_park for pending in self.unanswered())
+
+    def unanswered(self) -> list[Pending]:
+        return [pending for pending in self.order if pending.parts is None]
+
+    def close(self) -> None:
+        """The client is gone: unanswered requests are told, answers not sent are dropped."""
+        self.closed = True
+        while self.order:
+            pending = self.order.popleft()
+            if pending.parts is not None:
+                release(pending.parts)
+            elif pending.abandon is not None:
+                pending.abandon()
+
+
+def release(parts: Iterable[Part]) -> None:
+    """Gives up the files of an answer that is not sent."""
+    for part in parts:
+        if type(part) is FileRange:
+            part.release()

@@ -1,0 +1,363 @@
+"""Heartbeats and commits over one long-lived gRPC stream that all connections share.
+
+What waits when the writer wakes leaves in one message. A commit wakes it at once. A heartbeat does when nothing has
+left for GATHER_S; else it waits for the rest of that, or leaves with what leaves before, and behind a message that was
+still on its way when it came: one that comes alone is not delayed, and thousands of members do not cost a message each.
+
+When the stream breaks, what may be said twice waits for the next one, and is said again if it was sent. A consumer
+group's heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream: of one that was sent
+nobody knows what it did, and one that waits may be done for a client that waits no more, with an answer nobody reads (a
+client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
+sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
+
+A commit that will be said again with other offsets is kept by storage, if it may: from then on storage is told these
+alone, and answers with the call's id. It is made whole again when storage says that it does not do, and for the next
+stream.
+
+A heartbeat that is said again word for word is answered here, if storage has promised that its answer holds; which
+members have said theirs again goes to storage every TOUCH_S, and keeps their sessions. A promise ends when storage says
+so, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`): such an
+answer comes another way, and may overtake what is said of promises here. None is used unless storage was heard to live
+within TRUST_S: while it hangs, heartbeats go to it whole, and wait.
+
+So who has heard of something through this gateway never gets a heartbeat's answer from before it. Through another
+gateway, the member's may be some milliseconds older, as if it had come so much earlier (at most TRUST_S older, when
+storage or the way to it hangs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any, Final
+
+import grpc
+from broker_contract import groups_pb2
+from service_chassis import logs
+
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage.group_calls import CommitAgainCall, CommitDone, GroupCall, LikeCommit, Promise, Request
+from gateway_svc.storage.lasting_stream import LastingStream
+
+#: How long a call waits for storage to come back or to answer.
+CONTROL_WAIT_S: Final = 10.0
+#: How long heartbeats wait for others.
+GATHER_S: Final = 0.025
+#: How long storage is not told who was heard; half of what it allows for (`storage_svc.rpc.group_stream`).
+TOUCH_S: Final = 0.25
+#: How old the last sign of life from storage may be for its promises to be used.
+TRUST_S: Final = 1.0
+#: Most calls in one message, and most without an answer; more are answered as if storage were away.
+MESSAGE_CALLS_MAX: Final = 10_000
+OUTSTANDING_MAX: Final = 100_000
+
+log = logs.get(__name__)
+
+
+class GroupStream:
+    """The calls of `storage.Groups` that have a `done`. Owned by its GrpcStorage."""
+
+    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics, *, wait_s: float = CONTROL_WAIT_S) -> None:
+        """`wait_s`: how long a call waits for storage to come back or to answer."""
+        self._loop = asyncio.get_running_loop()
+        self._wait_s = wait_s
+        #: By call id, the oldest first.
+        self._calls: dict[int, GroupCall] = {}
+        #: Ids of calls to send. One whose call is gone meanwhile is passed over.
+        self._unsent: deque[int] = deque()
+        self._last_call_id = 0
+        #: How often the stream has been lost.
+        self._stream_number = 0
+        #: Those that hold, by group and call id, and the groups of all by call id.
+        self._promises: dict[str, dict[int, Promise]] = {}
+        self._promised: dict[int, str] = {}
+        #: Call ids of promises that have ended, for storage.
+        self._forgotten: list[int] = []
+        #: What answers calls up to this one promises may be over already.
+        self._doubted = 0
+        self._trusted_until = 0.0
+        #: Call ids that were repeated and storage has not been told of; when it is, and whether that is now.
+        self._heard: set[int] = set()
+        self._touching: asyncio.TimerHandle | None = None
+        self._touch_due = False
+        #: When each message left that told it and that storage has not been heard of since.
+        self._touched_at: deque[float] = deque()
+        self._wake = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
+        self._left_at = 0.0
+        self._expiry: asyncio.TimerHandle | None = None
+        exchange: Any = channel.stream_stream(
+            "/millrace.v1.Groups/Exchange",
+            request_serializer=groups_pb2.GroupCalls.SerializeToString,
+            response_deserializer=groups_pb2.GroupAnswers.FromString,
+        )
+        self._stream = LastingStream(
+            "group_stream", channel, exchange, read=self._read, write=self._write, lost=self._lost, metrics=metrics
+        )
+        #: Set while the stream is up.
+        self.connected = self._stream.connected
+        self._closed = False
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
+    ) -> Promise | None:
+        call = self._add("heartbeat", request, done, repeatable=True)
+        self._wake_soon()
+        return self._asked_for(call, request.group_id)
+
+    def commit_offsets(
+        self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
+    ) -> LikeCommit | None:
+        # Repeatable: it stores the same positions again.
+        call = self._add("commit_offsets", request, done, repeatable=True)
+        self._wake.set()
+        if call is None or not request.will_repeat:
+            return None
+        call.kept = kept = LikeCommit(self, self._last_call_id, request, self._stream_number)
+        return kept
+
+    def commit_again(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone) -> bool:
+        """False: it has to come whole."""
+        if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
+            return False
+        self._open(CommitAgainCall(like, offsets, done, self._loop.time()))
+        self._wake.set()
+        return True
+
+    def consumer_group_heartbeat(
+        self,
+        request: groups_pb2.ConsumerGroupHeartbeatRequest,
+        done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
+    ) -> Promise | None:
+        call = self._add("consumer_group_heartbeat", request, done, repeatable=False)
+        self._wake_soon()
+        return self._asked_for(call, request.group_id)
+
+    def _asked_for(self, call: GroupCall | None, group_id: str) -> Promise | None:
+        if call is not None:
+            call.kept = promise = Promise(self, self._last_call_id, group_id)
+            return promise
+        return None
+
+    def _add(self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool) -> GroupCall | None:
+        """None when it failed already."""
+        call = GroupCall(kind, request, done, self._loop.time(), repeatable=repeatable)
+        is_refused = self._closed or not (repeatable or self.connected.is_set())
+        if is_refused or len(self._calls) >= OUTSTANDING_MAX:
+            call.fail()
+            return None
+        self._open(call)
+        return call
+
+    def _open(self, call: GroupCall) -> None:
+        self._last_call_id = call_id = self._last_call_id + 1
+        self._calls[call_id] = call
+        self._unsent.append(call_id)
+        if self._expiry is None:
+            self._expiry = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
+
+    # -- heartbeats said again -------------------------------------------------------------------------------------
+
+    def hear(self, call_id: int) -> bool:
+        """The member has said it again, and storage will be told; False when nothing was heard of it for too long."""
+        now = self._loop.time()
+        if now >= self._trusted_until:
+            return False
+        self._heard.add(call_id)
+        if self._touching is None:
+            self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
+        return True
+
+    def forget(self, kept: Promise | LikeCommit) -> None:
+        """Storage is told with the next message."""
+        if not kept.holds:
+            call = self._calls.get(kept.call_id)
+            if call is not None and call.kept is kept:
+                call.kept = None
+        elif isinstance(kept, Promise):
+            self._end(kept.call_id)
+        else:
+            kept.holds = False
+            if kept.stream_number == self._stream_number:
+                self._forgotten.append(kept.call_id)
+
+    def doubt(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
+        """Something was told, another way, that may have happened to these groups (None: to all but those)."""
+        self._doubted = self._last_call_id
+        for group_id in self._promises.keys() - but if group_ids is None else group_ids:
+            for call_id in list(self._promises.get(group_id, ())):
+                self._end(call_id)
+
+    def _end(self, call_id: int) -> None:
+        """Storage keeps what it knows of it until then, for what was said before."""
+        group_id = self._promised.pop(call_id, None)
+        if group_id is None:
+            return
+        promises = self._promises[group_id]
+        promises.pop(call_id).holds = False
+        if not promises:
+            del self._promises[group_id]
+        self._forgotten.append(call_id)
+
+    def _touch(self) -> None:
+        self._touching = None
+        if self._heard:
+            self._touch_due = True
+            self._wake.set()
+
+    def _trust(self, since: float) -> None:
+        """Storage has read and answered what left then."""
+        self._trusted_until = max(self._trusted_until, since + TRUST_S)
+
+    def _wake_soon(self) -> None:
+        if self._gathering is not None:
+            return
+        due = self._left_at + GATHER_S
+        if due <= self._loop.time():
+            self._wake.set()
+        else:
+            self._gathering = self._loop.call_at(due, self._wake.set)
+
+    def _expire(self) -> None:
+        """Fails the calls whose time is over. One timer serves all of them: it looks at the oldest."""
+        self._expiry = None
+        now = self._loop.time()
+        while self._calls:
+            call_id, call = next(iter(self._calls.items()))
+            deadline = call.asked_at + self._wait_s
+            if deadline > now:
+                if self._expiry is None:
+                    self._expiry = self._loop.call_at(deadline, self._expire)
+                return
+            del self._calls[call_id]
+            call.fail()
+
+    # -- the stream ------------------------------------------------------------------------------------------------
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            while self._unsent or self._touch_due:
+                await stream.write(self._next_message())
+            await self._wake.wait()
+            self._wake.clear()
+
+    def _next_message(self) -> groups_pb2.GroupCalls:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._left_at = self._loop.time()
+        message = groups_pb2.GroupCalls()
+        again: list[int] = []
+        likes: list[int] = []
+        counts: list[int] = []
+        offsets: list[int] = []
+        for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
+            call_id = self._unsent.popleft()
+            call = self._calls.get(call_id)
+            if isinstance(call, CommitAgainCall) and call.is_short:
+                again.append(call_id)
+                likes.append(call.like.call_id)
+                counts.append(len(call.offsets))
+                offsets += call.offsets
+            elif call is not None:
+                message.calls.add(call_id=call_id, **{call.kind: call.request})
+        if again:
+            message.again.extend(again)
+            message.again_like.extend(likes)
+            message.again_counts.extend(counts)
+            message.again_offsets.extend(offsets)
+        if self._touch_due or (self._heard and self._forgotten):  # what was heard before it was forgotten
+            self._touch_due = False
+            message.repeats.extend(self._heard)
+            self._heard.clear()
+            self._touched_at.append(self._left_at)
+        if self._forgotten:
+            message.forgotten.extend(self._forgotten)
+            self._forgotten.clear()
+        return message
+
+    async def _read(self, stream: Any) -> None:
+        while True:
+            message = await stream.read()
+            if message is grpc.aio.EOF:
+                raise EOFError("storage ended the stream")
+            self._received(message)
+
+    def _received(self, message: groups_pb2.GroupAnswers) -> None:
+        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        for _ in range(message.heard):
+            self._trust(self._touched_at.popleft())
+        for call_id in message.ended:
+            self._end(call_id)
+        for call_id in message.refused:
+            self._say_whole(call_id)
+        for call_id in message.committed:
+            call = self._calls.pop(call_id, None)
+            if call is not None:
+                self._finish(call, None)
+        for answer in message.answers:
+            call = self._calls.pop(answer.call_id, None)
+            if answer.may_repeat:
+                self._keep(answer.call_id, None if call is None else call.kept)
+            if call is not None:  # or it came too late
+                self._finish(call, answer)
+
+    def _say_whole(self, call_id: int) -> None:
+        call = self._calls.get(call_id)
+        if isinstance(call, CommitAgainCall):
+            call.make_whole()
+            self._unsent.append(call_id)
+            self._wake.set()
+
+    def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
+        """None: what it wanted was done, without an error."""
+        self._trust(call.asked_at)
+        try:
+            if answer is None:
+                call.done(())
+            else:
+                call.answer(answer)
+        except Exception:  # of one client; the others' answers are in the same message
+            log.exception("answering failed", call=call.kind)
+
+    def _keep(self, call_id: int, kept: Promise | LikeCommit | None) -> None:
+        """Storage lets it be said in short."""
+        if isinstance(kept, LikeCommit):
+            kept.holds, kept.stream_number = True, self._stream_number
+        elif kept is None or call_id <= self._doubted:
+            self._forgotten.append(call_id)
+        else:
+            kept.holds = True
+            self._promised[call_id] = kept.group_id
+            self._promises.setdefault(kept.group_id, {})[call_id] = kept
+
+    def _lost(self) -> None:
+        for call_id in list(self._promised):
+            self._end(call_id)
+        self._forgotten.clear()
+        self._heard.clear()
+        self._touch_due = False
+        self._touched_at.clear()
+        self._trusted_until = 0.0
+        self._stream_number += 1
+        for call in self._calls.values():
+            if isinstance(call, CommitAgainCall):
+                call.make_whole()
+        ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
+        failed = [self._calls.pop(call_id) for call_id in ended]
+        self._unsent = deque(self._calls)
+        for call in failed:
+            call.fail()
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._stream.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._touching is not None:
+            self._touching.cancel()
+        if self._gathering is not None:
+            self._gathering.cancel()

@@ -1,0 +1,166 @@
+"""Storage as the handlers see it: one Protocol per noun, in the types of the contract.
+
+Two implementations: `gateway_svc.storage.grpc` speaks gRPC to storage-svc; in one process the storage core's own
+service objects have these methods. Whatever happens to storage, an answer comes: the implementations turn a lost
+connection into Kafka error codes (appends 5 when never sent, 7 when their fate is unknown; reads 6; groups 15), and
+raise StorageUnavailable where an answer has no place for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract.data import (
+    AheadRequest,
+    AheadResponse,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    ReadRequest,
+    ReadResponse,
+)
+from broker_contract.revisions import Revisions
+
+from gateway_svc.storage.append_window import AppendWindow
+
+
+class Records(Protocol):
+    """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
+
+    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None: ...
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        """Returns a function that gives the read up: `done` is then not called any more."""
+        ...
+
+    @property
+    def revisions(self) -> Revisions | None:
+        """By which it is seen whether what `read_ahead` said still holds; another object once storage was lost. None
+        when it cannot be seen."""
+        ...
+
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None: ...
+
+
+class Offsets(Protocol):
+    async def list_offsets(self, request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse: ...
+
+    async def end_epochs(self, request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse: ...
+
+    async def delete_records(self, request: data_pb2.DeleteRecordsRequest) -> data_pb2.DeleteRecordsResponse: ...
+
+
+class Topics(Protocol):
+    async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse: ...
+
+    async def create_topics(self, request: topics_pb2.CreateTopicsRequest) -> topics_pb2.CreateTopicsResponse: ...
+
+    async def delete_topics(self, request: topics_pb2.DeleteTopicsRequest) -> topics_pb2.DeleteTopicsResponse: ...
+
+    async def describe_configs(
+        self, request: topics_pb2.DescribeConfigsRequest
+    ) -> topics_pb2.DescribeConfigsResponse: ...
+
+    async def alter_configs(self, request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse: ...
+
+    async def list_config_resources(
+        self, request: topics_pb2.ListConfigResourcesRequest
+    ) -> topics_pb2.ListConfigResourcesResponse: ...
+
+
+class Repeat(Protocol):
+    """Of a heartbeat: the member says it again, word for word, over the same connection, once it was answered."""
+
+    def __call__(self) -> bool:
+        """True: it is answered as it was. False: it has to come whole, and this is of no use any more."""
+        ...
+
+    def forget(self) -> None:
+        """It is not said any more, or is of no use."""
+        ...
+
+
+class CommitAgain(Protocol):
+    """Of a commit: the client says the same with other offsets, over the same connection, once it was answered."""
+
+    def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
+        """True: `done` gets the error code of each, or none at all when there is no error. False: nothing was done; it
+        has to come whole, and this is of no use any more."""
+        ...
+
+    def forget(self) -> None:
+        """It is not said any more, or is of no use."""
+        ...
+
+
+class Groups(Protocol):
+    """What members say again and again is answered by calling `done` exactly once, later or before the call returns."""
+
+    def heartbeat(
+        self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
+    ) -> Repeat | None: ...
+
+    def commit_offsets(
+        self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
+    ) -> CommitAgain | None: ...
+
+    def consumer_group_heartbeat(
+        self,
+        request: groups_pb2.ConsumerGroupHeartbeatRequest,
+        done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
+    ) -> Repeat | None: ...
+
+    async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
+
+    async def sync_group(self, request: groups_pb2.SyncGroupRequest) -> groups_pb2.SyncGroupResponse: ...
+
+    async def leave_group(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse: ...
+
+    async def describe_consumer_groups(
+        self, request: groups_pb2.DescribeConsumerGroupsRequest
+    ) -> groups_pb2.DescribeConsumerGroupsResponse: ...
+
+    async def fetch_offsets(self, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse: ...
+
+    async def list_groups(self, request: groups_pb2.ListGroupsRequest) -> groups_pb2.ListGroupsResponse: ...
+
+    async def describe_groups(self, request: groups_pb2.DescribeGroupsRequest) -> groups_pb2.DescribeGroupsResponse: ...
+
+    async def delete_groups(self, request: groups_pb2.DeleteGroupsRequest) -> groups_pb2.DeleteGroupsResponse: ...
+
+    async def delete_offsets(self, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse: ...
+
+
+class Producers(Protocol):
+    async def init_producer_id(
+        self, request: producers_pb2.InitProducerIdRequest
+    ) -> producers_pb2.InitProducerIdResponse: ...
+
+
+class Cluster(Protocol):
+    async def register_gateway(
+        self, request: cluster_pb2.RegisterGatewayRequest
+    ) -> cluster_pb2.RegisterGatewayResponse: ...
+
+    async def remove_gateway(self, request: cluster_pb2.RemoveGatewayRequest) -> cluster_pb2.RemoveGatewayResponse: ...
+
+    async def describe_cluster(
+        self, request: cluster_pb2.DescribeClusterRequest
+    ) -> cluster_pb2.DescribeClusterResponse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Everything the gateway asks of storage."""
+
+    records: Records
+    offsets: Offsets
+    topics: Topics
+    groups: Groups
+    producers: Producers
+    cluster: Cluster
+    #: Bytes of appends on their way to a storage that is elsewhere; connections wait while it is full.
+    window: AppendWindow | None = None

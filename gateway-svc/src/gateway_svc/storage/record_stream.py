@@ -1,0 +1,324 @@
+"""Appends and reads over one long-lived gRPC stream that all connections share.
+
+What one turn of the event loop asks leaves in one frame (up to FRAME_BYTES) at its end, or when the frame on its way
+has left; answers come back in any order by call id.
+Where storage sees this process's memory, record batches of LAID_BYTES_MIN and more are laid into it (AppendArea), and
+the frame says where.
+
+Appends do not pile up on the way: a frame that holds many bytes asks storage to say when it has taken it, and only
+FRAMES_AHEAD such frames are on their way. Connections look at `window`, the bytes of appends that storage has not
+taken, before they start one, and wait for their turn there. So a client that sends megabytes flat out costs others
+the time of a few, and the memory of a few.
+
+When the stream breaks, every call is answered at once, as `storage_grpc` says, and the stream is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+from broker_contract.append_area import SLOT_BYTES, AppendArea
+from broker_contract.append_items import put_append_run
+from broker_contract.data import (
+    APPEND_AREA_METADATA,
+    APPEND_AREA_SEEN,
+    GATEWAY_METADATA,
+    REVISIONS_METADATA,
+    AheadRequest,
+    AheadResponse,
+    AppendedPartition,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    Buffer,
+    Cancel,
+    FrameTaken,
+    LaidAppend,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+)
+from broker_contract.errors import FrameError
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from broker_contract.revisions import Revisions
+from protocol_lib.errors import ErrorCode
+from service_chassis import rpc
+from service_chassis.stream_writer import StreamWriter
+
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
+from gateway_svc.storage.lasting_stream import LastingStream
+
+#: A frame takes no more calls once it is this long.
+FRAME_BYTES: Final = 512 * 1024
+#: So many frames of LARGE_BYTES and more may be on their way: one is received while the other is written to the log.
+FRAMES_AHEAD: Final = 2
+#: Appends of fewer bytes of record batches travel in the frame: a lone one of 16 KB gains nothing in the area, and the
+#: answer that its frame was taken costs a little; one of 64 KB gains.
+LAID_BYTES_MIN: Final = 32 * 1024
+#: Most calls without an answer; more are answered as if storage were away.
+OUTSTANDING_MAX: Final = 100_000
+
+_EXCHANGE: Final = "/millrace.v1.Data/Exchange"
+
+
+_Request = AppendRequest | AppendRun | ReadRequest | AheadRequest
+_APPENDS: Final = (AppendRun, AppendRequest)
+
+
+class _Outgoing:
+    """A frame being filled. `size` counts its bytes and the `laid` ones in its slot of the area, `appended` those of
+    appends."""
+
+    __slots__ = ("appended", "call_ids", "laid", "parts", "size", "slot")
+
+    def __init__(self) -> None:
+        self.call_ids: list[int] = []
+        self.parts: list[Buffer] = []
+        self.size = 0
+        self.appended = 0
+        self.slot = -1
+        self.laid = 0
+
+
+def _failure(
+    request: _Request,
+    append_error: ErrorCode,
+    read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
+) -> AppendResponse | ReadResponse | AheadResponse:
+    if isinstance(request, AheadRequest):
+        return AheadResponse()
+    if isinstance(request, AppendRun):
+        return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
+    if isinstance(request, AppendRequest):
+        return AppendResponse([AppendedPartition(append_error) for _ in request.partitions])
+    return ReadResponse([ReadResult(read_error) for _ in request.partitions])
+
+
+class RecordStream:
+    """Appends and reads of all connections over one stream, and the stream's life. Owned by its GrpcStorage."""
+
+    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
+        self._counts = metrics.storage_frames
+        self._gateway_name = gateway_name.encode()
+        self._loop = asyncio.get_running_loop()
+        # Without serializers: frames are bytes on both sides, and no parser copies records.
+        self._exchange: Any = channel.stream_stream(_EXCHANGE)
+        #: Calls without an answer, and who waits for it.
+        self._waiting: dict[int, tuple[_Request, Callable[[Any], None]]] = {}
+        self._frames: deque[_Outgoing] = deque()
+        #: While the stream is up.
+        self._writer: StreamWriter[bytes] | None = None
+        #: The frame that was written last, if nobody was asked when storage takes it.
+        self._unasked: _Outgoing | None = None
+        #: Whether what waits is written at the end of this turn.
+        self._due = False
+        #: Bytes of appends that storage has not taken.
+        self.window = AppendWindow()
+        #: Storage's, while the stream is up and they can be seen.
+        self.revisions: Revisions | None = None
+        #: What the stream was opened with, and the same once storage has said that it sees it.
+        self._offered: AppendArea | None = None
+        self._area: AppendArea | None = None
+        #: Frames that storage was asked about, by call id.
+        self._ahead: dict[int, _Outgoing] = {}
+        self._last_call_id = 0
+        self._stream = LastingStream(
+            "stream",
+            channel,
+            self._begin,
+            read=self._read,
+            write=self._write,
+            lost=self._fail_all,
+            metrics=metrics,
+        )
+        #: Set while the stream is up.
+        self.connected = self._stream.connected
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
+        self._send(request, done)
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        if not self.connected.is_set():
+            answer = ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions])
+            return self._loop.call_later(request.max_wait_ms / 1000, done, answer).cancel
+        call_id = self._send(request, done)
+        return lambda: self._cancel(call_id)
+
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
+        self._send(request, done)
+
+    def _send(self, request: _Request, done: Callable[[Any], None]) -> int:
+        self._last_call_id = call_id = self._last_call_id + 1
+        if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
+            done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
+            return call_id
+        frame = self._filling()
+        mark = len(frame.parts)
+        appended = 0
+        try:
+            if isinstance(request, _APPENDS):
+                size = appended = self._put_append(frame, call_id, request)
+            else:
+                size = put_item(frame.parts, call_id, request)
+        except FrameError:
+            # A name too long to be forwarded is not the name of a topic.
+            del frame.parts[mark:]
+            done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            return call_id
+        frame.size += size
+        if appended:
+            frame.appended += appended
+            self.window.begin(appended)
+        frame.call_ids.append(call_id)
+        self._waiting[call_id] = request, done
+        self._write_soon()
+        return call_id
+
+    def _put_append(self, frame: _Outgoing, call_id: int, append: AppendRequest | AppendRun) -> int:
+        """Into the frame, or what is long of it into the frame's slot of the area; the bytes of both."""
+        run = append if isinstance(append, AppendRun) else None
+        batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
+        size = sum(map(len, batches))
+        area = self._area
+        if area is not None and LAID_BYTES_MIN <= size <= SLOT_BYTES - frame.laid:
+            if frame.slot < 0:
+                frame.slot = area.take_slot()
+            if frame.slot >= 0:
+                place = frame.slot + frame.laid
+                if run is not None:
+                    put = put_append_run(frame.parts, call_id, run, place)
+                else:
+                    put = put_item(frame.parts, call_id, LaidAppend(append, place))
+                area.lay(place, batches)
+                frame.laid += size
+                return put + size
+        return put_item(frame.parts, call_id, append) if run is None else put_append_run(frame.parts, call_id, run)
+
+    def _cancel(self, call_id: int) -> None:
+        if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
+            frame = self._filling()
+            frame.size += put_item(frame.parts, call_id, Cancel())
+            self._write_soon()
+
+    def _filling(self) -> _Outgoing:
+        """The frame that takes the next call."""
+        frames = self._frames
+        if not frames or frames[-1].size >= FRAME_BYTES:
+            frames.append(_Outgoing())
+        return frames[-1]
+
+    # -- the stream ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Any:
+        metadata: list[tuple[str, str | bytes]] = [(GATEWAY_METADATA, self._gateway_name)]
+        self._offered = AppendArea.create()
+        if self._offered is not None:
+            metadata.append((APPEND_AREA_METADATA, self._offered.name))
+        return self._exchange(metadata=metadata)
+
+    async def _write(self, stream: Any) -> None:
+        """Until a write fails."""
+        failure: asyncio.Future[BaseException] = self._loop.create_future()
+        write, _ = await rpc.opened(stream)
+        self._writer = StreamWriter(write, self._next_frame, failure.set_result)
+        try:
+            self._writer.write_on()
+            error = await failure
+        finally:
+            self._writer.close()
+            self._writer = None
+        raise error if isinstance(error, Exception) else EOFError("the stream was cancelled")
+
+    def _write_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._due = False
+        if self._writer is not None:
+            self._writer.write_on()
+
+    def _next_frame(self) -> bytes | None:
+        """The frame to write now that the one before it has left."""
+        if self._unasked is not None:
+            self.window.end(self._unasked.appended)
+            self._unasked = None
+        if not self._frames or len(self._ahead) >= FRAMES_AHEAD:
+            return None
+        frame = self._frames.popleft()
+        self._counts["sent"] += 1
+        if frame.size >= LARGE_BYTES or frame.slot >= 0:
+            self._last_call_id += 1
+            put_item(frame.parts, self._last_call_id, FrameTaken())
+            self._ahead[self._last_call_id] = frame
+        else:
+            self._unasked = frame
+        wire = frame_to_wire(frame.parts)
+        frame.parts.clear()
+        return wire
+
+    async def _read(self, stream: Any) -> None:
+        for key, value in await stream.initial_metadata() or ():
+            if key == REVISIONS_METADATA:
+                self.revisions = Revisions.seen(value)
+            elif key == APPEND_AREA_METADATA:
+                self._area = self._offered if value == APPEND_AREA_SEEN else None
+        if self._area is None:
+            self._drop_area()
+        _, read = await rpc.opened(stream)
+        while True:
+            wire = await read()
+            if wire is grpc.aio.EOF:
+                await stream.read()  # raises what has happened
+                raise EOFError("storage ended the stream")
+            self._counts["received"] += 1
+            self._received(wire)
+            del wire  # the next may be long in coming
+
+    def _received(self, wire: Any) -> None:
+        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        waiting = self._waiting
+        for call_id, item in read_items(frame_from_wire(wire)):
+            if type(item) is FrameTaken:
+                self._taken(call_id)
+            elif (call := waiting.pop(call_id, None)) is not None:
+                call[1](item)
+
+    def _taken(self, call_id: int) -> None:
+        """Frames that wait may leave, and connections that wait may go on."""
+        if self._frames:
+            self._write_soon()
+        frame = self._ahead.pop(call_id, None)
+        if frame is not None:
+            if frame.slot >= 0 and self._area is not None:
+                self._area.give_back(frame.slot)
+            self.window.end(frame.appended)
+
+    def _fail_all(self) -> None:
+        self.revisions = None
+        self._drop_area()  # storage may still be at work on it: the next stream has another
+        never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
+        self._frames.clear()
+        calls, self._waiting = self._waiting, {}
+        for call_id, (request, done) in calls.items():
+            error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
+            done(_failure(request, error))
+        self._ahead.clear()
+        self._unasked = None
+        self.window.give(self.window.used)
+
+    def _drop_area(self) -> None:
+        if self._offered is not None:
+            self._offered.close()
+        self._offered = self._area = None
+
+    async def close(self) -> None:
+        await self._stream.close()

@@ -1,0 +1,153 @@
+"""JoinGroup: who is let in, who is answered at once, and whose call is parked until the rebalance ends.
+
+Order of checks: dead 15, full 81, no common protocol 23; then by who calls: a new member gets an id (79) or is parked,
+a pending one is parked, a static one that lost its id takes its own place again, anybody else must be a member.
+
+A static member that comes back while the group is stable changes nothing for the others: its new id is stored, then it
+is told the current generation. Whoever still uses its old id is fenced (82).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.classic.events import GroupState, Join, JoinAnswer, session_timer
+from storage_svc.coordinator.classic.group import Group
+from storage_svc.coordinator.classic.member import Member
+from storage_svc.coordinator.classic.pending_writes import Replacement
+
+#: A new member whose parked client died is invisible until then (Kafka's value).
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+
+_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
+
+
+def on_join(group: Group, join: Join) -> None:
+    members = group.members
+    if group.state is _DEAD:
+        _refuse(group, join, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    elif not _has_room(group, join):
+        _refuse(group, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if join.member_id in members or join.member_id in members.pending:
+            group.expel(join.member_id)
+    elif not _supports_protocols(group, join):
+        _refuse(group, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not join.member_id:
+        _on_new_join(group, join)
+    elif join.member_id in members.pending and join.instance_id is None:
+        _add(group, join.member_id, join)
+    elif error := members.error(join.member_id, join.instance_id):
+        _refuse(group, join, error)
+    else:
+        _on_known_join(group, join, members[join.member_id])
+
+
+def _refuse(group: Group, join: Join, error: ErrorCode, member_id: str | None = None) -> None:
+    member_id = join.member_id if member_id is None else member_id
+    group.answer(join.request, JoinAnswer(error=error, member_id=member_id))
+
+
+def _has_room(group: Group, join: Join) -> bool:
+    """A member that is known is let in; while a rebalance is prepared only if it is parked already (Kafka)."""
+    members, size_max = group.members, group.limits.size_max
+    if group.state is _EMPTY:
+        return join.member_id in members.pending or len(members.pending) < size_max
+    if group.state is _PREPARING:
+        member = members.get(join.member_id)
+        if member is not None and member.join_request is not None:
+            return True
+        taken = members.joined_count()
+    else:
+        if join.member_id in members:
+            return True
+        taken = len(members)
+    return taken + len(members.pending - {join.member_id}) < size_max
+
+
+def _supports_protocols(group: Group, join: Join) -> bool:
+    if not join.protocol_type or not join.protocols:
+        return False
+    if group.state is _EMPTY or not group.members:
+        return True
+    common = group.members.common_protocols()
+    return group.protocol_type == join.protocol_type and any(name in common for name, _ in join.protocols)
+
+
+def _on_new_join(group: Group, join: Join) -> None:
+    if join.instance_id is not None:
+        known = group.members.by_instance(join.instance_id)
+        if known is None:
+            _add(group, join.new_member_id, join)
+        else:
+            _replace_static(group, known, join)
+    elif join.require_known_member_id:
+        group.members.pending.add(join.new_member_id)
+        group.set_timer(session_timer(join.new_member_id), join.session_timeout_ms)
+        _refuse(group, join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
+    else:
+        _add(group, join.new_member_id, join)
+
+
+def _add(group: Group, member_id: str, join: Join) -> None:
+    group.initial_delay.note_newcomer()
+    if not group.members:
+        group.protocol_type = join.protocol_type
+    group.members.add(Member.joining(member_id, join))
+    group.set_timer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+    group.prepare_rebalance()
+    group.maybe_complete_join()
+
+
+def _on_known_join(group: Group, join: Join, member: Member) -> None:
+    unchanged = member.protocols == join.protocols
+    if group.state is _COMPLETING and unchanged:
+        # It may have missed the answer to its first JoinGroup: the same answer again.
+        group.answer_join(join.request, member)
+    elif group.state is _STABLE and unchanged and member.member_id != group.members.leader_id:
+        group.answer_join(join.request, member)
+    else:
+        member.take(join)
+        # The client asked again, most likely on a new connection: only the newest request is kept.
+        group.refuse_parked_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.join_request = join.request
+        group.prepare_rebalance()
+        group.maybe_complete_join()
+
+
+def _replace_static(group: Group, previous: Member, join: Join) -> None:
+    """A static member came back without its id: it gets a new one, whoever still uses the old one is fenced."""
+    previous_leader = group.members.leader_id or ""
+    member = previous.renamed(join.new_member_id)
+    member.take(join)
+    member.join_request = join.request
+    group.replace(previous, member)
+    if group.state is _STABLE and group.protocol_name == group.members.select_protocol():
+        write = Replacement(
+            group.generation_id, member.member_id, previous, previous_leader, join.supports_skipping_assignment
+        )
+        group.store(write, {known.member_id: known.assignment for known in group.members})
+    else:
+        # Completing: the leader may be assigning to the old id at this moment.
+        group.prepare_rebalance()
+        group.maybe_complete_join()
+
+
+def on_replacement_stored(group: Group, write: Replacement, error: ErrorCode) -> None:
+    member = group.members.get(write.member_id)
+    if member is None or member.join_request is None:
+        return  # It left, was replaced again, or a rebalance has answered it.
+    if group.state is not _STABLE or group.generation_id != write.generation_id:
+        return  # A rebalance will answer it.
+    request, member.join_request = member.join_request, None
+    if error:
+        group.replace(member, write.previous)
+        group.answer(request, JoinAnswer(error=error))
+        return
+    group.start_session(member)
+    if write.supports_skipping_assignment:
+        group.answer_join(request, member, skip=member.member_id == group.members.leader_id)
+    else:
+        # Before KIP-814 a leader could not be told to skip the assignment: it is shown its old id as leader.
+        group.answer_join(request, member, leader=write.previous_leader)

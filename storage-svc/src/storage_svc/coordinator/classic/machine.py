@@ -1,0 +1,183 @@
+"""The classic group as a state machine: `handle` takes an event and gives the instructions that follow from it.
+
+How each state answers (`=` as to its left; codes are Kafka's). States and what they mean: `group_events.GroupState`.
+
+    event                     Empty          Preparing      Completing                 Stable                     Dead
+    Join, new dynamic, v4+    79 and an id, pending until its session timeout                                  =  15
+    Join, known or pending    start          park           same metadata: current     follower, same metadata:   15
+                                                            generation; else rebalance current; else rebalance
+    Join, unknown id          25             =              =                          =                          15
+    Sync                      25             27             park; the leader's call    assignment                 15
+                                                            stores, then Stable
+    Heartbeat                 25             27             0                          0                          15
+    Commit by a member        25             0              27                         0                          15
+    Commit, generation < 0    0              25             25                         25                         15
+    Leave of a member         25             complete the   rebalance                  rebalance                  15
+                                             join if all in
+    Leave of a pending one    forget         complete the   rebalance                  rebalance                  15
+                                             join if all in
+
+Order of checks: dead 15, instance id of another member 82, unknown member 25, generation 22, protocol 23.
+
+Timers: JOIN is the initial delay (from Empty; extended while new members arrive) or the rebalance timeout; SYNC bounds
+the wait for every member's SyncGroup; SESSION runs per member and per pending member, is restarted by heartbeats,
+commits and answered joins and syncs, and for a new member whose join is parked it is `NEW_MEMBER_JOIN_TIMEOUT_MS`.
+
+Owner: the coordinator that calls `handle`, from one thread. Kafka: GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.classic.events import (
+    JOIN_TIMER,
+    Commit,
+    ErrorAnswer,
+    Event,
+    GroupState,
+    Heartbeat,
+    Instruction,
+    Join,
+    Leave,
+    LeaveAnswer,
+    Leaver,
+    Retire,
+    Stored,
+    Sync,
+    TimerFired,
+    TimerKind,
+)
+from storage_svc.coordinator.classic.group import Group
+from storage_svc.coordinator.classic.joining import on_join, on_replacement_stored
+from storage_svc.coordinator.classic.pending_writes import Assignments, Replacement
+from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer
+
+_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
+
+
+def handle(group: Group, event: Event, now_ms: int) -> list[Instruction]:
+    """The instructions that follow from the event, in order. `now_ms` is wall clock time."""
+    group.now_ms = now_ms
+    _HANDLERS[type(event)](group, event)
+    return group.take_out()
+
+
+# --- heartbeat, commit, leave -----------------------------------------------------------------------------------------
+
+
+def _on_heartbeat(group: Group, heartbeat: Heartbeat) -> None:
+    error = group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
+    if not error:
+        group.start_session(group.members[heartbeat.member_id])
+        if group.state is _PREPARING:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+    group.answer(heartbeat.request, ErrorAnswer(error))
+
+
+def _on_commit(group: Group, commit: Commit) -> None:
+    group.answer(commit.request, ErrorAnswer(_commit_error(group, commit)))
+
+
+def _commit_error(group: Group, commit: Commit) -> ErrorCode:
+    if group.state is _DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group.state is _EMPTY and commit.generation_id < 0:
+        return ErrorCode.NONE
+    if commit.generation_id < 0 and not commit.member_id and commit.instance_id is None:
+        # While the group has members only they commit.
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if error := group.call_error(commit.member_id, commit.instance_id, commit.generation_id):
+        return error
+    if group.state is _COMPLETING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    group.start_session(group.members[commit.member_id])
+    return ErrorCode.NONE
+
+
+def _on_leave(group: Group, leave: Leave) -> None:
+    if group.state is _DEAD:
+        group.answer(leave.request, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
+        return
+    leaving: dict[str, None] = {}
+    errors = tuple(_leave_error(group, leaver, leaving) for leaver in leave.members)
+    group.answer(leave.request, LeaveAnswer(ErrorCode.NONE, errors))
+    if leaving:
+        group.expel(*leaving, is_told=True)
+
+
+def _leave_error(group: Group, leaver: Leaver, leaving: dict[str, None]) -> ErrorCode:
+    """Why this one cannot leave; NONE puts it among those that do. It can leave once."""
+    member_id = leaver.member_id
+    if not member_id and leaver.instance_id is not None:
+        # An operator removes a static member by its name alone.
+        named = group.members.by_instance(leaver.instance_id)
+        member_id = "" if named is None else named.member_id
+    if member_id in leaving:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_pending = member_id in group.members.pending
+    error = ErrorCode.NONE if is_pending else group.members.error(member_id, leaver.instance_id)
+    if not error:
+        leaving[member_id] = None
+    return error
+
+
+# --- timers, writes, retirement ---------------------------------------------------------------------------------------
+
+
+def _on_timer(group: Group, event: TimerFired) -> None:
+    match event.timer.kind:
+        case TimerKind.JOIN:
+            _on_join_timer(group)
+        case TimerKind.SYNC:
+            on_sync_timer(group)
+        case TimerKind.SESSION:
+            _on_session_timer(group, event.timer.member_id)
+
+
+def _on_join_timer(group: Group) -> None:
+    if group.state is not _PREPARING:
+        return
+    delay_ms = group.initial_delay.extend()
+    if delay_ms is None:
+        group.complete_join()
+    else:
+        group.set_timer(JOIN_TIMER, delay_ms)
+
+
+def _on_session_timer(group: Group, member_id: str) -> None:
+    member = group.members.get(member_id)
+    if member is not None and not member.is_new and (member.join_request, member.sync_request) != (None, None):
+        return  # Its call is parked here; its session starts again with the answer.
+    if member is not None or member_id in group.members.pending:
+        group.expel(member_id)
+
+
+def _on_stored(group: Group, stored: Stored) -> None:
+    match group.writes.end(stored.write):
+        case Assignments() as write:
+            on_assignments_stored(group, write, stored.error)
+        case Replacement() as write:
+            on_replacement_stored(group, write, stored.error)
+
+
+def _on_retire(group: Group, _: Retire) -> None:
+    if group.state is _EMPTY:
+        for member_id in list(group.members.pending):
+            group.remove(member_id)
+        group.enter(_DEAD)
+
+
+_HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
+    Join: on_join,
+    Sync: on_sync,
+    Heartbeat: _on_heartbeat,
+    Leave: _on_leave,
+    Commit: _on_commit,
+    TimerFired: _on_timer,
+    Stored: _on_stored,
+    Retire: _on_retire,
+}

@@ -1,0 +1,70 @@
+"""Records of a group that are on their way to the log, and what each of them is waited for.
+
+A group numbers its writes from 1. The log finishes them in any order, each of them once, well or badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from storage_svc.coordinator.classic.member import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """The leader's assignment of a generation; when it is durable the group is stable."""
+
+    generation_id: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A static member came back under a new id while the group was stable; when that is durable it is told."""
+
+    generation_id: int
+    member_id: str
+    previous: Member
+    previous_leader: str
+    supports_skipping_assignment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """Nobody is left; nobody waits for that."""
+
+
+Write = Assignments | Replacement | Emptied
+
+
+class PendingWrites:
+    """Owned by its group."""
+
+    __slots__ = ("_next", "_writes")
+
+    def __init__(self) -> None:
+        self._writes: dict[int, Write] = {}
+        self._next = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._writes)
+
+    def begin(self, write: Write) -> int:
+        """Its number."""
+        number = self._next
+        self._next += 1
+        self._writes[number] = write
+        return number
+
+    def end(self, number: int) -> Write:
+        return self._writes.pop(number)
+
+    def has_assignments(self, generation_id: int) -> bool:
+        return any(
+            isinstance(write, Assignments) and write.generation_id == generation_id for write in self._writes.values()
+        )
+
+    def replacing(self) -> set[str]:
+        """The new ids of the static members that wait."""
+        return {write.member_id for write in self._writes.values() if isinstance(write, Replacement)}

@@ -1,0 +1,15 @@
+"""Server-side assignors of consumer groups: who shall have which partitions. Pure; registered by name in ASSIGNORS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from storage_svc.coordinator.consumer.assignors import range_assignor, uniform
+from storage_svc.coordinator.consumer.assignors.group_view import Assignment, GroupView
+
+Assignor = Callable[[GroupView], Assignment]
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform.assign, "range": range_assignor.assign}
+
+__all__ = ["ASSIGNORS", "Assignment", "Assignor", "GroupView"]

@@ -1,0 +1,165 @@
+"""A group with members goes from the classic protocol to KIP-848's, and back (Kafka's online migration). Pure.
+
+    a KIP-848 member joins a classic group     its members become classic members of a consumer group, with what they
+                                               were assigned; parked joins and syncs are told to join again
+    the last KIP-848 member leaves             the others become a classic group again and rebalance
+    a static member that spoke KIP-848 comes   the same, without a rebalance if its subscription is as it was
+      back with the classic protocol
+
+Epochs and generations go on counting: the one becomes the other. Kafka: ConsumerGroup.fromClassicGroup,
+ClassicGroup.fromConsumerGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from protocol_lib import consumer_protocol
+from protocol_lib.consumer_protocol import Assignment, TopicPartitions
+from protocol_lib.errors import ErrorCode, ProtocolError
+from protocol_lib.internal.consumer_group import ClassicMemberMetadata, ClassicProtocol
+
+from storage_svc.coordinator.classic.events import GroupState
+from storage_svc.coordinator.classic.group import Group
+from storage_svc.coordinator.classic.member import Member
+from storage_svc.coordinator.consumer.events import Downgrade, Environment, Step
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics, metadata_hash
+from storage_svc.coordinator.consumer.member import ConsumerMember, Partitions
+from storage_svc.coordinator.consumer.records import ConsumerRecord, classic_record
+
+# --- to a consumer group ----------------------------------------------------------------------------------------------
+
+
+def may_upgrade(group: Group, environment: Environment) -> bool:
+    settings = environment.settings
+    return (
+        settings.migration_policy.may_upgrade
+        and group.protocol_type == consumer_protocol.PROTOCOL_TYPE
+        and len(group.members) <= settings.size_max
+    )
+
+
+def upgraded(group: Group, topics: Topics) -> ConsumerGroup | None:
+    """The same group as a consumer group; None when what its members say cannot be read, or would be lost."""
+    protocol_name = group.protocol_name or group.members.select_protocol()
+    made = ConsumerGroup(group.group_id)
+    made.epoch = made.assignment_epoch = group.generation_id
+    try:
+        for member in group.members:
+            made.put(_consumer_member(member, protocol_name, group.generation_id, topics))
+    except (ProtocolError, ValueError):
+        return None
+    for member_id, known in made.members.items():
+        made.target[member_id] = {topic_id: frozenset(held) for topic_id, held in known.assigned.items()}
+    made.metadata_hash = metadata_hash(made.subscribed_topics(), topics)
+    return made
+
+
+def upgrade_records(made: ConsumerGroup) -> list[ConsumerRecord]:
+    return [classic_record(made.group_id, None), *made.all_records()]
+
+
+def _consumer_member(member: Member, protocol_name: str, generation_id: int, topics: Topics) -> ConsumerMember:
+    """Raises: ProtocolError; ValueError when the assignment carries data of an assignor that is not ours."""
+    assigned: dict[bytes, dict[int, int]] = {}
+    if member.assignment:
+        assignment = consumer_protocol.decode_assignment(member.assignment)
+        if assignment.user_data:
+            raise ValueError("user data of a custom assignor would be lost")
+        for topic_id, partitions in partitions_by_id(assignment.assigned_partitions, topics).items():
+            assigned[topic_id] = dict.fromkeys(partitions, generation_id)
+    subscription = consumer_protocol.decode_subscription(member.metadata(protocol_name))
+    return ConsumerMember(
+        member_id=member.member_id,
+        epoch=generation_id,
+        previous_epoch=generation_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(subscription.topics),
+        assigned=assigned,
+        revoking={},
+        classic=classic_metadata(member.session_timeout_ms, member.protocols),
+    )
+
+
+def classic_metadata(session_timeout_ms: int, protocols: Iterable[tuple[str, bytes]]) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=session_timeout_ms,
+        supported_protocols=tuple(ClassicProtocol(name=name, metadata=metadata) for name, metadata in protocols),
+    )
+
+
+def partitions_by_id(rows: Iterable[TopicPartitions], topics: Topics) -> Partitions:
+    """Topics that do not exist are left out."""
+    found: dict[bytes, frozenset[int]] = {}
+    for row in rows:
+        topic = topics.get(row.topic)
+        if topic is not None:
+            found[topic.id] = found.get(topic.id, frozenset()) | frozenset(row.partitions)
+    return found
+
+
+# --- to a classic group -----------------------------------------------------------------------------------------------
+
+
+def may_downgrade(group: ConsumerGroup, leaving: Set[str], environment: Environment) -> bool:
+    """Whether those that stay are members, all of the classic protocol, and may be a classic group."""
+    staying = [member for member_id, member in group.members.items() if member_id not in leaving]
+    return (
+        bool(staying)
+        and all(member.classic is not None for member in staying)
+        and environment.settings.migration_policy.may_downgrade
+        and len(staying) <= environment.classic_limits.size_max
+    )
+
+
+def downgrade(step: Step, leaving: Set[str], *, rebalance: bool) -> None:
+    """The step ends with the group as a classic one, without those that leave."""
+    group, environment = step.group, step.environment
+    made = Group(group.group_id, environment.classic_limits, environment.now_ms)
+    made.state = GroupState.STABLE
+    made.generation_id = group.epoch
+    made.protocol_type = consumer_protocol.PROTOCOL_TYPE
+    for member_id, member in group.members.items():
+        if member_id not in leaving:
+            made.members.add(_classic_member(member))
+    made.protocol_name = made.members.select_protocol()
+    for known in made.members:
+        target = group.target.get(known.member_id, {})
+        known.assignment = encode_assignment(target, known.metadata(made.protocol_name), environment.topics)
+    step.draft.records.extend(group.tombstones())
+    assignments = {known.member_id: known.assignment for known in made.members}
+    step.draft.records.append(classic_record(group.group_id, made.stored(assignments)))
+    step.downgrade = Downgrade(made, rebalance)
+
+
+def _classic_member(member: ConsumerMember) -> Member:
+    assert member.classic is not None
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in member.classic.supported_protocols),
+    )
+
+
+def encode_assignment(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
+    """As a classic member reads it: in the version of its subscription, topics by name, deleted ones left out."""
+    rows = tuple(
+        TopicPartitions(topic=name, partitions=tuple(sorted(each)))
+        for topic_id, each in partitions.items()
+        if (name := topics.name_of(topic_id)) is not None
+    )
+    version = int.from_bytes(metadata[:2], "big", signed=True)
+    known = max(0, min(version, consumer_protocol.VERSION_MAX))
+    return consumer_protocol.encode_assignment(Assignment(assigned_partitions=rows), known)
+
+
+#: What a group that cannot be migrated is to a caller of the other protocol.
+NOT_MIGRATED = ErrorCode.GROUP_ID_NOT_FOUND

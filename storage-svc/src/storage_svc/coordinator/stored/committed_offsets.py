@@ -1,0 +1,56 @@
+"""The offsets one group has committed: those that are durable, which is when they are seen, and those on their way.
+
+The log orders commits and tombstones as they are written, so what is forgotten while a commit of it is under way must
+be forgotten of that commit, too, or the memory would differ from what the log says after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
+from storage_svc.coordinator.stored.offset_expiration import TopicPartition
+
+
+class CommittedOffsets:
+    """Owned by the group's host."""
+
+    __slots__ = ("_next", "_pending", "durable")
+
+    def __init__(self, durable: dict[TopicPartition, OffsetCommitValue]) -> None:
+        self.durable = durable
+        #: Commits that are appended and not durable yet, by number.
+        self._pending: dict[int, dict[TopicPartition, OffsetCommitValue]] = {}
+        self._next = 1
+
+    def __bool__(self) -> bool:
+        return bool(self.durable or self._pending)
+
+    def begin(self, offsets: dict[TopicPartition, OffsetCommitValue]) -> int:
+        """A commit is about to be appended; its number, for `end`."""
+        number = self._next
+        self._next += 1
+        self._pending[number] = dict(offsets)
+        return number
+
+    def end(self, number: int, *, is_durable: bool) -> None:
+        offsets = self._pending.pop(number)
+        if is_durable:
+            self.durable.update(offsets)
+
+    def is_pending(self, key: TopicPartition) -> bool:
+        return any(key in offsets for offsets in self._pending.values())
+
+    def keys(self) -> list[TopicPartition]:
+        """Those that are durable or on their way, each once."""
+        return list(dict.fromkeys(key for offsets in (self.durable, *self._pending.values()) for key in offsets))
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """Those of the topic that are durable or on their way, each once."""
+        return [key for key in self.keys() if key[0] == topic]
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        for key in keys:
+            for offsets in (self.durable, *self._pending.values()):
+                offsets.pop(key, None)

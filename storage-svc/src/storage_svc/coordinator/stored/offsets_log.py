@@ -1,0 +1,320 @@
+"""`__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
+
+The topic is made when the first group needs it. Records of one `write` are one batch; what is gathered in one turn of
+the event loop is one batch a partition. A partition's records are in the log in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
+from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from protocol_lib.internal.record import read_key, read_value
+from protocol_lib.records.batch import build_batch, build_batch_of_tails
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.header import CONTROL
+from protocol_lib.records.record import Record
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
+from storage_svc.coordinator.stored.offset_expiration import TopicPartition
+from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
+from storage_svc.log.batch.header import intact, records_of, whole_batches
+from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import LogError
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
+from storage_svc.topics.names import OFFSETS_TOPIC
+from storage_svc.topics.registry import TopicRegistry
+
+log = service_logs.get(__name__)
+
+#: Bytes of log decoded at a time while loading.
+LOAD_CHUNK_BYTES = 1 << 20
+#: Keys deleted by one batch: with what comes around them it stays far below any sensible max.message.bytes.
+TOMBSTONE_KEYS_BYTES = 1 << 18
+#: How many times max.message.bytes a batch may be before it is compressed.
+COMPRESSED_TIMES_MAX = 8
+#: A batch of gathered records takes no more of them once it holds so many bytes.
+GATHERED_BYTES = 1 << 16
+#: More than a batch's header: with twice the records' own bytes no batch is longer than that.
+RECORDS_OVERHEAD = 128
+
+Records = Sequence[tuple[bytes, bytes | None]]
+Done = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What many callers want to be in one batch: each its records, as `write_tail` has begun them."""
+
+    now_ms: int
+    calls: list[tuple[Sequence[bytes], Done]] = field(default_factory=list)
+    size: int = 0
+
+
+class OffsetsLog:
+    """Owner: the group coordinator, on the event loop."""
+
+    def __init__(self, registry: TopicRegistry[LogConfig], logs: LogDirectory, partition_count: int) -> None:
+        self._registry = registry
+        self._logs = logs
+        self._new_partition_count = partition_count
+        #: Told the partition whose log takes no records any more, and why; perhaps several times.
+        self.on_offline: Callable[[int, str], None] = lambda *_: None
+        self._loop = asyncio.get_running_loop()
+        #: By partition, what is appended when this turn of the loop is over.
+        self._gathered: dict[int, _Gathered] = {}
+        self._is_scheduled = False
+
+    @property
+    def partition_count(self) -> int:
+        topic = self._registry.get(OFFSETS_TOPIC)
+        return self._new_partition_count if topic is None else topic.partition_count
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_of(group_id, self.partition_count)
+
+    def to_load(self) -> list[PartitionLog]:
+        """The partitions that hold anything."""
+        found = (self._logs.logs.get((OFFSETS_TOPIC, partition)) for partition in range(self.partition_count))
+        return [each for each in found if each is not None and each.log_end_offset > each.log_start_offset]
+
+    def ensure_topic(self) -> ErrorCode:
+        """Makes the topic if it does not exist yet."""
+        if OFFSETS_TOPIC in self._registry:
+            return ErrorCode.NONE
+        try:
+            self._registry.create(OFFSETS_TOPIC, self._new_partition_count, OFFSETS_TOPIC_CONFIGS)
+        except (CatalogError, LogError) as error:
+            log.error("cannot create a topic", topic=OFFSETS_TOPIC, reason=str(error))
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def gather(self, partition: int, tails: Sequence[bytes], now_ms: int, done: Done) -> None:
+        """As `write`, when this turn of the event loop is over, in one batch with what else is gathered until then.
+
+        Args:
+            tails: what `write_tail` makes of each key and value.
+        """
+        size = sum(map(len, tails))
+        found = self._gathered.get(partition)
+        if found is not None and found.size + size > GATHERED_BYTES:
+            self._append_gathered(partition)
+            found = None
+        if found is None:
+            found = self._gathered[partition] = _Gathered(now_ms)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._append_all_gathered)
+        found.calls.append((tails, done))
+        found.size += size
+
+    def _append_all_gathered(self) -> None:
+        self._is_scheduled = False
+        for partition in list(self._gathered):
+            if partition in self._gathered:  # or something that was written meanwhile has brought it along
+                self._append_gathered(partition)
+
+    def _append_gathered(self, partition: int) -> None:
+        found = self._gathered.pop(partition)
+        calls = found.calls
+        if len(calls) > 1 and self._fits(partition, found.size):
+            tails = [each for some, _ in calls for each in some]
+            self._append(partition, build_batch_of_tails(tails, found.now_ms), partial(_tell_all, calls))
+            return
+        for call in calls:
+            self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_tell_all, (call,)))
+
+    def _fits(self, partition: int, size: int) -> bool:
+        """Whether a batch of several callers' records stays below the limit; else each is a batch of its own."""
+        target = self._target(partition)
+        return target is None or 2 * size + RECORDS_OVERHEAD < target.config.max_message_bytes
+
+    def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
+        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. When they
+        cannot be appended it has it before this returns.
+
+        Args:
+            may_compress: if they are too large together (max.message.bytes), though none of them is alone.
+        """
+        if partition in self._gathered:
+            self._append_gathered(partition)
+        listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
+        batch = build_batch(listed)
+        if may_compress and not self.ensure_topic() and (target := self._target(partition)) is not None:
+            bytes_max = target.config.max_message_bytes
+            if len(batch) > bytes_max and _is_many(listed, len(batch), bytes_max):
+                batch = build_batch(listed, codec=Codec.ZSTD)
+        self._append(partition, batch, done)
+
+    def _target(self, partition: int) -> PartitionLog | None:
+        return self._logs.logs.get((OFFSETS_TOPIC, partition))
+
+    def _append(self, partition: int, batch: bytes, done: Done) -> None:
+        target = self._target(partition)
+        if target is None:
+            error = self.ensure_topic()
+            target = self._target(partition)
+            if target is None:
+                done(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+        if len(batch) > target.config.max_message_bytes:
+            done(ErrorCode.MESSAGE_TOO_LARGE)
+            return
+        appended = target.append(batch, origin=Origin.COORDINATOR)
+        if appended.error_code:
+            log.error(
+                "cannot append",
+                topic=OFFSETS_TOPIC,
+                partition=partition,
+                error_code=appended.error_code,
+                reason=appended.error_message,
+            )
+            self._failed(target, appended.error_code, done)
+            return
+
+        def written(code: int) -> None:
+            if code:
+                self._failed(target, code, done)
+            else:
+                done(code)
+
+        target.on_durable(appended.last_offset + 1, written)
+
+    def _failed(self, target: PartitionLog, code: int, done: Done) -> None:
+        if target.offline is not None:
+            self.on_offline(target.partition, target.offline)
+        done(code)
+
+    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int, done: Done = lambda _: None) -> None:
+        """Appends tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
+        durable. Where one fails its records are there again at the next start."""
+        batches: list[list[tuple[bytes, None]]] = [[]]
+        size = 0
+        for key in keys:
+            if size >= TOMBSTONE_KEYS_BYTES:
+                batches.append([])
+                size = 0
+            batches[-1].append((key, None))
+            size += len(key)
+        outcomes: list[int] = []
+
+        def one_done(code: int) -> None:
+            outcomes.append(code)
+            if len(outcomes) == len(batches):
+                done(next((each for each in outcomes if each), 0))
+
+        for tombstones in batches:
+            self.write(partition, tombstones, now_ms, one_done)
+
+
+def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> bool:
+    """It is the number of records that makes the batch too large, within reason, and not one of them."""
+    largest = max(len(each.key or b"") + len(each.value or b"") for each in records)
+    return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
+
+
+def _tell_all(calls: Sequence[tuple[Sequence[bytes], Done]], code: int) -> None:
+    for _, done in calls:
+        try:
+            done(code)
+        except Exception:  # of one; the others are not to suffer
+            log.exception("answering a commit failed")
+
+
+@dataclass(slots=True)
+class LoadedPartition:
+    """What one partition says: the last value of every key that was not deleted."""
+
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, StoredConsumerGroup] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, OffsetCommitValue]] = field(default_factory=dict)
+    records_count: int = 0
+    #: Records that could not be understood.
+    broken_count: int = 0
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Raises: DecodeError."""
+        match read_key(OWN_KEYS, key):
+            case OffsetCommitKey(group=group, topic=topic, partition=partition):
+                offsets = self.offsets.setdefault(group, {})
+                if value is None:
+                    offsets.pop((topic, partition), None)
+                else:
+                    offsets[topic, partition] = read_value(OffsetCommitValue, value)
+                if not offsets:
+                    del self.offsets[group]
+            case GroupMetadataKey(group=group):
+                if value is None:
+                    self.groups.pop(group, None)
+                else:
+                    self.groups[group] = read_value(GroupMetadataValue, value)
+            case consumer_key if is_consumer_key(consumer_key):
+                self._apply_consumer(consumer_key, value)
+
+    def _apply_consumer(self, key: Any, value: bytes | None) -> None:
+        found = self.consumer_groups.setdefault(key.group_id, StoredConsumerGroup())
+        found.apply(key, None if value is None else read_value(value_kind(key), value))
+        if not found:
+            del self.consumer_groups[key.group_id]
+
+
+async def load(partition: PartitionLog) -> LoadedPartition:
+    """A whole partition, read on the event loop like every log, decoded in a thread. Nobody may append meanwhile.
+
+    Raises:
+        LogError: the disk refused.
+    """
+    loaded = LoadedPartition()
+    position, end = partition.log_start_offset, partition.log_end_offset
+    while position < end:
+        data = partition.read_batches(position, LOAD_CHUNK_BYTES)
+        if not data:
+            loaded.broken_count += 1
+            log.error("partition is not read to its end", log=partition.folder, offset=position, end_offset=end)
+            break
+        position = await asyncio.to_thread(_apply_batches, loaded, data)
+    if loaded.broken_count:
+        partition.suspect()
+    return loaded
+
+
+def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
+    """Returns the offset that follows."""
+    position = 0
+    for header, batch in whole_batches(data):
+        position = header.last_offset + 1
+        if not header.attributes & CONTROL:
+            _apply_batch(loaded, batch, header.base_offset)
+    return position
+
+
+def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:
+    try:
+        if not intact(batch):
+            raise DecodeError("it does not match its CRC")
+        for record in records_of(batch):
+            _apply(loaded, record)
+    except DecodeError as error:
+        loaded.broken_count += 1
+        log.error("unreadable batch is skipped", topic=OFFSETS_TOPIC, base_offset=base_offset, reason=str(error))
+
+
+def _apply(loaded: LoadedPartition, record: Record) -> None:
+    loaded.records_count += 1
+    try:
+        if record.key is None:
+            raise DecodeError("no key")
+        loaded.apply(bytes(record.key), None if record.value is None else bytes(record.value))
+    except DecodeError as error:
+        loaded.broken_count += 1
+        log.error("unreadable record is skipped", topic=OFFSETS_TOPIC, offset=record.offset, reason=str(error))

@@ -1,0 +1,209 @@
+"""May this batch be appended? Kafka's checks in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
+
+`shape_refusal` is what Kafka's request layer checks before anything else, `admit` what its log does with a header. Only
+the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to opening.py.
+
+Where we part from Apache Kafka 4.3.0, on purpose:
+
+    bytes behind the batch that are no batch   87; Kafka drops them unsaid and acknowledges the request
+    codec 5 to 7                               76; Kafka -1
+    broken compressed stream                   2; Kafka -1
+    shorter than a header                      2; Kafka -1 (below 27 bytes)
+    LogAppendTime set on a CreateTime topic    32; Kafka takes it where the timestamp is in bounds
+    records of a batch that nothing asks to open, its header being sound: not walked; Kafka walks them all
+    a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from crc32c import crc32c
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.compression import Codec
+from protocol_lib.records.header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+)
+
+from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
+from storage_svc.log.batch.record_checks import RECORD_ERRORS_MAX, Refusal, opened
+from storage_svc.log.config import FOREVER, LogConfig
+
+_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
+_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
+_MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
+_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+# The smallest batch length field of any format, and where the magic byte of every format is.
+_LENGTH_MIN: Final = 14
+_MAGIC_AT: Final = 16
+_ATTRIBUTES_LOW_BYTE: Final = 22
+_CODEC_MAX: Final = 4
+_SPECIAL: Final = LOG_APPEND_TIME | CONTROL
+#: A doubtful header of more records is judged, and believed, by itself: opening them would hold up everybody else.
+_DOUBTFUL_RECORDS_MAX: Final = 500
+#: The first Produce version that may carry zstd (KIP-110).
+ZSTD_SINCE_VERSION: Final = 7
+
+
+class Rules:
+    """What a topic's settings demand of a batch, in the form the checks use."""
+
+    __slots__ = (
+        "bytes_max",
+        "codec",
+        "keys_required",
+        "level",
+        "log_append_time",
+        "opens",
+        "segment_bytes",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+    )
+
+    def __init__(self, config: LogConfig) -> None:
+        self.bytes_max = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.keys_required = config.compacted
+        self.log_append_time = config.log_append_time
+        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
+        self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
+        self.level = config.compression_level
+        #: Whether some or all batches must be opened whatever their timestamps are.
+        self.opens = (
+            self.codec is not None
+            or self.keys_required
+            or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
+        )
+
+    def opens_codec(self, codec: int) -> bool:
+        """Whether a batch of this codec must be opened; only asked if some must."""
+        if self.keys_required or (self.codec is not None and codec != self.codec):
+            return True
+        return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
+
+
+_CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def shape_refusal(view: memoryview, version: int) -> Refusal | None:
+    """What makes these bytes, from a Produce request of this version, other than exactly one batch of format v2."""
+    size = len(view)
+    if size < _MAGIC_AT + 1:
+        if size >= LOG_OVERHEAD and (fault := _frame_fault(view)) is not None:
+            return fault
+        return Refusal(_INVALID_RECORD, f"{size} bytes are not a record batch")
+    if (fault := _frame_fault(view)) is not None:
+        return fault
+    batch_size = LOG_OVERHEAD + int.from_bytes(view[8:12], "big", signed=True)
+    if batch_size > size:
+        return Refusal(_INVALID_RECORD, f"a batch of {batch_size} bytes is cut off at {size}")
+    magic = view[_MAGIC_AT]
+    if magic != MAGIC:
+        return Refusal(_INVALID_RECORD, f"record format v{magic} where v2 must be")
+    if version < ZSTD_SINCE_VERSION and view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+        return Refusal(_UNSUPPORTED_COMPRESSION, f"zstd needs Produce version {ZSTD_SINCE_VERSION} or later")
+    if size > batch_size:
+        rest = view[batch_size:]
+        if len(rest) >= LOG_OVERHEAD and (fault := _frame_fault(rest)) is not None:
+            return fault
+        return Refusal(_INVALID_RECORD, f"{len(rest)} bytes behind the one batch that a partition may be given")
+    return None
+
+
+def _frame_fault(view: memoryview) -> Refusal | None:
+    """What no record format allows in the bytes before and of the magic."""
+    length = int.from_bytes(view[8:12], "big", signed=True)
+    if length < _LENGTH_MIN:
+        return Refusal(_CORRUPT_MESSAGE, f"batch length {length}")
+    if len(view) > _MAGIC_AT and view[_MAGIC_AT] > MAGIC:
+        return Refusal(_CORRUPT_MESSAGE, f"unknown record format {view[_MAGIC_AT]}")
+    return None
+
+
+def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
+    """A client's batch as it is to be stored, with its header, or why it may not be appended."""
+    size = len(view)
+    if size < HEADER_SIZE:
+        return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
+    header: RawHeader = unpack_header(view)
+    base, length, _, magic, crc, attributes, last_delta, first_ts, max_ts, producer_id, _, sequence, count = header
+    if length + LOG_OVERHEAD != size or magic != MAGIC:
+        refusal = shape_refusal(view, ZSTD_SINCE_VERSION)
+        assert refusal is not None
+        return refusal
+    if base:
+        return Refusal(_INVALID_RECORD, f"the base offset of a produced batch is 0, not {base}")
+    if size > rules.bytes_max:
+        return Refusal(_MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {rules.bytes_max}")
+    if crc32c(view[CRC_START:]) != crc:
+        return Refusal(_CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
+    if attributes & CODEC_MASK > _CODEC_MAX:
+        return Refusal(_UNSUPPORTED_COMPRESSION, f"unknown compression codec {attributes & CODEC_MASK}")
+    if last_delta + 1 != count or count <= 0:
+        return Refusal(_INVALID_RECORD, f"{count} records announced, last offset delta {last_delta}")
+    if producer_id >= 0 and sequence < 0:
+        return Refusal(_INVALID_RECORD, f"producer id {producer_id} without a sequence")
+    if attributes & _SPECIAL:
+        return _special(attributes, count)
+    doubtful = (
+        max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
+    ) and not rules.log_append_time
+    if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
+        if max_ts > now_ms + rules.timestamp_after_max_ms:
+            return Refusal(_INVALID_TIMESTAMP, f"the largest timestamp, {max_ts}, lies too far in the future")
+        doubtful = False
+    if doubtful or (rules.opens and rules.opens_codec(attributes & CODEC_MASK)):
+        rewritten = opened(view, header, rules, now_ms)
+        if isinstance(rewritten, Refusal):
+            return rewritten
+        view, header = rewritten
+        size = len(view)
+    if size > rules.segment_bytes:
+        return Refusal(_RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}")
+    return view, header
+
+
+def _short(view: memoryview, rules: Rules) -> Refusal:
+    """A batch of format v2 by its shape that is shorter than the header."""
+    if any(view[:8]):
+        return Refusal(_INVALID_RECORD, "the base offset of a produced batch is not 0")
+    if len(view) > rules.bytes_max:
+        return Refusal(_MESSAGE_TOO_LARGE, f"batch of {len(view)} bytes, max.message.bytes is {rules.bytes_max}")
+    return Refusal(_CORRUPT_MESSAGE, f"a batch of {len(view)} bytes is shorter than its header")
+
+
+def _special(attributes: int, count: int) -> Refusal:
+    if attributes & CONTROL:
+        return Refusal(_INVALID_RECORD, "clients may not write control batches")
+    message = "the producer may not set the timestamp type LogAppendTime"
+    errors: list[tuple[int, str | None]] = [(index, message) for index in range(min(count, RECORD_ERRORS_MAX))]
+    return Refusal(_INVALID_TIMESTAMP, message, errors)
+
+
+def stamped(view: memoryview, header: RawHeader, now_ms: int) -> tuple[bytes, memoryview]:
+    """The batch (header, records) with all its records appended at `now_ms`: attributes, maxTimestamp, CRC."""
+    _, _, _, _, _, attributes, *rest = header
+    last_delta, first_ts, _, *tail = rest
+    fields = [attributes | LOG_APPEND_TIME, last_delta, first_ts, now_ms, *tail]
+    head = bytearray(HEADER_SIZE)
+    HEADER.pack_into(head, 0, *header[:4], 0, *fields)
+    records = view[HEADER_SIZE:]
+    crc = crc32c(records, crc32c(head[CRC_START:]))
+    HEADER.pack_into(head, 0, *header[:4], crc, *fields)
+    return bytes(head), records

@@ -1,0 +1,239 @@
+"""A produced batch whose records must be looked at: checked one by one and, where Kafka would, rewritten.
+
+Opened are the batches of topics whose settings speak of records (keys under compaction, a bound on how old records may
+be, a `compression.type` that is not the batch's) and those whose header cannot be right or is out of bounds. What
+Kafka asks of records (LogValidator, DefaultRecord) is asked of these; of all others the header is believed, since
+walking the records costs a hundred times what the rest of an append does.
+
+Rewritten is as little as possible: a wrong maxTimestamp in the header; the compressed block, when the codec differs;
+record by record only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
+from protocol_lib.records.header import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
+from protocol_lib.records.record import Record, read_records
+from protocol_lib.varint import read_signed
+
+from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
+from storage_svc.log.config import FOREVER
+
+if TYPE_CHECKING:
+    from storage_svc.log.batch.admission import Rules
+
+_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
+_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
+_MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+
+#: Most bad records that one answer names; Kafka names all, which makes an answer of many times the request.
+RECORD_ERRORS_MAX: Final = 1000
+#: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
+_DECOMPRESSED_BYTES_MIN: Final = 16 << 20
+_RECORD_SIZE_MIN: Final = 6
+_NO_TIMESTAMP: Final = -1
+
+
+class Refusal:
+    """Why a batch is not appended."""
+
+    __slots__ = ("error_code", "message", "record_errors")
+
+    def __init__(
+        self, error_code: int, message: str, record_errors: list[tuple[int, str | None]] | None = None
+    ) -> None:
+        self.error_code = error_code
+        self.message = message
+        self.record_errors = record_errors or []
+
+
+class _Walked(NamedTuple):
+    """What a batch's records say."""
+
+    max_timestamp: int
+    #: Whether the records' offsets are 0, 1, 2, …
+    in_order: bool
+
+
+class _MalformedRecordError(Exception):
+    def __init__(self, index: int, fault: str) -> None:
+        super().__init__(fault)
+        self.index = index
+
+
+def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
+    """The batch as it is to be stored, after its records were checked, or why it is refused."""
+    codec = Codec(header[5] & CODEC_MASK)
+    limit = max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
+    try:
+        body = bytes(decompress(codec, view[HEADER_SIZE:], limit))
+    except DecompressedTooLarge as error:
+        return Refusal(_INVALID_RECORD, str(error))
+    except DecodeError as error:
+        return Refusal(_CORRUPT_MESSAGE, f"the records cannot be decompressed: {error}")
+    try:
+        walked = _walk(body, header, rules, now_ms)
+    except _MalformedRecordError as error:
+        fault = f"malformed record: {error}"
+        return Refusal(_INVALID_RECORD, fault, [(error.index, fault)] if error.index < header[12] else None)
+    if isinstance(walked, Refusal):
+        return walked
+    target = codec if rules.codec is None else rules.codec
+    rewritten: bytes | bytearray
+    if (target or codec) and not walked.in_order:
+        rewritten = _renumbered(view, header, target, rules.level, limit)
+    elif target != codec:
+        rewritten = _with_records(header, target, compress(target, body, rules.level), walked.max_timestamp)
+    elif walked.max_timestamp != header[8] and not rules.log_append_time:
+        rewritten = _with_records(header, codec, view[HEADER_SIZE:], walked.max_timestamp)
+    else:
+        return view, header
+    if len(rewritten) > rules.bytes_max:
+        fault = f"batch of {len(rewritten)} bytes after recompression, max.message.bytes is {rules.bytes_max}"
+        return Refusal(_MESSAGE_TOO_LARGE, fault)
+    return memoryview(rewritten), unpack_header(rewritten)
+
+
+def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked | Refusal:
+    """Every record's shape, key and timestamp.
+
+    Raises:
+        _MalformedRecordError: a record is not what its lengths say.
+    """
+    base_timestamp, count = header[7], header[12]
+    earliest, latest = -(2**63), 2**63
+    if not rules.log_append_time:
+        latest = now_ms + rules.timestamp_after_max_ms
+        if rules.timestamp_before_max_ms != FOREVER:
+            earliest = now_ms - rules.timestamp_before_max_ms
+    keyless: list[tuple[int, str | None]] = []
+    mistimed: list[tuple[int, str | None]] = []
+    max_timestamp, in_order = _NO_TIMESTAMP, True
+    position = index = 0
+    try:
+        for index in range(count):
+            timestamp_delta, offset_delta, has_key, position = _read_record(body, position)
+            timestamp = base_timestamp + timestamp_delta
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if offset_delta != index:
+                in_order = False
+            if rules.keys_required and not has_key:
+                keyless.append((index, "a compacted topic takes no record without a key"))
+            elif timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                mistimed.append((index, f"timestamp {timestamp} is not between {earliest} and {latest}"))
+            if len(keyless) + len(mistimed) >= RECORD_ERRORS_MAX:
+                break
+        else:
+            if position != len(body):
+                raise _MalformedRecordError(count, f"{len(body) - position} bytes after the last record")
+    except (DecodeError, IndexError, UnicodeDecodeError) as error:
+        raise _MalformedRecordError(index, str(error)) from error
+    if mistimed:  # wins over records without a key, as in Kafka
+        errors = sorted(keyless + mistimed)
+        return Refusal(
+            _INVALID_TIMESTAMP, f"timestamps out of bounds, or keys missing, in {len(errors)} records", errors
+        )
+    if keyless:
+        return Refusal(_INVALID_RECORD, f"{len(keyless)} records without a key for a compacted topic", keyless)
+    return _Walked(max_timestamp, in_order)
+
+
+def _read_record(body: bytes, position: int) -> tuple[int, int, bool, int]:
+    """(timestamp delta, offset delta, whether there is a key, next position) of the record at a position.
+
+    Numbers of one byte are read in place: this runs for each record of a batch that is opened.
+    """
+    number = body[position]
+    if number < 0x80:
+        length, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        length, position = read_signed(body, position)
+    end = position + length
+    if length < _RECORD_SIZE_MIN or end > len(body):
+        raise DecodeError(f"a record of {length} bytes where {len(body) - position} are left")
+    position += 1  # attributes
+    number = body[position]
+    if number < 0x80:
+        timestamp_delta, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        timestamp_delta, position = read_signed(body, position)
+    offset_delta, position = read_signed(body, position)
+    number = body[position]
+    if number < 0x80:
+        key_length, position = (number >> 1) ^ -(number & 1), position + 1
+    else:
+        key_length, position = read_signed(body, position)
+    if key_length < -1 or key_length > end - position:
+        raise DecodeError(f"a key of {key_length} bytes in a record that has {end - position} left")
+    if key_length > 0:
+        position += key_length
+    value_length, position = read_signed(body, position)
+    if value_length < -1 or value_length > end - position:
+        raise DecodeError(f"a value of {value_length} bytes in a record that has {end - position} left")
+    if value_length > 0:
+        position += value_length
+    if position + 1 == end and body[position] == 0:  # no headers: nearly always
+        return timestamp_delta, offset_delta, key_length >= 0, end
+    _check_headers(body, position, end)
+    return timestamp_delta, offset_delta, key_length >= 0, end
+
+
+def _check_headers(body: bytes, position: int, end: int) -> None:
+    """Raises DecodeError unless the headers that begin there are well-formed and are the end of the record."""
+    headers, position = read_signed(body, position)
+    if not 0 <= headers <= max(0, end - position) // 2:
+        raise DecodeError(f"{headers} record headers in {end - position} bytes")
+    for _ in range(headers):
+        name_length, position = read_signed(body, position)
+        if name_length < 0:
+            raise DecodeError("a record header without a key")
+        after = _skip(position, name_length, end)
+        body[position:after].decode()
+        value_length, position = read_signed(body, after)
+        position = _skip(position, value_length, end)
+    if position != end:
+        raise DecodeError("a record is not as long as it says")
+
+
+def _skip(position: int, length: int, end: int) -> int:
+    if length < -1 or position + length > end:
+        raise DecodeError(f"a field of {length} bytes in a record that has {end - position} left")
+    return position + length if length > 0 else position
+
+
+def _with_records(header: RawHeader, codec: Codec, records: bytes | memoryview, max_timestamp: int) -> bytearray:
+    """The batch with these bytes as its records; what says how they are ordered stays."""
+    attributes = header[5] & ~CODEC_MASK | codec
+    batch = bytearray(HEADER_SIZE + len(records))
+    batch[HEADER_SIZE:] = records
+    length = len(batch) - LOG_OVERHEAD
+    fields = (attributes, *header[6:8], max_timestamp, *header[9:])
+    HEADER.pack_into(batch, 0, header[0], length, header[2], header[3], 0, *fields)
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(batch, 0, header[0], length, header[2], header[3], crc, *fields)
+    return batch
+
+
+def _renumbered(view: memoryview, header: RawHeader, codec: Codec, level: int | None, limit: int) -> bytes:
+    """The batch with its records' offsets from 0 on."""
+    records = [
+        Record(index, record.timestamp, record.key, record.value, record.headers)
+        for index, record in enumerate(read_records(view, limit=limit))
+    ]
+    return build_batch(
+        records,
+        base_timestamp=header[7],
+        codec=codec,
+        level=level,
+        producer_id=header[9],
+        producer_epoch=header[10],
+        base_sequence=header[11],
+        transactional=bool(header[5] & TRANSACTIONAL),
+    )

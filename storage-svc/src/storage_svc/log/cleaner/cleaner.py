@@ -1,0 +1,233 @@
+"""Compaction: every 15 seconds the dirtiest logs that are due are rewritten, one after the other.
+
+Choosing and swapping happen on the event loop, where the logs live; the rewriting in a process of its own. Meanwhile a
+log may be deleted or go offline: what was swapped by then stays, the rest is done another time. How far each log is
+clean is kept in `cleaner-offset-checkpoint`. A log that cannot be cleaned (damage, a bug) is marked, reported and left
+alone until the next start, or until the scrub, which looks at it at once, has taken damage out; a full disk is tried
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from service_chassis import logs
+
+from storage_svc.log.cleaner.choice import Cleanable, cleanable, dirtiest
+from storage_svc.log.cleaner.job import Cleaning, CleaningJob, CleaningStatistics
+from storage_svc.log.cleaner.process import CleanerProcess
+from storage_svc.log.config import LogSettings
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.segment_swap import Outdated, swap
+
+if TYPE_CHECKING:
+    from storage_svc.log.folder.data_folder import LogDirectory
+
+#: Disk space that a cleaning leaves to those who append.
+_RESERVE_BYTES: Final = 64 << 20
+_STOP_CHECK_S: Final = 0.1
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class CleanerTotals:
+    """Since the start."""
+
+    runs: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_removed: int = 0
+
+
+@dataclass(slots=True)
+class _Round:
+    """One cleaning of one log."""
+
+    found: Cleanable
+    job: CleaningJob
+    statistics: CleaningStatistics = field(default_factory=CleaningStatistics)
+
+
+class Cleaner:
+    """Owned by the LogDirectory, on the event loop's thread."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._files = directory.files
+        self._settings = directory.settings
+        self._clock = directory.clock
+        self._process = CleanerProcess()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.totals = CleanerTotals()
+        #: Of the dirtiest log when it was last looked, 0 to 1.
+        self.dirty_ratio_max = 0.0
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._work())
+
+    async def stop(self) -> None:
+        """A swap that was begun is finished; what was being rewritten is thrown away."""
+        self._stopping.set()
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            await self._process.close()  # it may be just about to start
+            await asyncio.wait([task], timeout=_STOP_CHECK_S)
+
+    async def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                while not self._stopping.is_set() and (found := self._choose()) is not None:
+                    await self._clean(found)
+            except Exception:  # a bug in choosing; compaction of the others must go on
+                _log.exception("compaction failed")
+            await self._process.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._settings.cleaner_backoff_ms / 1000)
+
+    def _choose(self) -> Cleanable | None:
+        now_ms = self._clock()
+        found = []
+        for log in list(self._directory.logs.values()):
+            state = log.compaction
+            kept_out = state.running or state.uncleanable is not None
+            if log.config.compacted and not log.deleted and log.offline is None and not kept_out:
+                try:
+                    found.append(cleanable(log, now_ms))
+                except StorageFailure as error:
+                    self._give_up(log, str(error))
+        self.dirty_ratio_max = max((each.dirty_ratio for each in found), default=0.0)
+        return dirtiest([each for each in found if self._has_room(each)])
+
+    def _has_room(self, found: Cleanable) -> bool:
+        """Whether the disk can hold the new segments beside the old ones, which go a while later."""
+        if not found.due:
+            return True
+        needed = found.clean_bytes + found.dirty_bytes + _RESERVE_BYTES
+        if self._files.free_bytes(self._directory.root) >= needed:
+            return True
+        _log.warning("no space to compact", log=found.log.folder, bytes=needed)
+        return False
+
+    async def _clean(self, found: Cleanable) -> None:
+        log = found.log
+        cleaning = self._begin(found)
+        try:
+            async with contextlib.aclosing(self._process.run(cleaning.job, cleaning.statistics)) as groups:
+                async for group in groups:
+                    for path in swap(log, group, self._clock()):
+                        await asyncio.to_thread(self._files.sync_path, path)
+            self._complete(cleaning)
+            await self._directory.checkpoints.store(checkpoints.CLEANED)
+        except (Stopped, Outdated, Uncleanable, StorageFailure) as error:
+            self._failed(cleaning, error)
+            await self._process.close()
+        finally:
+            log.compaction.running = False
+
+    def clean_now(self, log: PartitionLog) -> CleaningStatistics:
+        """Clean one log here and now, whether it is due or not; before `start` or after `stop`.
+
+        Raises:
+            Uncleanable, Outdated, StorageFailure: it was not, or not wholly.
+        """
+        cleaning = self._begin(cleanable(log, self._clock()))
+        work = Cleaning(self._files, cleaning.job)
+        try:
+            for group in work.run():
+                for path in swap(log, group, self._clock()):
+                    self._files.sync_path(path)
+            cleaning.statistics = work.statistics
+            self._complete(cleaning)
+            self._directory.checkpoints.store_all()
+        except (Outdated, Uncleanable, StorageFailure) as error:
+            self._failed(cleaning, error)
+            raise
+        finally:
+            log.compaction.running = False
+        return work.statistics
+
+    # -- one cleaning -------------------------------------------------------------------------------------------------
+
+    def _begin(self, found: Cleanable) -> _Round:
+        log = found.log
+        log.compaction.running = True
+        return _Round(found, _job(found, self._clock(), self._settings))
+
+    def _complete(self, cleaning: _Round) -> None:
+        found, statistics = cleaning.found, cleaning.statistics
+        log = found.log
+        log.compaction.cleaned_to = statistics.cleaned_to
+        totals = self.totals
+        totals.runs += 1
+        totals.seconds += statistics.seconds
+        totals.bytes_read += statistics.bytes_read
+        totals.bytes_written += statistics.bytes_written
+        totals.records_removed += statistics.records_read - statistics.records_kept
+        _log.info(
+            "log cleaned",
+            log=log.folder,
+            dirty_from=found.dirty_from,
+            cleaned_to=statistics.cleaned_to,
+            bytes_before=sum(size for base, size in cleaning.job.segments if base < statistics.cleaned_to),
+            bytes_after=statistics.bytes_written,
+            records_before=statistics.records_read,
+            records_after=statistics.records_kept,
+            keyless_records=statistics.keyless_records,
+            keys=statistics.keys,
+            key_map_bytes=statistics.key_map_bytes,
+            seconds=round(statistics.seconds, 3),
+        )
+
+    def _failed(self, cleaning: _Round, error: Exception) -> None:
+        log = cleaning.found.log
+        if isinstance(error, Stopped | Outdated):
+            _log.info("cleaning given up", log=log.folder, reason=str(error) or "stopping")
+            return
+        self.totals.failures += 1
+        if isinstance(error, DiskFull):
+            _log.warning("cleaning failed", log=log.folder, reason=str(error))
+        else:
+            self._give_up(log, str(error))
+
+    def _give_up(self, log: PartitionLog, reason: str) -> None:
+        if not log.deleted:
+            log.compaction.uncleanable = reason
+            log.suspect()
+            _log.error("log uncleanable", log=log.folder, reason=reason)
+
+
+def _job(found: Cleanable, now_ms: int, settings: LogSettings) -> CleaningJob:
+    log, config = found.log, found.log.config
+    return CleaningJob(
+        folder=log.folder,
+        segments=[(each.base_offset, each.size) for each in log.segments if each.base_offset < found.end_offset],
+        dirty_from=found.dirty_from,
+        end_offset=found.end_offset,
+        high_watermark=log.high_watermark,
+        now_ms=now_ms,
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        delete_retention_ms=config.delete_retention_ms,
+        last_batches={
+            producer_id: (producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+            for producer_id, producer in log.producers.producers.items()
+        },
+        # Also those whose markers are behind what is cleaned.
+        aborted=[
+            entry for each in log.segments for entry in each.transaction_index if entry.first_offset < found.end_offset
+        ],
+        key_map_bytes=settings.cleaner_dedupe_buffer_bytes,
+        bytes_per_second=settings.cleaner_io_bytes_per_second,
+    )

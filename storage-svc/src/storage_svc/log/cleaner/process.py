@@ -1,0 +1,105 @@
+"""Cleaning in a process of its own, so that going through millions of records never holds up those who wait.
+
+The helper is this module, as helper_process.py runs it, for as long as there are logs to clean. It is told and says:
+
+    to it     a job (cleaner_job.py)
+    from it   {"group": [[base offset, …], bytes]} for each group, then {"done": statistics}, or instead of it
+              {"failed": kind, "reason": text}, kind one of uncleanable, disk full, storage, bug
+
+The end of its input, whether we closed it or died, stops a job within a megabyte of work; nothing of it is left then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from storage_svc.log.cleaner.job import CleanedGroup, Cleaning, CleaningJob, CleaningStatistics
+from storage_svc.log.disk import helper_process
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
+
+
+class CleanerProcess:
+    """The helper, started by the first job. One job at a time; `close` ends it."""
+
+    def __init__(self) -> None:
+        self._process: helper_process.Helper | None = None
+
+    async def run(self, job: CleaningJob, statistics: CleaningStatistics) -> AsyncGenerator[CleanedGroup, None]:
+        """Hands out the groups as they become complete; `statistics` are filled in at the end.
+
+        Raises:
+            Uncleanable, StorageFailure, DiskFull: as the job's own.
+            Stopped: `close` was called.
+        """
+        if self._process is None:
+            self._process = await asyncio.to_thread(helper_process.start, __name__)
+        process = self._process
+        try:
+            helper_process.send(process, job.as_data())
+        except OSError as error:
+            raise self._ended(process) from error
+        while True:
+            said = await asyncio.to_thread(helper_process.hear, process)
+            if said is None:
+                raise self._ended(process)
+            if "group" in said:
+                yield CleanedGroup(*said["group"])
+            elif "done" in said:
+                for name, value in said["done"].items():
+                    setattr(statistics, name, value)
+                return
+            else:
+                raise _FAILURES[said["failed"]](said["reason"])
+
+    def _ended(self, process: helper_process.Helper) -> Exception:
+        if self._process is not process:
+            return Stopped()
+        self._process = None
+        return Uncleanable(f"the cleaning process ended with status {helper_process.status(process)}")
+
+    async def close(self) -> None:
+        """The helper is gone, and what it had not finished."""
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(helper_process.end, process)
+
+
+_FAILURES: Final[dict[str, type[Exception]]] = {
+    "uncleanable": Uncleanable,
+    "disk full": DiskFull,
+    "storage": StorageFailure,
+    "bug": Uncleanable,
+}
+
+
+def main() -> int:
+    """Do the jobs that come until the input ends."""
+    helper_process.serve(_work)
+    return 0
+
+
+def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    cleaning = Cleaning(Files(), CleaningJob.from_data(job), stopped)
+    try:
+        for group in cleaning.run():
+            yield {"group": [list(group.base_offsets), group.size]}
+        yield {"done": asdict(cleaning.statistics)}
+    except Stopped:
+        return
+    except Uncleanable as error:
+        yield {"failed": "uncleanable", "reason": str(error)}
+    except DiskFull as error:
+        yield {"failed": "disk full", "reason": str(error)}
+    except StorageFailure as error:
+        yield {"failed": "storage", "reason": str(error)}
+    except Exception as error:  # a bug; the log is marked and reported, the process goes on
+        yield {"failed": "bug", "reason": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

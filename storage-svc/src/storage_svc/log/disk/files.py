@@ -1,0 +1,248 @@
+"""The file layer: every system call of the log package, and the border where OSError becomes StorageFailure.
+
+Writes are positioned (`pwritev`), so a write that fails half-way leaves nothing behind once the file is cut back to the
+position it started from. Small state files are replaced as a whole: write `<name>.tmp`, sync it, rename it over the old
+one, sync the folder. Tests pass a subclass that counts calls or makes them fail, or a disk that exists in memory only
+and forgets what was not synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from storage_svc.log.disk.sync_queue import SyncQueue
+from storage_svc.log.errors import DataFolderInUse, DiskFull, StorageFailure
+
+Buffer = bytes | memoryview
+
+_IOV_MAX: Final = 1024
+_MAP_READ: Final = 256 << 10
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def _translated(error: OSError, action: str) -> StorageFailure:
+    kind = DiskFull if error.errno in _FULL else StorageFailure
+    return kind(f"cannot {action}: {error.strerror or error}")
+
+
+@contextmanager
+def _border(action: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, action) from error
+
+
+class Files:
+    """Real files. Holds no state: paths and descriptors belong to the callers."""
+
+    def open(self, path: str, *, create: bool) -> int:
+        """A descriptor for reading and writing."""
+        with _border(f"open {path}"):
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, descriptor: int) -> None:
+        with _border("close a file"):
+            os.close(descriptor)
+
+    def append(self, descriptor: int, parts: list[Buffer], position: int, size: int) -> None:
+        """Write all parts, `size` bytes together, at `position`: one system call unless there are very many.
+
+        Raises:
+            DiskFull, StorageFailure: some of the bytes may have been written; cut the file back to `position`.
+        """
+        try:
+            if len(parts) <= _IOV_MAX:
+                written = os.pwritev(descriptor, parts, position)
+                if written == size:
+                    return
+                self._append_rest(descriptor, parts, position, written)
+            else:
+                for start in range(0, len(parts), _IOV_MAX):
+                    some = parts[start : start + _IOV_MAX]
+                    length = sum(map(len, some))
+                    written = os.pwritev(descriptor, some, position)
+                    if written != length:
+                        self._append_rest(descriptor, some, position, written)
+                    position += length
+        except OSError as error:
+            raise _translated(error, "write to a file") from error
+
+    def _append_rest(self, descriptor: int, parts: list[Buffer], position: int, written: int) -> None:
+        """After a short write: the bytes from `written` on, until all are there or the system says why not."""
+        rest = memoryview(b"".join(parts))[written:]
+        position += written
+        while rest:
+            written = os.pwrite(descriptor, rest, position)
+            if written == 0:
+                raise OSError(errno.EIO, "nothing was written")
+            rest = rest[written:]
+            position += written
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        """`length` bytes at `position`, fewer only at the end of the file."""
+        try:
+            data = os.pread(descriptor, length, position)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < length and (data := os.pread(descriptor, length - got, position + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+        except OSError as error:
+            raise _translated(error, "read a file") from error
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        with _border("truncate a file"):
+            os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """The file's bytes and size are on the disk."""
+        with _border("sync a file"):
+            os.fdatasync(descriptor)
+
+    def sync_queue(self) -> SyncQueue | None:
+        """What `sync_queued` needs, closed by the caller; None where the system has none."""
+        try:
+            return SyncQueue()
+        except OSError:
+            return None
+
+    def sync_queued(self, queue: SyncQueue, descriptors: Sequence[int]) -> list[StorageFailure | None]:
+        """As `sync`, of all of them together; for each what went wrong, if anything did."""
+        with _border("sync files"):
+            outcomes = queue.sync(descriptors)
+        return [None if error is None else _translated(error, "sync a file") for error in outcomes]
+
+    def sync_path(self, path: str) -> None:
+        """As `sync`, for a folder (its entries) or a file that is not open."""
+        with _border(f"sync {path}"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def status(self, descriptor: int) -> os.stat_result:
+        with _border("inspect a file"):
+            return os.fstat(descriptor)
+
+    def size(self, path: str) -> int:
+        with _border(f"inspect {path}"):
+            return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        with _border(f"inspect {path}"):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """The file counts as changed at that time."""
+        with _border(f"date {path}"):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def free_bytes(self, path: str) -> int:
+        """Space left for us on the file system that holds the path."""
+        with _border(f"inspect the file system of {path}"):
+            disk = os.statvfs(path)
+            return disk.f_bavail * disk.f_frsize
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def entries(self, path: str) -> list[tuple[str, bool, int]]:
+        """(name, is a folder, size) of everything in a folder, in name order."""
+        with _border(f"list {path}"), os.scandir(path) as found:
+            return sorted(
+                (entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in found
+            )
+
+    def make_folder(self, path: str) -> None:
+        with _border(f"create {path}"):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        with _border(f"rename {old}"):
+            os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        """The file is gone; it need not have existed."""
+        with _border(f"delete {path}"):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return
+
+    def remove_tree(self, path: str) -> None:
+        with _border(f"delete {path}"):
+            shutil.rmtree(path)
+
+    def read_file(self, path: str) -> bytes | None:
+        """The whole file, or None if it does not exist."""
+        with _border(f"read {path}"):
+            try:
+                with open(path, "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                return None
+
+    def map_file(self, path: str) -> bytes | mmap.mmap | None:
+        """The whole file mapped for reading, or None if it does not exist. It must not be cut while it is mapped.
+
+        It is read once first: a page that the disk cannot read is an error here, and the end of the process later.
+        """
+        with _border(f"map {path}"):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            try:
+                size = os.fstat(descriptor).st_size
+                scratch = bytearray(min(size, _MAP_READ))
+                position = 0
+                while position < size and (read := os.preadv(descriptor, [scratch], position)):
+                    position += read
+                return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if size else b""
+            finally:
+                os.close(descriptor)
+
+    def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace the file in place, by default without a sync: for what can be rebuilt and is checked when read."""
+        with _border(f"write {path}"), open(path, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """The old content or the new one, whole, whatever happens; with `sync` the new one once this returns."""
+        temporary = path + ".tmp"
+        self.write_file(temporary, data, sync=sync)
+        self.rename(temporary, path)
+        if sync:
+            self.sync_path(os.path.dirname(path))
+
+    def lock(self, path: str) -> int:
+        """A descriptor that holds an exclusive lock on the file until it is closed.
+
+        Raises:
+            DataFolderInUse: another process holds it.
+        """
+        descriptor = self.open(path, create=True)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                folder = os.path.dirname(path)
+                raise DataFolderInUse(f"data folder {folder} is in use by another process") from error
+            raise _translated(error, f"lock {path}") from error
+        return descriptor

@@ -1,0 +1,66 @@
+"""Files and folders that have been renamed out of the way are deleted when nobody can be reading them any more.
+
+In a thread, when their delay is over; what a stop finds waiting is found by its name at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from service_chassis import logs
+
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+
+_log = logs.get(__name__)
+
+
+class LaterDeletion:
+    """Owned by its LogDirectory. Does nothing before `start`."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[asyncio.TimerHandle] = set()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def stop(self) -> None:
+        self._loop = None
+        for timer in self._waiting:
+            timer.cancel()
+        self._waiting.clear()
+
+    def unlink(self, paths: list[str], delay_ms: int) -> None:
+        self._later(delay_ms, partial(self._unlink, paths))
+
+    def remove_folder(self, path: str, delay_ms: int) -> None:
+        self._later(delay_ms, partial(self._remove_folder, path))
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        if self._loop is None:
+            return
+        loop = self._loop
+
+        def due() -> None:
+            self._waiting.discard(timer)
+            loop.run_in_executor(None, action)
+
+        timer = loop.call_later(delay_ms / 1000, due)
+        self._waiting.add(timer)
+
+    def _unlink(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self._files.unlink(path)
+            except StorageFailure as error:
+                _log.warning("file not deleted", path=path, reason=str(error))
+
+    def _remove_folder(self, path: str) -> None:
+        try:
+            self._files.remove_tree(path)
+        except StorageFailure as error:
+            _log.warning("folder not deleted", path=path, reason=str(error))

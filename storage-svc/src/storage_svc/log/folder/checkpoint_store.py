@@ -1,0 +1,126 @@
+"""The checkpoint files of a data folder: what was stored of every log, and storing it as of now.
+
+Each is replaced as a whole. One write is under way at a time: they go to a thread while the event loop runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from service_chassis import logs
+
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.checkpoint_seal import read_sealed, replace_sealed
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+
+if TYPE_CHECKING:
+    from storage_svc.log.partition.partition_log import PartitionLog
+
+#: How often `freshen_recovery_points` is worth a call. A start checks about a gigabyte a second.
+RECOVERY_POINT_CHECK_MS: Final = 1_000
+_RECOVERY_POINT_AGE_S: Final = 5
+_RECOVERY_POINT_BYTES: Final = 128 << 20
+
+_log = logs.get(__name__)
+
+
+class CheckpointStore:
+    """Owned by its LogDirectory, whose logs these are."""
+
+    def __init__(self, files: Files, root: str, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
+        self._files = files
+        self._root = root
+        self._logs = logs
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._storing: asyncio.Future[bool] | None = None
+        # The recovery points as they were last stored, when that was, and the bytes that had been appended by then.
+        self._stored_points: list[int] = []
+        self._stored_at = 0.0
+        self._stored_bytes = 0
+
+    def read(self, name: str) -> dict[tuple[str, int], int]:
+        """What was stored under this name; nothing if it is not there or cannot be read.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        try:
+            data = read_sealed(self._files, f"{self._root}/{name}")
+            return {} if data is None else checkpoints.decode_offsets(data)
+        except checkpoints.UnreadableCheckpoint as error:
+            _log.warning("checkpoint unreadable", name=name, reason=str(error))
+            return {}
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def stop(self) -> None:
+        """What is being stored is stored then."""
+        self._loop = None
+        if self._storing is not None:
+            await self._storing
+
+    def write_all(self) -> None:
+        """Store every checkpoint, from a thread when the loop runs."""
+        if self._loop is None:
+            self.store_all()
+        elif not self._busy:
+            self._storing = self._loop.run_in_executor(None, self._store, self._contents())
+
+    def freshen_recovery_points(self) -> None:
+        """Store the recovery points, from a thread, if they moved and it is time."""
+        now, appended = time.monotonic(), sum(log.appended_bytes for log in self._logs.values())
+        if now < self._stored_at + _RECOVERY_POINT_AGE_S and appended < self._stored_bytes + _RECOVERY_POINT_BYTES:
+            return
+        points = [log.recovery_point for log in self._logs.values()]
+        if points == self._stored_points or self._busy:
+            return
+        self._stored_points, self._stored_at, self._stored_bytes = points, now, appended
+        assert self._loop is not None
+        self._storing = self._loop.run_in_executor(None, self._store, self._recovery_points())
+
+    def store_all(self) -> bool:
+        """Store every checkpoint here and now, when the loop does not run; whether that worked."""
+        return self._store(self._contents())
+
+    async def store(self, name: str) -> bool:
+        """Store one of the checkpoints as of now; whether that worked."""
+        loop = asyncio.get_running_loop()
+        while (storing := self._storing) is not None and not storing.done():
+            await asyncio.wait({storing})
+        self._storing = loop.run_in_executor(None, self._store, {name: self._contents()[name]})
+        return await self._storing
+
+    @property
+    def _busy(self) -> bool:
+        return self._storing is not None and not self._storing.done()
+
+    def _recovery_points(self) -> dict[str, bytes]:
+        offsets = {key: log.checkpoint[0] for key, log in self._logs.items()}
+        return {checkpoints.RECOVERY_POINT: checkpoints.encode_offsets(offsets)}
+
+    def _contents(self) -> dict[str, bytes]:
+        items = self._logs.items()
+        return {
+            **self._recovery_points(),
+            checkpoints.LOG_START: checkpoints.encode_offsets(
+                {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
+            ),
+            checkpoints.HIGH_WATERMARK: checkpoints.encode_offsets({key: log.checkpoint[1] for key, log in items}),
+            checkpoints.CLEANED: checkpoints.encode_offsets(
+                {key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None}
+            ),
+        }
+
+    def _store(self, contents: dict[str, bytes]) -> bool:
+        try:
+            for name, data in contents.items():
+                replace_sealed(self._files, f"{self._root}/{name}", data)
+        except StorageFailure as error:
+            _log.warning("checkpoints not written", reason=str(error))
+            return False
+        return True

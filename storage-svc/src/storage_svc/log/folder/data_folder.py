@@ -1,0 +1,343 @@
+"""The data folder: its lock, identity, checkpoints and clean-shutdown marker, and every partition's log in it.
+
+    .lock                                  held by flock while the folder is open
+    meta.properties                        version, cluster.id, node.id, directory.id; .copy with a checksum
+    .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
+    recovery-point-offset-checkpoint       synced up to here
+    log-start-offset-checkpoint
+    cleaner-offset-checkpoint              compacted up to here
+    last-scrub                             when everything was last read and checked (scrub.py), in ms since 1970
+    replication-offset-checkpoint          high watermarks
+    <checkpoint>.crc32c                    what a checkpoint must be to be believed (checkpoint_seal.py)
+    <topic>-<partition>/                   one log
+    <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
+
+Checkpoints are written every minute, and at a clean stop; recovery points, which say how much a start after a crash has
+to check, five seconds after they moved, or once 128 MB were written. Retention, compaction, the scrub and the expiry of
+producers run here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from broker_contract.revisions import Revisions
+from service_chassis import logs
+
+from storage_svc.log.cleaner.cleaner import Cleaner
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.later_deletion import LaterDeletion
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
+from storage_svc.log.folder.opening import DELETED_FOLDER, identify, open_logs
+from storage_svc.log.partition.flusher import Flusher
+from storage_svc.log.partition.leader_epochs import LeaderEpochs
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import apply_retention
+from storage_svc.log.producers.state import ProducerState
+from storage_svc.log.scrub.scrubber import LAST_SCRUB, Scrubber
+from storage_svc.log.segment.open_segments import OpenSegments, open_segments_max
+from storage_svc.log.segment.segment import Segment
+
+_log = logs.get(__name__)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LogDirectory:
+    """Owned by the event loop's thread. `open` and `create` block; after `start` two flushers' threads sync: one the
+    logs under flush.policy=group, one those under os."""
+
+    def __init__(self, root: str, settings: LogSettings, files: Files, clock: Callable[[], int]) -> None:
+        self.root = root
+        self.settings = settings
+        self.files = files
+        self.clock = clock
+        self.policy = settings.flush_policy
+        self.open_segments = OpenSegments(settings.open_segments_max or open_segments_max())
+        self.revisions = Revisions()
+        self.flusher = Flusher(files)
+        self.background = Flusher(files)
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.cleaner = Cleaner(self)
+        self.scrubber = Scrubber(self)
+        self.checkpoints = CheckpointStore(files, root, self.logs)
+        self.cluster_id = ""
+        self.recovery_seconds = 0.0
+        self.truncated_bytes = 0
+        self.quarantined_bytes = 0
+        self.deleted_bytes = 0
+        self._lock = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._deletion = LaterDeletion(files)
+        self._forgetting: asyncio.Task[bool] | None = None
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        settings: LogSettings,
+        *,
+        cluster_id: str | None = None,
+        files: Files | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+        configs: Callable[[], Mapping[str, LogConfig]] = dict,
+    ) -> LogDirectory:
+        """Lock the folder (made if need be), recover and open every log.
+
+        `configs` is asked for the topics' settings once the folder is locked; the logs of other topics get Kafka's
+        defaults. `log.configure(…)` gives a log other settings afterwards.
+
+        Raises:
+            DataFolderInUse: another process has it.
+            DataFolderError: it belongs to another cluster.
+            StorageFailure: it cannot be read or written.
+        """
+        files = files or Files()
+        directory = cls(str(path), settings, files, clock)
+        files.make_folder(directory.root)
+        directory._lock = files.lock(directory._path(checkpoints.LOCK))
+        try:
+            directory.cluster_id = identify(files, directory.root, cluster_id)
+            directory._load(configs())
+        except BaseException:
+            directory.release()
+            raise
+        return directory
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _load(self, configs: Mapping[str, LogConfig]) -> None:
+        started = time.perf_counter()
+        opened = open_logs(self, self.root, self.checkpoints, self.logs, configs)
+        self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
+        if not opened.clean:
+            # A partition's folder may have been made by a process that died before it had synced this one.
+            self.files.unlink(self._path(LAST_SCRUB))  # what recovery did not read is to be read soon
+            self.files.sync_path(self.root)
+            self.sync_recovered()
+        self.recovery_seconds = time.perf_counter() - started
+        _log.info("data folder open", path=self.root, logs=len(self.logs), clean=opened.clean)
+
+    def sync_recovered(self) -> None:
+        """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,
+        and again when logs have got their own settings."""
+        self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
+
+    # -- LogEnvironment -----------------------------------------------------------------------------------------------
+
+    def mark(self, log: PartitionLog) -> None:
+        (log.flusher or self._choose_flusher(log)).mark(log)
+
+    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+        (log.flusher or self._choose_flusher(log)).mark_later(log, delay_ms)
+
+    def _choose_flusher(self, log: PartitionLog) -> Flusher:
+        """Logs whose writers wait for syncs do not wait for those of the others too. Before `start` logs have not got
+        their own settings yet, and one flusher gathers for all."""
+        if self._loop is None:
+            return self.flusher
+        log.flusher = self.flusher if log.policy is FlushPolicy.GROUP else self.background
+        return log.flusher
+
+    def suspect(self, log: PartitionLog) -> None:
+        self.scrubber.request(log)
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        self._deletion.unlink(paths, delay_ms)
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The log of a partition, made if need be; one that belongs to another topic id is replaced.
+
+        Raises:
+            StorageFailure: the disk refused.
+        """
+        return self.create_many(topic, (partition,), topic_id, config)[0]
+
+    def create_many(
+        self, topic: str, partitions: Iterable[int], topic_id: bytes, config: LogConfig
+    ) -> list[PartitionLog]:
+        """As `create`, for several partitions of one topic.
+
+        A new folder's entries are synced before the first record in it counts as durable, not here.
+        """
+        created = []
+        for partition in partitions:
+            log = self.logs.get((topic, partition))
+            if log is not None and log.topic_id == topic_id:
+                log.configure(config)
+            elif log is not None and log.topic_id == bytes(16):
+                self.identify(topic, partition, topic_id)
+                log.configure(config)
+            else:
+                if log is not None:
+                    self.delete(topic, partition)
+                log = self._create(topic, partition, topic_id, config)
+            created.append(log)
+        return created
+
+    def _create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        folder = self._path(f"{topic}-{partition}")
+        self.files.make_folder(folder)
+        identity = self._write_identity(folder, topic_id)
+        log = PartitionLog(
+            self,
+            folder,
+            topic,
+            partition,
+            topic_id,
+            [Segment.create(self.files, folder, 0, config, self.clock())],
+            log_start_offset=0,
+            log_end_offset=0,
+            producers=ProducerState(),
+            epochs=LeaderEpochs(self.files, f"{folder}/{checkpoints.LEADER_EPOCHS}"),
+            config=config,
+        )
+        log.unsynced.add_paths(identity, folder, self.root)
+        self.logs[topic, partition] = log
+        return log
+
+    def identify(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """The log, whose folder does not say so, belongs to this topic. A disk that refuses to take that down is asked
+        again at the next start."""
+        log = self.logs[topic, partition]
+        log.topic_id = topic_id
+        try:
+            log.unsynced.add_paths(self._write_identity(log.folder, topic_id), log.folder)
+        except StorageFailure as error:
+            _log.warning("topic id not stored", log=log.folder, reason=str(error))
+        else:
+            self.mark(log)
+
+    def _write_identity(self, folder: str, topic_id: bytes) -> str:
+        path = f"{folder}/{checkpoints.PARTITION_METADATA}"
+        self.files.replace_file(path, checkpoints.encode_partition_metadata(topic_id), sync=False)
+        return path
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Forget a partition: its folder is renamed at once, its files go later, who waits gets error 3.
+
+        Raises:
+            StorageFailure: the folder could not be renamed; the log is as before.
+        """
+        log = self.logs.get((topic, partition))
+        if log is None:
+            return
+        renamed = f"{log.folder}.{uuid.uuid4().hex}{DELETED_FOLDER}"
+        self.files.rename(log.folder, renamed)
+        del self.logs[topic, partition]
+        self.flusher.forget(log)
+        self.background.forget(log)
+        log.mark_deleted()
+        self._deletion.remove_folder(renamed, log.config.file_delete_delay_ms)
+        if self._loop is not None and log.compaction.cleaned_to is not None:
+            # Another topic of this name was never compacted.
+            self._forgetting = self._loop.create_task(self.checkpoints.store(checkpoints.CLEANED))
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the flusher and the periodic work."""
+        self._loop = loop
+        self.checkpoints.start(loop)
+        self._deletion.start(loop)
+        gathered = self.flusher.withdraw()
+        self.flusher.start(loop)
+        self.background.start(loop)
+        for log in gathered:
+            self.mark(log)
+        self.cleaner.start(loop)
+        self.scrubber.start(loop)
+        self._every("checkpoints", self.settings.checkpoint_interval_ms, self.checkpoints.write_all)
+        self._every("recovery points", RECOVERY_POINT_CHECK_MS, self.checkpoints.freshen_recovery_points)
+        self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
+        self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
+
+    def _every(self, name: str, interval_ms: int, action: Callable[[], None]) -> None:
+        assert self._loop is not None
+
+        def due() -> None:
+            try:
+                action()
+            except StorageFailure as error:
+                _log.error("periodic work failed", work=name, reason=str(error))
+            self._every(name, interval_ms, action)
+
+        self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
+
+    def apply_retention(self) -> None:
+        now_ms = self.clock()
+        for log in list(self.logs.values()):
+            try:
+                self.deleted_bytes += apply_retention(log, now_ms)
+            except StorageFailure as error:
+                _log.error("retention failed", log=log.folder, reason=str(error))
+
+    def expire_producers(self) -> None:
+        before_ms = self.clock() - self.settings.producer_id_expiration_ms
+        for log in self.logs.values():
+            log.producers.expire(before_ms)
+
+    async def close(self) -> None:
+        """Sync, complete the indexes, store producer state and checkpoints; the marker comes last, if all went well."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._deletion.stop()
+        await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
+        await asyncio.gather(self.flusher.stop(), self.background.stop())
+        if self._forgetting is not None:
+            await self._forgetting
+        await self.checkpoints.stop()
+        self._loop = None
+        if self._lock >= 0:
+            await asyncio.to_thread(self._close_logs)
+            self.release()
+
+    def _close_logs(self) -> None:
+        for log in self.logs.values():
+            if log.recovery_point < log.log_end_offset:
+                log.request_sync()
+        self.flusher.sync_now()
+        self.background.sync_now()
+        clean = True
+        for log in self.logs.values():
+            try:
+                log.close()
+            except StorageFailure as error:
+                _log.error("log not closed cleanly", log=log.folder, reason=str(error))
+                clean = False
+            clean = clean and log.offline is None
+        if self.checkpoints.store_all() and clean:
+            self.files.replace_file(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
+        _log.info("data folder closed", path=self.root, clean=clean)
+
+    def release(self) -> None:
+        """Close every file and give up the lock; nothing is synced or completed, so the next start recovers."""
+        self.flusher.close()
+        self.background.close()
+        for log in self.logs.values():
+            log.segments.close()
+        self.revisions.close()
+        if self._lock >= 0:
+            self.files.close(self._lock)
+            self._lock = -1
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every log's state is consistent."""
+        for log in self.logs.values():
+            log.check_invariants()

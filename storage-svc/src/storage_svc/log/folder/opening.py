@@ -1,0 +1,190 @@
+"""What comes before the logs of a data folder are used: whose folder it is, and every partition's log opened.
+
+The clean-shutdown marker goes first, so that a crash from then on counts as one; then deleted folders go, and each
+partition is recovered with what the checkpoints promise of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os.path import abspath, dirname
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+from service_chassis import logs
+
+from storage_svc.log.config import LogConfig
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import DataFolderError, DiskFull, StorageFailure
+from storage_svc.log.folder.checkpoint_store import CheckpointStore
+from storage_svc.log.recovery.partition_folder import partition_of
+from storage_svc.log.recovery.recovery import Known, Recovery
+
+if TYPE_CHECKING:
+    from storage_svc.log.partition.environment import LogEnvironment
+    from storage_svc.log.partition.partition_log import PartitionLog
+
+#: A partition's folder has this behind its name once the partition is deleted.
+DELETED_FOLDER: Final = "-delete"
+# Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
+_RECOVERY_THREADS: Final = 2
+_RECOVERY_SHARE: Final = 4
+_COPY_SUFFIX: Final = ".copy"
+_CHECKSUM: Final = "crc32c"
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`clean`: the last stop was one."""
+
+    clean: bool
+    truncated_bytes: int
+    quarantined_bytes: int
+
+
+def identify(files: Files, root: str, cluster_id: str | None) -> str:
+    """The id of the cluster whose folder this is; a new folder becomes that of `cluster_id`, or of a new cluster.
+
+    meta.properties, which is Kafka's, has no checksum. A copy of it has (`meta.properties.copy`); if the two name
+    different clusters, the copy is right.
+
+    Raises:
+        DataFolderError: it belongs to another cluster.
+        StorageFailure: it cannot be read or written.
+    """
+    path = f"{root}/{checkpoints.META_PROPERTIES}"
+    properties = checkpoints.decode_properties(files.read_file(path) or b"")
+    copied = copied_properties(files, root) or {}
+    found = copied.get("cluster.id", properties.get("cluster.id"))
+    if found is not None:
+        if cluster_id not in (None, found):
+            raise DataFolderError(f"data folder {root} belongs to cluster {found}, not to {cluster_id}")
+        if properties.get("cluster.id") != found:
+            _log.error("damaged file replaced by its copy", path=path, was=properties)
+            files.replace_file(path, checkpoints.encode_properties(copied))
+        elif copied != properties:
+            files.replace_file(path + _COPY_SUFFIX, _with_checksum(properties))
+        return found
+    cluster_id = cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
+    _sync_above(files, root)
+    properties = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": "1",
+        "directory.id": checkpoints.uuid_text(uuid.uuid4().bytes),
+    }
+    files.replace_file(path, checkpoints.encode_properties(properties))
+    files.replace_file(path + _COPY_SUFFIX, _with_checksum(properties))
+    return cluster_id
+
+
+def _with_checksum(properties: dict[str, str]) -> bytes:
+    content = checkpoints.encode_properties(properties)
+    return content + b"%s=%08x\n" % (_CHECKSUM.encode(), crc32c(content))
+
+
+def copied_properties(files: Files, root: str) -> dict[str, str] | None:
+    """What the copy of meta.properties holds, nothing if it is damaged; None if there is no copy.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    content = files.read_file(f"{root}/{checkpoints.META_PROPERTIES}{_COPY_SUFFIX}")
+    if content is None:
+        return None
+    properties = checkpoints.decode_properties(content)
+    properties.pop(_CHECKSUM, None)
+    return properties if content == _with_checksum(properties) else {}
+
+
+def _sync_above(files: Files, root: str) -> None:
+    """A new folder is there after a power cut only if those above it, some of which may be new too, say so."""
+    path = abspath(root)
+    while (above := dirname(path)) != path:
+        try:
+            files.sync_path(above)
+        except StorageFailure as error:  # one that we may not open, and so have not made
+            _log.debug("folder above the data folder not synced", path=above, reason=str(error))
+            return
+        path = above
+
+
+def open_logs(
+    environment: LogEnvironment,
+    root: str,
+    stored: CheckpointStore,
+    opened: dict[tuple[str, int], PartitionLog],
+    configs: Mapping[str, LogConfig],
+) -> Opened:
+    """Open every partition's log, into `opened`, with its topic's settings: they say what indexes are made anew like.
+
+    A log that cannot be read or written is offline (`withheld`); a full disk may have space again soon.
+
+    Raises:
+        StorageFailure: the data folder cannot be read or written.
+        DiskFull: there is no space to recover a log; those that could be opened are in `opened`.
+    """
+    files = environment.files
+    marker = f"{root}/{checkpoints.CLEAN_SHUTDOWN}"
+    clean = files.exists(marker)
+    if clean:  # a crash from here on is an unclean stop
+        files.unlink(marker)
+        files.sync_path(root)
+    recovery_points = stored.read(checkpoints.RECOVERY_POINT)
+    log_starts = stored.read(checkpoints.LOG_START)
+    high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
+    cleaned = stored.read(checkpoints.CLEANED)
+    recoveries: dict[tuple[str, int], Recovery] = {}
+    for name, is_folder, _ in files.entries(root):
+        if not is_folder:
+            continue
+        if name.endswith(DELETED_FOLDER):
+            files.remove_tree(f"{root}/{name}")
+            continue
+        key = partition_of(files, root, name)
+        if key is None:
+            continue
+        known = Known(
+            clean=clean,
+            recovery_point=recovery_points.get(key, 0),
+            log_start_offset=log_starts.get(key, 0),
+            high_watermark=high_watermarks.get(key, 0),
+            cleaned_to=cleaned.get(key, 0),
+        )
+        config = configs.get(key[0], LogConfig())
+        recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], config, known)
+    _recover(recoveries, opened)
+    for key, log in opened.items():
+        log.compaction.cleaned_to = cleaned.get(key)
+    return Opened(
+        clean,
+        sum(recovery.truncated_bytes for recovery in recoveries.values()),
+        sum(recovery.quarantined_bytes for recovery in recoveries.values()),
+    )
+
+
+def _recover(recoveries: dict[tuple[str, int], Recovery], opened: dict[tuple[str, int], PartitionLog]) -> None:
+    if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
+        for key, recovery in recoveries.items():
+            opened[key] = _run(recovery)
+        return
+    with ThreadPoolExecutor(_RECOVERY_THREADS, "millrace-recovery") as pool:
+        running = {key: pool.submit(_run, recovery) for key, recovery in recoveries.items()}
+    opened |= {key: future.result() for key, future in running.items() if future.exception() is None}
+    for future in running.values():
+        future.result()
+
+
+def _run(recovery: Recovery) -> PartitionLog:
+    try:
+        return recovery.run()
+    except DiskFull:
+        raise
+    except StorageFailure as error:
+        return recovery.unusable(str(error))

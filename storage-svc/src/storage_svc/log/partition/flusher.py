@@ -1,0 +1,209 @@
+"""A flusher: everything dirty is synced back to back, in a thread of its own.
+
+`mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
+So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
+thread sees pinned segments and paths only; everything else happens on the event loop. Several logs are synced by one
+call (sync_queue.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Final
+
+from service_chassis import logs
+
+from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.sync_queue import SyncQueue
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.unsynced import SyncTarget
+
+# Where the system has no queue of syncs, and for folders and closed files, which it does not take: more logs than this
+# are synced from several threads at once, which the file system commits together. docs/figures.md says what they make.
+_SHARE: Final = 4
+_THREADS_MAX: Final = 32
+
+_log = logs.get(__name__)
+
+
+class Flusher:
+    """Owned by the LogDirectory, which has one for logs that promise a sync and one for the others, whose syncs are
+    large and must not be waited for. Before `start` it only gathers."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._dirty: dict[PartitionLog, None] = {}
+        self._running = False
+        self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: SimpleQueue[list[SyncTarget] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._queue: SyncQueue | None = None
+        self._has_queue = True
+        self._pool = ThreadPoolExecutor(_THREADS_MAX, "millrace-sync")  # makes its threads when there is work for them
+        self._idle: asyncio.Event | None = None
+        self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
+        self.sync_count = 0
+        self.sync_seconds = 0.0
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._work, name="millrace-sync", daemon=True)
+        self._thread.start()
+        self._start_next()
+
+    async def stop(self) -> None:
+        """Sync what is dirty, then end the thread."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._idle is not None and self._thread is not None:
+            self._start_next()
+            while self._running:
+                await self._idle.wait()
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+            self._loop = None
+
+    def withdraw(self) -> list[PartitionLog]:
+        """Every log that is marked; they are not any more."""
+        dirty, self._dirty = self._dirty, {}
+        return list(dirty)
+
+    def mark(self, log: PartitionLog) -> None:
+        """The log has something to sync."""
+        self._dirty[log] = None
+        if not self._running and not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._start_next)
+
+    def _start_next(self) -> None:
+        """At the end of a turn, so that everything written in it shares the sync."""
+        self._scheduled = False
+        if self._dirty and not self._running:
+            self._next()
+
+    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+        """Ask the log for a sync when the delay is over; the first request counts."""
+        if self._loop is not None and log not in self._timers:
+            self._timers[log] = self._loop.call_later(delay_ms / 1000, self._due, log)
+
+    def _due(self, log: PartitionLog) -> None:
+        self._timers.pop(log, None)
+        log.request_sync()
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is deleted."""
+        self._dirty.pop(log, None)
+        if (timer := self._timers.pop(log, None)) is not None:
+            timer.cancel()
+
+    def _next(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        targets = [target for log in dirty if (target := log.sync_target()) is not None]
+        if targets:
+            self._running = True
+            if self._idle is not None:
+                self._idle.clear()
+            self._jobs.put(targets)
+
+    def _work(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        while (targets := self._jobs.get()) is not None:
+            started = time.perf_counter()
+            self._sync(targets)
+            try:
+                loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
+            except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
+                break
+        self._close_queue()
+
+    def _close_queue(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
+
+    def _sync(self, targets: list[SyncTarget]) -> None:
+        if len(targets) > 1 and self._has_queue:
+            targets = self._sync_queued(targets)
+        count = min(_THREADS_MAX, len(targets) // _SHARE)
+        if count < 2:
+            for target in targets:
+                target.run(self._files)
+            return
+        for _ in self._pool.map(self._sync_some, (targets[n::count] for n in range(count))):
+            pass
+
+    def _sync_queued(self, targets: list[SyncTarget]) -> list[SyncTarget]:
+        """Sync with one call what can be; the others are left."""
+        if self._queue is None and (queue := self._files.sync_queue()) is not None:
+            self._queue = queue
+        if self._queue is None:
+            self._has_queue = False
+            return targets
+        queued: list[tuple[SyncTarget, int]] = []
+        left = []
+        for target in targets:
+            descriptors = target.descriptors()
+            if descriptors is None:
+                left.append(target)
+            else:
+                queued += [(target, descriptor) for descriptor in descriptors]
+        try:
+            outcomes = self._files.sync_queued(self._queue, [descriptor for _, descriptor in queued])
+        except Exception as error:  # nothing is known of any; the thread must live on
+            self._has_queue = False
+            outcomes = [StorageFailure(f"{type(error).__name__}: {error}")] * len(queued)
+        for (target, _), failure in zip(queued, outcomes, strict=True):
+            target.failure = target.failure or failure
+        return left
+
+    def _sync_some(self, targets: list[SyncTarget]) -> None:
+        for target in targets:
+            target.run(self._files)
+
+    def _done(self, targets: list[SyncTarget], seconds: float) -> None:
+        self.sync_count += 1
+        self.sync_seconds += seconds
+        self._running = False
+        self._start_next()
+        for target in targets:
+            try:
+                target.log.synced(target)
+            except Exception:  # of one who waited; the other logs' waiters are not to suffer
+                _log.exception("acknowledging failed", log=target.log.folder)
+        self._start_next()
+        if not self._running and self._idle is not None:
+            self._idle.set()
+
+    def sync_now(self, wanted: Callable[[PartitionLog], bool] = lambda _: True) -> None:
+        """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits."""
+        while dirty := [log for log in self._dirty if wanted(log)]:
+            for log in dirty:
+                del self._dirty[log]
+            targets = [target for log in dirty if (target := log.sync_target()) is not None]
+            self._sync(targets)
+            for target in targets:
+                target.log.synced(target)
+
+    def close(self) -> None:
+        """End the threads; nothing is synced any more."""
+        self._pool.shutdown(wait=False)
+        if self._thread is None:
+            self._close_queue()
+        else:
+            self._jobs.put(None)

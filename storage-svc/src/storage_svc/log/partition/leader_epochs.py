@@ -1,0 +1,162 @@
+"""The leader epochs of a partition and the offset each began at (`leader-epoch-checkpoint`).
+
+E.g. [(0, 0), (3, 1042)]: records 0-1041 were appended under epoch 0, later ones under epoch 3. Epochs and start offsets
+rise. The file is rewritten whenever the list changes; batches carry their epoch too, so a lost file or one that does
+not agree with them is rebuilt (`agree`, `rebuild`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from protocol_lib.records.header import HEADER_SIZE
+from service_chassis import logs
+
+from storage_svc.log.batch.header import Header, headers
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
+from storage_svc.log.segment.positions import position_before
+from storage_svc.log.segment.segment import Segment
+
+_log = logs.get(__name__)
+
+
+class LeaderEpochs:
+    """Owned by its PartitionLog."""
+
+    __slots__ = ("_entries", "_files", "found", "latest", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+        self._entries: list[tuple[int, int]] = []
+        #: The newest epoch, -1 when there is none.
+        self.latest = -1
+        #: Whether there was a file that could be read.
+        self.found = False
+
+    def at(self, offset: int) -> int:
+        """The epoch that an offset was appended under, -1 when it is not known."""
+        return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
+    def end_of(self, epoch: int) -> tuple[int, int] | None:
+        """(newest epoch not newer than this one, start of the next newer one); None without a newer one."""
+        newer = next((start for entry, start in self._entries if entry > epoch), None)
+        if newer is None:
+            return None
+        return max((entry for entry, _ in self._entries if entry <= epoch), default=epoch), newer
+
+    def next_start(self, offset: int) -> int:
+        """Where the first epoch begins that begins behind an offset; 2^63 - 1 without one."""
+        return next((start for _, start in self._entries if start > offset), 2**63 - 1)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(self._entries)
+
+    def load(self) -> None:
+        """Read the file; one that cannot be read, or whose entries do not rise, counts as empty."""
+        data = self._files.read_file(self.path)
+        if data is None:
+            return
+        try:
+            entries = checkpoints.decode_epochs(data)
+        except checkpoints.UnreadableCheckpoint as error:
+            _log.warning("leader epochs unreadable", path=self.path, reason=str(error))
+            return
+        if all(low[0] < high[0] and low[1] < high[1] for low, high in pairwise([(-1, -1), *entries])):
+            self._keep(entries)
+            self.found = bool(entries)
+        else:
+            _log.warning("leader epochs out of order", path=self.path, entries=entries)
+
+    # -- what the batches say -----------------------------------------------------------------------------------------
+
+    def agree(self, segments: Sequence[Segment]) -> bool:
+        """Whether the list is true of the first batch of all, and of the first and the last one of the last segment.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        looked_at = [_first(self._files, segments[0]), _first(self._files, segments[-1])]
+        looked_at.append(_last(self._files, segments[-1]))
+        return all(self._agrees(header) for header in looked_at)
+
+    def _agrees(self, header: Header | None) -> bool:
+        return header is None or header.leader_epoch < 0 or self.at(header.base_offset) == header.leader_epoch
+
+    def rebuild(self, segments: Sequence[Segment]) -> None:
+        """Make the list anew from the batches. Epochs rise, so a segment is walked only if one begins inside it.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        self._keep([])
+        firsts = [_first(self._files, segment) for segment in segments]
+        for segment, first, following in zip(segments, firsts, [*firsts[1:], None], strict=True):
+            if first is None:
+                continue
+            self.assign(first.leader_epoch, first.base_offset)
+            if following is not None and following.leader_epoch == first.leader_epoch:
+                continue
+            was_open = segment.descriptor >= 0
+            segment.open()
+            for _, header in headers(self._files, segment.descriptor, 0, segment.size):
+                self.assign(header.leader_epoch, header.base_offset)
+            if not was_open:
+                segment.close()
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """From this offset on, records belong to this epoch; whether that is news. `store` afterwards."""
+        if epoch <= self.latest:
+            return False
+        self._keep([*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)])
+        return True
+
+    def truncate(self, end_offset: int) -> bool:
+        """Records at and behind the offset are gone; whether that changes the list.
+
+        The newest epoch stays, though no record has it: clients may know it, and refuse an older one.
+        """
+        kept = [entry for entry in self._entries if entry[1] < end_offset]
+        if self._entries and (not kept or kept[-1][0] < self.latest):
+            kept.append((self.latest, end_offset))
+        return self._keep(kept)
+
+    def advance(self, start_offset: int) -> bool:
+        """Records before the offset are gone; whether that changes the list."""
+        before = [entry for entry in self._entries if entry[1] <= start_offset]
+        after = [entry for entry in self._entries if entry[1] > start_offset]
+        kept = [(before[-1][0], max(before[-1][1], start_offset)), *after] if before else after
+        return self._keep(kept)
+
+    def _keep(self, entries: list[tuple[int, int]]) -> bool:
+        """These are the entries; whether that is news."""
+        changed = entries != self._entries
+        self._entries = entries
+        self.latest = entries[-1][0] if entries else -1
+        return changed
+
+    def store(self, *, sync: bool) -> None:
+        self._files.replace_file(self.path, checkpoints.encode_epochs(self._entries), sync=sync)
+
+
+def _first(files: Files, segment: Segment) -> Header | None:
+    was_open = segment.descriptor >= 0
+    segment.open()
+    found = next(headers(files, segment.descriptor, 0, segment.size, HEADER_SIZE), None)
+    if not was_open:
+        segment.close()
+    return found[1] if found else None
+
+
+def _last(files: Files, active: Segment) -> Header | None:
+    """Of the active segment, which is open."""
+    last = None
+    for _, header in headers(files, active.descriptor, position_before(active, 2**63 - 1), active.size):
+        last = header
+    return last

@@ -1,0 +1,100 @@
+"""What an append comes to: who asked, the outcome of a batch, and a batch ready to be written.
+
+`Appended` is handed out when a batch is staged and becomes true when the write that carries it has returned: a failed
+write turns it into error 56. `prepare` is everything before offsets: checks, what has to be rewritten, sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.header import CONTROL, TRANSACTIONAL
+
+from storage_svc.log.batch.admission import Rules, admit
+from storage_svc.log.batch.header import RawHeader, unpack_header
+from storage_svc.log.batch.record_checks import Refusal
+from storage_svc.log.producers.state import ProducedBatch, ProducerState
+
+_NONE: Final = int(ErrorCode.NONE)
+_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
+_REASONS: Final = {
+    int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
+    int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "the batch does not follow the producer's last one",
+    int(ErrorCode.INVALID_TXN_STATE): "the batch and its producer's transaction in this partition do not go together",
+}
+
+
+class Origin(Enum):
+    """Who appends: a client, whose every field is checked, or a coordinator of ours."""
+
+    CLIENT = 1
+    COORDINATOR = 2
+
+
+@dataclass(slots=True)
+class Appended:
+    """Outcome for one batch. `log_append_time_ms` is -1 for CreateTime topics."""
+
+    error_code: int
+    base_offset: int = -1
+    last_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+
+    def become(self, other: Appended) -> None:
+        """Take over another's fields."""
+        self.error_code = other.error_code
+        self.base_offset, self.last_offset = other.base_offset, other.last_offset
+        self.log_append_time_ms, self.log_start_offset = other.log_append_time_ms, other.log_start_offset
+        self.error_message, self.record_errors = other.error_message, other.record_errors
+
+    @classmethod
+    def refused(cls, refusal: Refusal) -> Appended:
+        return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
+
+
+#: In place of an outcome: the batch begins a segment and the one before it is not durable yet; nothing was done.
+MUST_WAIT: Final = Appended(int(ErrorCode.REQUEST_TIMED_OUT), error_message="the log's end is not durable yet")
+
+Prepared = tuple[memoryview, RawHeader]
+#: What admission.py says of a client's batch.
+Admitted = Prepared | Refusal
+
+
+def prepare(
+    view: memoryview,
+    rules: Rules,
+    producers: ProducerState,
+    origin: Origin,
+    now_ms: int,
+    admitted: Admitted | None = None,
+) -> Prepared | ProducedBatch | Refusal:
+    """The batch to write with its header, the batch it repeats, or why it is refused; `admitted` if that is known.
+
+    A coordinator's batches are records of its own under a producer's id and epoch, whose sequences mean nothing, and
+    markers, which are checked before they come here.
+    """
+    if origin is Origin.CLIENT:
+        if admitted is None:
+            admitted = admit(view, rules, now_ms)
+        if isinstance(admitted, Refusal):
+            return admitted
+        header = admitted[1]
+        known: int | ProducedBatch = _NONE
+        if header[9] >= 0:
+            known = producers.check(header[9], header[10], header[11], header[6], bool(header[5] & TRANSACTIONAL))
+        elif header[5] & TRANSACTIONAL:
+            known = _INVALID_TXN_STATE
+        if known:
+            return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
+        return admitted
+    header = unpack_header(view)
+    if header[9] >= 0 and not header[5] & CONTROL and (error := producers.check_epoch(header[9], header[10])):
+        return Refusal(error, _REASONS[error])
+    return view, header

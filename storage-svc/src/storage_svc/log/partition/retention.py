@@ -1,0 +1,95 @@
+"""Which segments have had their time: `retention.bytes`, `retention.ms`, and records below the log start offset.
+
+Kafka's order: segments wholly below the log start, then from the oldest while the log without it is still as large as
+`retention.bytes` allows, then from the oldest while its youngest record is older than `retention.ms`. Never behind the
+high watermark, and nothing while the log is compacted. When the active segment's time has come too, another one is
+started first. Files are renamed `.deleted` at once and unlinked after `file.delete.delay.ms`.
+"""
+
+from __future__ import annotations
+
+from service_chassis import logs
+
+from storage_svc.log.partition.partition_log import PartitionLog
+
+_log = logs.get(__name__)
+
+
+def apply_retention(log: PartitionLog, now_ms: int) -> int:
+    """Delete what the log's settings say; how many bytes that were.
+
+    Raises:
+        StorageFailure: the disk refused; what was not deleted is found again next time.
+    """
+    if log.deleted or log.offline is not None or log.compaction.running:
+        return 0
+    count = _below_start(log)
+    if "delete" in log.config.cleanup_policy:
+        count = _too_much(log, count)
+        count = _too_old(log, count, now_ms)
+    everything = count == len(log.segments)
+    if everything and log.roll_syncs:  # the active segment can wait until it is durable
+        count, everything = count - 1, False
+    if count == 0:
+        return 0
+    if everything:
+        log.roll(now_ms)
+    before = len(log.segments)
+    freed = log.drop_oldest(count)
+    if count := before - len(log.segments):
+        _log.info(
+            "segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset
+        )
+    return freed
+
+
+def drop_below_start(log: PartitionLog) -> int:
+    """Delete the segments that lie wholly below the log start offset; how many bytes that were.
+
+    Raises:
+        StorageFailure: the disk refused; what was not deleted is found again by `apply_retention`.
+    """
+    count = 0 if log.compaction.running else _below_start(log)
+    return log.drop_oldest(count) if count else 0
+
+
+def _below_start(log: PartitionLog) -> int:
+    count = 0
+    while count + 1 < len(log.segments) and log.segments.bases[count + 1] <= log.log_start_offset:
+        count += 1
+    return count
+
+
+def _too_much(log: PartitionLog, count: int) -> int:
+    """How many of the oldest segments go, `count` of them anyhow, until the others are no larger than allowed."""
+    if log.config.retention_bytes < 0:
+        return count
+    surplus = sum(segment.size for segment in list(log.segments)[count:]) - log.config.retention_bytes
+    while _may_go(log, count) and surplus >= log.segments[count].size:
+        surplus -= log.segments[count].size
+        count += 1
+    return count
+
+
+def _too_old(log: PartitionLog, count: int, now_ms: int) -> int:
+    """As `_too_much`, by age."""
+    if log.config.retention_ms < 0:
+        return count
+    while _may_go(log, count) and _expired(log, count, now_ms):
+        count += 1
+    return count
+
+
+def _may_go(log: PartitionLog, index: int) -> bool:
+    """Whether there is a segment of this index that holds something, if it is the active one, and is readable."""
+    if index >= len(log.segments) or log.segments.end_of(index, log.log_end_offset) > log.high_watermark:
+        return False
+    return index + 1 < len(log.segments) or log.segments.active.size > 0
+
+
+def _expired(log: PartitionLog, index: int, now_ms: int) -> bool:
+    segment = log.segments[index]
+    largest, _ = segment.largest_timestamp()
+    if largest < 0:
+        largest = log.files.modified_ms(segment.path)
+    return now_ms - largest > log.config.retention_ms

@@ -1,0 +1,157 @@
+"""Transactions as one partition's log sees them: they begin with a batch, end with a marker, and hold readers back.
+
+The transaction coordinator tells a log that a producer may write transactional batches (`begin`) and, when the
+transaction is over, has the marker written (`end`). Between the two readers with isolation level read_committed see
+nothing behind the last stable offset. What was aborted stays in the log; such readers are told which producers' batches
+to leave out (`aborted`).
+
+    offset      0      3      5(abort marker)   6      9
+    producer 7  data          x
+    producer 8         data                     data              last stable offset 3; aborted below it: (7, 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
+
+from storage_svc.log.batch.header import headers
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.outcome import Appended, Origin
+from storage_svc.log.segment.segment import Segment
+from storage_svc.log.segment.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from storage_svc.log.partition.partition_log import PartitionLog
+    from storage_svc.log.partition.reading import Span
+
+_MESSAGES = {
+    int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
+    int(ErrorCode.TRANSACTION_COORDINATOR_FENCED): "a newer transaction coordinator has written here",
+}
+
+
+class Transactions:
+    """Owned by its PartitionLog."""
+
+    __slots__ = ("_log", "_stable")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        #: The stable offset that was looked up last, and where it is.
+        self._stable: tuple[int, Segment, int] | None = None
+
+    def begin(self, producer_id: int, producer_epoch: int) -> int:
+        """From now on the producer may write transactional batches here, until `end`; 0 or an error code.
+
+        The log does not remember this across a start: a coordinator says it again for transactions that have no batch
+        here yet (KIP-890's verification).
+        """
+        return self._log.producers.may_begin(producer_id, producer_epoch)
+
+    def end(self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int) -> Appended:
+        """Write the marker that commits or aborts the producer's transaction in this partition.
+
+        Refused with 47 when the producer has a newer epoch, with 52 when a newer coordinator has written a marker for
+        it; 56 leaves everything as it was. Without an open transaction the marker is written all the same: coordinators
+        repeat themselves after a crash.
+        """
+        log = self._log
+        producers = log.producers
+        if log.offline is None and (error := producers.check_marker(producer_id, producer_epoch, coordinator_epoch)):
+            return Appended(error, error_message=_MESSAGES[error])
+        log.writer.write_staged()
+        now_ms = log.now_ms()
+        marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
+        appended = log.writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
+        if appended.error_code:
+            return appended
+        offset, first_offset = appended.base_offset, producers.open_since(producer_id)
+        index = log.segments.active.transaction_index
+        aborts = not commit and first_offset >= 0
+        if aborts:
+            # Before the marker: a reader that sees it must find the entry, and without it nothing may have moved.
+            stable_offset = producers.transactions.stable_without(producer_id, offset)
+            try:
+                index.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
+            except StorageFailure as error:
+                log.writer.drop_staged(error)
+                return appended
+            log.unsynced.add_paths(index.file.path, log.folder)
+        log.writer.write_staged()
+        if appended.error_code:
+            if aborts:
+                self._take_back(index_end=offset)
+            return appended
+        producers.end(producer_id, producer_epoch, coordinator_epoch, offset, now_ms, now_ms)
+        log.changed()
+        return appended
+
+    def _take_back(self, index_end: int) -> None:
+        """The marker could not be written; an entry that cannot be removed takes the log offline."""
+        try:
+            self._log.segments.active.transaction_index.truncate(index_end)
+        except StorageFailure as error:
+            self._log.take_offline(str(error))
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: below it every transaction is decided, and the decision durable."""
+        high_watermark = self._log.readable.offset
+        undecided = self._log.producers.transactions.first_undecided(high_watermark)
+        if undecided is None or undecided >= high_watermark:
+            return high_watermark
+        return max(undecided, self._log.log_start_offset)
+
+    def stable_end(self) -> tuple[int, Segment, int]:
+        """The last stable offset and where the batches below it end: segment and position.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        offset = self.stable_offset
+        readable = self._log.readable
+        if offset == readable.offset:
+            return offset, readable.segment, readable.position
+        if self._stable is None or self._stable[0] != offset or self._stable[1] not in self._log.segments:
+            segment = self._log.segments.starting_with(offset)[0]
+            located = segment.locate(offset)
+            self._stable = offset, segment, segment.size if located is None else located[0]
+        return self._stable
+
+    def aborted(self, offset: int, spans: Sequence[Span]) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions with batches in what was found from the offset on.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        found: list[tuple[int, int]] = []
+        if not spans:
+            return found
+        end = -1
+        for segment in self._log.segments.starting_with(offset):
+            if not len(segment.transaction_index):
+                continue
+            if end < 0:
+                end = self._end_offset(spans[-1])
+            some, complete = segment.transaction_index.find(offset, end)
+            found += some
+            if complete:
+                break
+        return found
+
+    def _end_offset(self, span: Span) -> int:
+        """The offset behind the last batch of a span."""
+        segment, position, length = span
+        segment.open()
+        behind = headers(self._log.files, segment.descriptor, position + length, segment.size, 64)
+        if (following := next(behind, None)) is not None:
+            return following[1].base_offset
+        segments = self._log.segments
+        return segments.end_of(segments.index_of(segment.base_offset), self._log.log_end_offset)

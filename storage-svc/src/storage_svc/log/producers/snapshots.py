@@ -1,0 +1,66 @@
+"""The producer snapshots of one log: `<folder>/<20 digits>.snapshot`, where segments begin and where a stop left it.
+
+They alone tell of the producers whose batches were deleted (producer_snapshot.py has the format).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
+from storage_svc.log.producers.state import ProducerState
+from storage_svc.log.segment_names import file_stem
+
+
+class ProducerSnapshots:
+    """Owned by its PartitionLog."""
+
+    __slots__ = ("_files", "_folder", "_synced")
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+        #: The newest that is known to be synced.
+        self._synced = ""
+
+    def store(self, producers: ProducerState, offset: int) -> list[str]:
+        """Write their state as of the offset; the path to sync, or none where nothing was written yet.
+
+        Raises:
+            StorageFailure: there is none.
+        """
+        if offset == 0:
+            return []
+        path = self.path(offset)
+        try:
+            self._files.write_file(path, producers.encode())
+        except StorageFailure:
+            self._files.unlink(path)  # a part of it, which `newest` would count on
+            raise
+        return [path]
+
+    def path(self, offset: int) -> str:
+        return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+
+    def note_synced(self, offset: int, paths: Collection[str]) -> None:
+        """These were synced; `newest` need not do it, and hold up the event loop, if that of the offset is one."""
+        path = self.path(offset)
+        if path in paths:
+            self._synced = path
+
+    def newest(self, bases: Sequence[int]) -> int:
+        """The index of the newest segment, by its base offset, that has one, which is durable then; 0 if none has.
+
+        Raises:
+            StorageFailure: it could not be synced.
+        """
+        for index in range(len(bases) - 1, 0, -1):
+            path = self.path(bases[index])
+            if path == self._synced:
+                return index
+            if self._files.exists(path):
+                self._files.sync_path(path)
+                return index
+        return 0

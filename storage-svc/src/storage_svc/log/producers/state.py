@@ -1,0 +1,323 @@
+"""What a partition remembers of its producers: their epochs, their last five batches, and their open transactions.
+
+A producer numbers its records; sequences wrap from 2^31 - 1 to 0. With the same epoch a batch must begin one behind
+the last; a batch seen before is answered with its original offset; a new epoch begins at 0; a producer that is not
+known may begin anywhere.
+
+A transactional batch needs a transaction: one that is open here under the batch's epoch, or one that the transaction
+coordinator has said it may begin (`may_begin`). While it is open its producer may write nothing outside it. It ends
+with a control batch (`end`), which may also raise the producer's epoch and with it forget the five batches.
+
+A snapshot file (producer_snapshot.py) knows only the last batch of each producer: after a start the `window` of those
+it named is not complete, and what is missing is looked for in the log when a producer asks (producer_look_back.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.records.control import EndTransactionMarker
+from protocol_lib.records.header import TRANSACTIONAL
+
+from storage_svc.log.batch.header import Header
+from storage_svc.log.producers.open_transactions import OpenTransactions
+from storage_svc.log.producers.snapshot_file import SnapshotEntry, decode_snapshot, encode_snapshot
+
+_WINDOW: Final = 5
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_NOTHING: Final = -1
+
+_NONE: Final = int(ErrorCode.NONE)
+_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+_INVALID_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
+_COORDINATOR_FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of a producer, as remembered."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer id."""
+
+    epoch: int
+    #: Its last batches under this epoch, oldest first.
+    batches: list[ProducedBatch]
+    #: When it was last heard of, by our own clock.
+    seen_ms: int
+    #: The largest timestamp of its last batch, or its last marker's.
+    timestamp: int = -1
+    coordinator_epoch: int = -1
+    #: Of its open transaction; -1 when none is open.
+    transaction_first_offset: int = _NOTHING
+    #: Whether `batches` is all there is to remember, even if it is short.
+    complete: bool = True
+
+    @property
+    def lacks_batches(self) -> bool:
+        """Whether the log may hold batches that belong into the window."""
+        return not self.complete and 0 < len(self.batches) < _WINDOW
+
+    def copy(self) -> Producer:
+        return Producer(
+            self.epoch,
+            self.batches.copy(),
+            self.seen_ms,
+            self.timestamp,
+            self.coordinator_epoch,
+            self.transaction_first_offset,
+            self.complete,
+        )
+
+    def enter_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = []
+            self.complete = True
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """Owned by its PartitionLog. What `add` takes in can be taken back until `keep`."""
+
+    producers: dict[int, Producer] = field(default_factory=dict)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    #: Batches below this offset were not replayed: a snapshot stood for them.
+    replayed_from: int = 0
+    _before: dict[int, Producer | None] = field(default_factory=dict)
+    _may_begin: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.producers)
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, delta: int, transactional: bool
+    ) -> int | ProducedBatch:
+        """What is to be done with a client's batch: an error code, 0 to accept, or the batch this one repeats."""
+        producer = self.producers.get(producer_id)
+        if producer is not None:
+            if epoch != producer.epoch:
+                if epoch < producer.epoch:
+                    return _INVALID_EPOCH
+                if first_sequence != 0:
+                    return _OUT_OF_ORDER
+            else:
+                batches = producer.batches
+                if first_sequence != ((batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0):
+                    return self._repeated(producer, first_sequence, delta)
+        if transactional:
+            return self.check_transaction(producer_id, epoch)
+        return _NONE if producer is None or producer.transaction_first_offset < 0 else _INVALID_TXN_STATE
+
+    @staticmethod
+    def _repeated(producer: Producer, first_sequence: int, delta: int) -> int | ProducedBatch:
+        last_sequence = (first_sequence + delta) & _SEQUENCE_MASK
+        for batch in producer.batches:
+            if batch.last_sequence == last_sequence and batch.offset_delta == delta:
+                return batch
+        return _OUT_OF_ORDER
+
+    def check_epoch(self, producer_id: int, epoch: int) -> int:
+        """An error code for a coordinator's batch, whose sequence means nothing."""
+        producer = self.producers.get(producer_id)
+        return _INVALID_EPOCH if producer is not None and epoch < producer.epoch else _NONE
+
+    def check_transaction(self, producer_id: int, epoch: int) -> int:
+        """An error code unless the producer may write transactional batches under this epoch."""
+        producer = self.producers.get(producer_id)
+        if producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == epoch:
+            return _NONE
+        return _NONE if self._may_begin.get(producer_id) == epoch else _INVALID_TXN_STATE
+
+    def add(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_offset: int,
+        delta: int,
+        timestamp: int,
+        transactional: bool,
+        now_ms: int,
+    ) -> None:
+        """A checked batch of records is about to be written."""
+        producer = self.producers.get(producer_id)
+        if producer_id not in self._before:
+            self._before[producer_id] = producer and producer.copy()
+        if producer is None:
+            producer = self.producers[producer_id] = Producer(epoch, [], now_ms)
+        elif producer.epoch != epoch:
+            producer.enter_epoch(epoch)
+        last_sequence = (first_sequence + delta) & _SEQUENCE_MASK if first_sequence >= 0 else _NOTHING
+        batches = producer.batches
+        batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
+        if len(batches) > _WINDOW:
+            del batches[0]
+        producer.seen_ms = now_ms
+        producer.timestamp = timestamp
+        if transactional and producer.transaction_first_offset < 0:
+            producer.transaction_first_offset = last_offset - delta
+            self.transactions.begin(producer_id, last_offset - delta)
+
+    def keep(self) -> None:
+        """What was added is written."""
+        if self._before:
+            self._before.clear()
+            self.transactions.keep()
+
+    def take_back(self) -> None:
+        """What was added since the last `keep` was not written."""
+        for producer_id, before in self._before.items():
+            if before is None:
+                del self.producers[producer_id]
+            else:
+                self.producers[producer_id] = before
+        self._before.clear()
+        self.transactions.take_back()
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def may_begin(self, producer_id: int, epoch: int) -> int:
+        """The coordinator has this partition in the producer's transaction; an error code if the epoch is fenced."""
+        error = self.check_epoch(producer_id, epoch)
+        if not error:
+            self._may_begin[producer_id] = epoch
+        return error
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
+        """An error code, or 0 if the transaction may be ended so."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return _NONE
+        if epoch < producer.epoch:
+            return _INVALID_EPOCH
+        return _COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else _NONE
+
+    def open_since(self, producer_id: int) -> int:
+        """The first offset of the producer's open transaction, -1 when none is open."""
+        producer = self.producers.get(producer_id)
+        return _NOTHING if producer is None else producer.transaction_first_offset
+
+    def end(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp: int, now_ms: int
+    ) -> None:
+        """A marker is written: the producer's transaction, if one is open, is over."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            producer = self.producers[producer_id] = Producer(epoch, [], now_ms)
+        producer.enter_epoch(epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.transaction_first_offset = _NOTHING
+        producer.timestamp = timestamp
+        producer.seen_ms = now_ms
+        self.transactions.end(producer_id, marker_offset)
+        self._may_begin.pop(producer_id, None)
+
+    # -- what a start finds -------------------------------------------------------------------------------------------
+
+    def replay(self, header: Header, now_ms: int) -> None:
+        """A batch of records found in the log: true whatever its sequence."""
+        transactional = bool(header.attributes & TRANSACTIONAL)
+        if header.producer_id >= 0 and (header.base_sequence >= 0 or transactional):
+            self.add(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+                transactional,
+                now_ms,
+            )
+            self.keep()
+
+    def replay_marker(self, header: Header, marker: EndTransactionMarker, now_ms: int) -> None:
+        """A control batch found in the log."""
+        self.end(
+            header.producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            header.last_offset,
+            header.max_timestamp,
+            now_ms,
+        )
+
+    def remember_before(self, header: Header) -> None:
+        """A batch from below the replayed ones, newest first: fills the windows that the snapshot left short."""
+        producer = self.producers.get(header.producer_id)
+        if producer is None or not producer.lacks_batches:
+            return
+        if header.producer_epoch != producer.epoch or header.base_sequence < 0:
+            producer.complete = header.producer_epoch < producer.epoch
+        elif header.last_offset < producer.batches[0].last_offset:
+            last_sequence = (header.base_sequence + header.last_offset_delta) & _SEQUENCE_MASK
+            batch = ProducedBatch(last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            producer.batches.insert(0, batch)
+
+    def expire(self, before_ms: int) -> int:
+        """Forget producers not heard of since, unless a transaction of theirs is open; how many that were."""
+        expired = [
+            key
+            for key, producer in self.producers.items()
+            if producer.seen_ms < before_ms and producer.transaction_first_offset < 0 and key not in self._may_begin
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The content of a snapshot file."""
+        return encode_snapshot(map(_entry, self.producers.items()))
+
+    def load(self, data: bytes, offset: int, now_ms: int) -> None:
+        """Take the state, which must be empty, from the content of the snapshot file of this offset.
+
+        Raises:
+            UnreadableSnapshot: it is damaged; the state is empty then.
+        """
+        for entry in decode_snapshot(data):
+            batches = [ProducedBatch(*entry[2:6])] if entry.last_offset >= 0 else []
+            self.producers[entry.producer_id] = Producer(
+                entry.producer_epoch,
+                batches,
+                now_ms,
+                entry.timestamp,
+                entry.coordinator_epoch,
+                max(_NOTHING, entry.transaction_first_offset),
+                complete=not batches,
+            )
+        firsts = {key: producer.transaction_first_offset for key, producer in self.producers.items()}
+        self.transactions.restore({key: first for key, first in firsts.items() if first >= 0})
+        self.replayed_from = offset
+
+
+def _entry(item: tuple[int, Producer]) -> SnapshotEntry:
+    producer_id, producer = item
+    last = producer.batches[-1] if producer.batches else ProducedBatch(-1, -1, 0, -1)
+    return SnapshotEntry(
+        producer_id,
+        producer.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        producer.timestamp,
+        producer.coordinator_epoch,
+        producer.transaction_first_offset,
+    )

@@ -1,0 +1,162 @@
+"""What lies in a partition's folder when it is opened, after whatever a crash left half done there is finished.
+
+Every file of a segment is named by its base offset in 20 digits, a producer snapshot by the offset it reaches to:
+
+    00000000000000000300.log .index .timeindex .txnindex       a segment
+    00000000000000000700.snapshot                              producer state
+    <any of them>.deleted                                      no part of the log any more
+    <segment file>.cleaned                                     a rewritten segment that was not finished
+    <segment file>.swap                                        a rewritten segment that was: it replaces what it covers
+
+Rules, in order: `.deleted` and `.cleaned` go; so do `.swap` files at or behind an unfinished `.cleaned`; what the other
+`.swap` segments cover goes, and they take its place; index files without a log go. Other names are left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from service_chassis import logs
+
+from storage_svc.log.batch.header import headers
+from storage_svc.log.disk.files import Files
+from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
+from storage_svc.log.segment_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SEAL_SUFFIX,
+    file_stem,
+)
+
+_STEM_LENGTH: Final = 20
+#: Folders of Kafka's that are no partitions in use, and the log of its controllers.
+_SET_ASIDE: Final = ("-delete", "-future", "-stray")
+_METADATA_LOG: Final = "__cluster_metadata-0"
+_QUORUM_STATE: Final = "quorum-state"
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    #: base offset -> size of the `.log` file, in order of offsets.
+    logs: dict[int, int]
+    #: The offsets that producer snapshots reach to, in order.
+    snapshots: list[int]
+    #: The base offsets of the segments that have a transaction index, or had one.
+    transaction_indexes: set[int]
+    #: The base offsets of the segments that have an offset or time index.
+    indexes: set[int]
+    #: Names of what a crash left half done.
+    left_over: list[str]
+
+
+def partition_of(files: Files, root: str, name: str) -> tuple[str, int] | None:
+    """(topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
+    topic, dash, partition = name.rpartition("-")
+    if not (dash and topic and partition.isascii() and partition.isdigit()) or name.endswith(_SET_ASIDE):
+        return None
+    if name == _METADATA_LOG and files.exists(f"{root}/{name}/{_QUORUM_STATE}"):
+        return None
+    return topic, int(partition)
+
+
+def tidy(files: Files, folder: str) -> FolderContents:
+    """Finish what was begun, remove what is left over, and say what there is.
+
+    Raises:
+        StorageFailure: the folder cannot be read or written.
+    """
+    _finish_swaps(files, folder, set(_sizes(files, folder)))
+    found = contents(files, folder)
+    for name in found.left_over:
+        if any(_is_data(name, suffix) for suffix in SUFFIXES):
+            _log.warning("index without a log removed", path=f"{folder}/{name}")
+            files.unlink(f"{folder}/{name}")
+    return found
+
+
+def contents(files: Files, folder: str) -> FolderContents:
+    """What there is, as it is.
+
+    Raises:
+        StorageFailure: the folder cannot be read.
+    """
+    sizes = _sizes(files, folder)
+    found = {_offset(name): size for name, size in sizes.items() if _is_data(name, LOG_SUFFIX)}
+    data = [name for name in sizes if any(_is_data(name, suffix) for suffix in SUFFIXES)]
+    unfinished = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+    return FolderContents(
+        dict(sorted(found.items())),
+        sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX)),
+        {_offset(name) for name in data if name.endswith((TRANSACTION_INDEX_SUFFIX, TRANSACTION_SEAL_SUFFIX))}
+        & set(found),
+        {_offset(name) for name in data if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))} & set(found),
+        [
+            name
+            for name in sizes
+            if (_has_offset(name) and name.endswith(unfinished)) or (name in data and _offset(name) not in found)
+        ],
+    )
+
+
+def _sizes(files: Files, folder: str) -> dict[str, int]:
+    return {name: size for name, is_folder, size in files.entries(folder) if not is_folder}
+
+
+def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
+    """The rules that make a crash during a segment swap harmless."""
+    for name in names:
+        if name.endswith(DELETED_SUFFIX):
+            files.unlink(f"{folder}/{name}")
+    cleaned = [_offset(name) for name in names if name.endswith(CLEANED_SUFFIX) and _has_offset(name)]
+    swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and _has_offset(name)}
+    for name in names:
+        unfinished = name in swaps and cleaned and _offset(name) >= min(cleaned)
+        if name.endswith(CLEANED_SUFFIX) or unfinished:
+            files.unlink(f"{folder}/{name}")
+            swaps.discard(name)
+    swapped = sorted(_offset(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+    if swapped:
+        end = max(_swap_end(files, folder, swapped[-1]), swapped[0] + 1)
+        for name in names - swaps:
+            data = any(_is_data(name, suffix) for suffix in SUFFIXES)
+            if data and swapped[0] <= _offset(name) < end:
+                files.unlink(f"{folder}/{name}")
+        files.sync_path(folder)  # else a power cut could bring one back beside what takes its place
+    for name in sorted(swaps):
+        files.rename(f"{folder}/{name}", f"{folder}/{name[: -len(SWAP_SUFFIX)]}")
+        _log.info("segment swap finished", path=f"{folder}/{name}")
+
+
+def _swap_end(files: Files, folder: str, base: int) -> int:
+    """The offset behind the last batch of a `.log.swap` file."""
+    path = f"{folder}/{file_stem(base)}{LOG_SUFFIX}{SWAP_SUFFIX}"
+    descriptor = files.open(path, create=False)
+    try:
+        end = base
+        for _, header in headers(files, descriptor, 0, files.size(path)):
+            end = header.last_offset + 1
+        return end
+    finally:
+        files.close(descriptor)
+
+
+def _offset(name: str) -> int:
+    return int(name[:_STEM_LENGTH])
+
+
+def _has_offset(name: str) -> bool:
+    stem = name[:_STEM_LENGTH]
+    return len(stem) == _STEM_LENGTH and stem.isascii() and stem.isdigit()
+
+
+def _is_data(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and len(name) == _STEM_LENGTH + len(suffix) and _has_offset(name)

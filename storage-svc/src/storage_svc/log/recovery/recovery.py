@@ -1,0 +1,284 @@
+"""Opening a partition's folder: after a clean stop by looking at it, after any other by reading what may be torn.
+
+In order (Kafka's LogLoader):
+1. what a crash left half done in the folder is finished or removed (partition_folder.py)
+2. without the clean-shutdown marker, or if the log does not end where a clean stop left it, from the segment that holds
+   the recovery point on: every batch is checked, the indexes are made anew, and what is torn or damaged is put right
+   (segment_recovery.py). Of the batches of that segment below the recovery point, which are synced, the headers must
+   follow one another; the CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole
+   segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: the scrub
+   that follows an unclean start finds it while the broker works (scrub.py). Internal topics, which coordinators load as
+   a whole before anybody is served, are checked as a whole
+3. what is left of the log start and recovery point checkpoints is applied
+4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
+5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or
+   contradicts the batches
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from service_chassis import logs
+
+from storage_svc.log.batch.header import headers
+from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.environment import LogEnvironment
+from storage_svc.log.partition.leader_epochs import LeaderEpochs
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.producers.state import ProducerState
+from storage_svc.log.recovery.partition_folder import tidy
+from storage_svc.log.recovery.producer_recovery import ProducerRecovery
+from storage_svc.log.recovery.segment_recovery import SegmentRecovery
+from storage_svc.log.recovery.transaction_index_check import TransactionIndexCheck
+from storage_svc.log.segment.segment import Segment
+from storage_svc.log.segment_names import LOG_SUFFIX, file_stem
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the data folder's checkpoints say of one partition."""
+
+    clean: bool
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    cleaned_to: int = 0
+
+    @property
+    def durable_offset(self) -> int:
+        """Below it everything was synced; what is missing there was compacted away."""
+        return max(self.recovery_point, self.high_watermark, self.cleaned_to)
+
+
+class Recovery:
+    """Opens one folder. Use once: `Recovery(…).run()`."""
+
+    def __init__(
+        self, environment: LogEnvironment, folder: str, topic: str, partition: int, config: LogConfig, known: Known
+    ) -> None:
+        self._environment = environment
+        self._files: Files = environment.files
+        self._folder = folder
+        self._topic = topic
+        self._partition = partition
+        self._config = config
+        self._known = known
+        self._end_offset = 0
+        self._epochs = LeaderEpochs(self._files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
+        self._damage: str | None = None
+        self._producers = ProducerRecovery(self._files, folder, (), environment.clock())
+        #: As of the end offset; None until segments were scanned.
+        self._state: ProducerState | None = None
+        self._epochs_wrong = False
+        #: The base offset of the first segment that was read whole; None when none was.
+        self._read_from: int | None = None
+        self.truncated_bytes = 0
+        self.quarantined_bytes = 0
+
+    def run(self) -> PartitionLog:
+        """The log, ready for use.
+
+        Raises:
+            StorageFailure: the folder cannot be read or written.
+        """
+        started = time.perf_counter()
+        found = tidy(self._files, self._folder)
+        segments = [self._segment(base, size) for base, size in found.logs.items()]
+        self._epochs.load()
+        stored = self._epochs.entries
+        self._producers = ProducerRecovery(self._files, self._folder, found.snapshots, self._environment.clock())
+        self._end_offset = segments[0].base_offset if segments else self._known.log_start_offset
+        segments = self._usable(segments)
+        check = TransactionIndexCheck(self._files, self._producers, segments, self._end_offset)
+        check.run(found.transaction_indexes, self._read_from)
+        producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
+        self._check_epochs(segments)
+        self._producers.remove_stray(found.logs, self._end_offset)
+        self._epochs.truncate(self._end_offset)
+        log = PartitionLog(
+            self._environment,
+            self._folder,
+            self._topic,
+            self._partition,
+            self._topic_id(),
+            segments,
+            log_start_offset=min(max(self._known.log_start_offset, segments[0].base_offset), self._end_offset),
+            log_end_offset=self._end_offset,
+            producers=producers,
+            epochs=self._epochs,
+            config=self._config,
+        )
+        self._finish(log, stored)
+        if not self._known.clean:
+            _log.info(
+                "log recovered",
+                log=self._folder,
+                end_offset=self._end_offset,
+                truncated_bytes=self.truncated_bytes,
+                quarantined_bytes=self.quarantined_bytes,
+                seconds=round(time.perf_counter() - started, 4),
+            )
+        return log
+
+    def unusable(self, reason: str) -> PartitionLog:
+        """What the log is known as when `run` has failed: offline, for readers too, until a start can read it."""
+        known = self._known
+        start = known.log_start_offset
+        segment = Segment(self._files, self._folder, start, self._config, self._environment.clock())
+        log = PartitionLog(
+            self._environment,
+            self._folder,
+            self._topic,
+            self._partition,
+            bytes(16),
+            [segment],
+            log_start_offset=start,
+            log_end_offset=max(start, known.recovery_point, known.high_watermark),
+            producers=ProducerState(),
+            epochs=self._epochs,
+            config=self._config,
+        )
+        log.withhold(reason)
+        log.quarantine(reason, known.recovery_point, known.high_watermark)
+        return log
+
+    def _usable(self, segments: list[Segment]) -> list[Segment]:
+        """What the log goes on with of the segments found, never none; the end offset is known then."""
+        if not self._known.clean:
+            segments = self._recover(segments)
+        if not segments:
+            segments = [self._new_segment(max(self._end_offset, self._known.log_start_offset))]
+        active = segments[-1]
+        active.load_for_append()
+        if self._known.clean:
+            self._end_offset, position = _end(self._files, active)
+            if position != active.size or self._end_offset != self._known.recovery_point:
+                _log.warning(
+                    "not as the last stop, which was clean, left it",
+                    segment=active.relative_path,
+                    position=position,
+                    end_offset=self._end_offset,
+                    recovery_point=self._known.recovery_point,
+                )
+                segments = self._recover(segments)
+                segments[-1].load_for_append()
+        if self._end_offset < self._known.log_start_offset:
+            _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
+            for segment in segments:
+                self._drop(segment)
+            segments = [self._new_segment(self._known.log_start_offset)]
+            self._end_offset = self._known.log_start_offset
+            self._state, self._read_from = ProducerState(), self._end_offset
+        return segments
+
+    def _finish(self, log: PartitionLog, stored: list[tuple[int, int]]) -> None:
+        """What was lost, found or repaired becomes part of the log's state."""
+        if self._damage is not None:
+            log.quarantine(self._damage, self._known.recovery_point, self._known.high_watermark)
+            return
+        if self._end_offset < self._known.high_watermark:
+            # Records that consumers may have seen are gone: a new epoch tells them.
+            _log.error("readable records lost", log=self._folder, end_offset=self._end_offset, **_was(self._known))
+            log.leader_epoch += 1
+            self._epochs.assign(log.leader_epoch, self._end_offset)
+        if self._epochs.entries != stored:
+            try:
+                self._epochs.store(sync=False)
+            except StorageFailure as error:  # the batches carry their epochs
+                _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
+        recovered = not self._known.clean or self._state is not None
+        if self._producers.has_snapshot(base := log.segments.active.base_offset):
+            # What a roll wrote was synced before a clean stop, which writes that of the log's end and does not sync it.
+            path = log.snapshots.path(base)
+            if recovered or base == self._end_offset:
+                log.unsynced.add_paths(path)
+            else:
+                log.snapshots.note_synced(base, [path])
+        if recovered:
+            log.recovery_point = min(self._known.recovery_point, self._end_offset)
+            log.unsynced.add_segments(*log.segments.behind_active())
+            log.unsynced.add_paths(log.folder)
+            log.request_sync()
+        # Made anew or not: a transaction index that is missing at a later start counts as one that never was.
+        if indexes := [each.transaction_index.file.path for each in log.segments if len(each.transaction_index)]:
+            log.unsynced.add_paths(*indexes, log.folder)
+            self._environment.mark(log)
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def _segment(self, base_offset: int, size: int) -> Segment:
+        """One that is there, not opened yet."""
+        created_ms = self._files.modified_ms(f"{self._folder}/{file_stem(base_offset)}{LOG_SUFFIX}")
+        segment = Segment(self._files, self._folder, base_offset, self._config, created_ms)
+        segment.size = size
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(self._files, self._folder, base_offset, self._config, self._environment.clock())
+
+    def _drop(self, segment: Segment) -> None:
+        self.truncated_bytes += segment.size
+        segment.close()
+        for path in segment.paths():
+            self._files.unlink(path)
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    def _recover(self, segments: list[Segment]) -> list[Segment]:
+        """Step 2; the segments that are left."""
+        if not segments:
+            return segments
+        start, synced_to = 0, 0
+        if self._topic not in INTERNAL_TOPICS:
+            synced_to = self._known.recovery_point
+            start = max((at for at, each in enumerate(segments) if each.base_offset <= synced_to), default=0)
+        self._read_from = segments[start].base_offset
+        recovery = SegmentRecovery(
+            self._files,
+            self._epochs,
+            self._producers,
+            synced_to=synced_to,
+            durable_offset=self._known.durable_offset,
+        )
+        segments = recovery.run(segments, start)
+        self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage
+        self._epochs_wrong = recovery.epochs_wrong
+        self.truncated_bytes += recovery.truncated_bytes
+        self.quarantined_bytes += recovery.quarantined_bytes
+        return segments
+
+    def _check_epochs(self, segments: list[Segment]) -> None:
+        """Make the epoch list anew if it was lost or contradicts the batches."""
+        if self._epochs_wrong or not self._epochs.agree(segments):
+            if self._epochs.entries:
+                _log.warning("leader epochs rebuilt", log=self._folder, were=self._epochs.entries)
+            self._epochs.rebuild(segments)
+
+    def _topic_id(self) -> bytes:
+        """The topic's id, all zeros when the folder does not say."""
+        data = self._files.read_file(f"{self._folder}/{checkpoints.PARTITION_METADATA}")
+        try:
+            return bytes(16) if data is None else checkpoints.decode_partition_metadata(data)
+        except checkpoints.UnreadableCheckpoint as error:
+            _log.warning("topic id unreadable", log=self._folder, reason=str(error))
+            return bytes(16)
+
+
+def _was(known: Known) -> dict[str, int]:
+    return {"high_watermark_before": known.high_watermark, "recovery_point": known.recovery_point}
+
+
+def _end(files: Files, active: Segment) -> tuple[int, int]:
+    """The offset and the position behind the last whole batch of a segment."""
+    entry = active.offset_index.last
+    end, position = active.base_offset, entry[1] if entry else 0
+    for start, header in headers(files, active.descriptor, position, active.size):
+        end, position = header.last_offset + 1, start + header.size
+    return end, position

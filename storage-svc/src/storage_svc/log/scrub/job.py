@@ -1,0 +1,152 @@
+"""What a scrub does to one partition: every batch of its segments is read as recovery reads it, whatever was synced.
+
+    job     {"folder": path, "segments": [[base offset, bytes], …], "bytes_per_second": 0 for no limit}
+    found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage}
+            for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
+
+Length, CRC and the place of each batch are checked. A segment in which each batch continues the one before it is gone
+through quickly; any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted.
+The job runs in a helper process (helper_process.py), whose word is only a hint: what is done about damage is decided by
+looking again, in the broker (scrub.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final
+
+from crc32c import crc32c
+from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+
+from storage_svc.log.batch.header import CRC_START, Header
+from storage_svc.log.config import LogConfig
+from storage_svc.log.disk import checkpoints, helper_process
+from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.pace import Pace
+from storage_svc.log.disk.read_only import ReadOnlyFiles
+from storage_svc.log.errors import Stopped, StorageFailure
+from storage_svc.log.partition.leader_epochs import LeaderEpochs
+from storage_svc.log.recovery.quarantine import known_gaps
+from storage_svc.log.recovery.segment_scan import Hole, SegmentScan
+from storage_svc.log.segment.segment import Segment
+
+_STEP: Final = 1 << 20
+#: Base offset, length, leader epoch, format, CRC, last offset delta of a batch.
+_HEAD: Final = Struct(">qiibI2xi").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one segment was found to be."""
+
+    segment: Segment
+    file_id: int
+    size: int
+    holes: list[Hole]
+    #: (position, header as it should be) of batches whose base offset or leader epoch is not what it should be.
+    moved: list[tuple[int, Header]]
+
+    @property
+    def damaged(self) -> bool:
+        return bool(self.holes or self.moved)
+
+
+def look(
+    files: Files,
+    folder: str,
+    segments: Sequence[tuple[int, int]],
+    pace: Callable[[int], None] = lambda _: None,
+    epochs: LeaderEpochs | None = None,
+) -> Iterator[Look]:
+    """Read the segments of a partition, of each so many bytes from the beginning; those that are gone, or shorter than
+    that by now, are passed over. Each is open while it is handed out.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    if epochs is None:
+        epochs = LeaderEpochs(files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
+        epochs.load()
+    gaps = known_gaps(files, folder)
+    all_segments = [Segment(files, folder, base_offset, LogConfig(), 0) for base_offset, _ in segments]
+    for number, segment in enumerate(all_segments):
+        if not files.exists(segment.path):
+            continue
+        segment.open()
+        try:
+            size = segments[number][1]
+            if segment.size < size:
+                continue
+            segment.size = size
+            if _is_gapless(segment, epochs, pace):
+                yield Look(segment, segment.file_id, size, [], [])
+                continue
+            later = [each for each in all_segments[number + 1 :] if files.exists(each.path)]
+            scan = SegmentScan(segment, epochs, later, lambda _window, _hole: False, gaps=gaps)
+            read = 0
+            for position, header in scan:
+                if position + header.size - read >= _STEP:
+                    pace(position + header.size - read)
+                    read = position + header.size
+            yield Look(segment, segment.file_id, size, scan.holes, scan.corrected)
+        finally:
+            segment.close()
+
+
+def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], None]) -> bool:
+    """Whether each batch of the segment is good, continues the one before it, and has the epoch that the list says."""
+    position, expected, epoch, epoch_end, step = 0, segment.base_offset, -1, -1, _STEP
+    while position < segment.size:
+        piece = memoryview(segment.read(position, min(step, segment.size - position)))
+        at, step = 0, 0
+        while at + HEADER_SIZE <= len(piece):
+            base_offset, length, leader_epoch, magic, crc, last_delta = _HEAD(piece, at)
+            if magic != MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or base_offset != expected or last_delta < 0:
+                return False
+            if expected >= epoch_end:
+                epoch, epoch_end = epochs.at(expected), epochs.next_start(expected)
+            end = at + LOG_OVERHEAD + length
+            if leader_epoch != epoch or position + end > segment.size:
+                return False
+            if end > len(piece):
+                step = end - at
+                break
+            if crc32c(piece[at + CRC_START : end]) != crc:
+                return False
+            expected += last_delta + 1
+            at = end
+        if at == step == 0:  # less than a header is left
+            return False
+        step = max(step, _STEP)
+        position += at
+        pace(at)
+    return True
+
+
+def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    pace = Pace(job["bytes_per_second"], stopped)
+    try:
+        for found in look(ReadOnlyFiles(), job["folder"], job["segments"], pace.spend):
+            yield {
+                "segment": found.segment.base_offset,
+                "file_id": found.file_id,
+                "bytes": found.size,
+                "damaged": found.damaged,
+            }
+        yield {"done": True}
+    except (Stopped, StorageFailure) as error:
+        yield {"failed": str(error) or "stopping"}
+    except Exception as error:  # a bug; the other partitions are to be read all the same
+        yield {"failed": f"{type(error).__name__}: {error}"}
+
+
+def main() -> int:
+    helper_process.serve(_work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

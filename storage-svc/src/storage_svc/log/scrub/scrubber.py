@@ -1,0 +1,279 @@
+"""The scrub: all batches of all logs are read and checked while the broker works, and damage is taken out.
+
+A start checks what a crash may have torn, not everything that was ever synced (recovery.py). The rest is scrubbed once
+that start is over, and every log again each `log.scrub.interval.ms` (a week; counted over restarts by the file
+`last-scrub`), and a log at once in which somebody has met a batch that cannot be opened.
+
+Reading is a helper process's (scrub_job.py), at low priority and at most at `log.scrub.io.max.bytes.per.second`. A
+segment that it calls damaged is looked at again here, in a thread. What is damaged then is copied aside
+(quarantine.py), the rest becomes a new segment that takes the place of the old one as a compacted one does
+(segment_swap.py), and readers go over the gap. An active segment is closed for that first. A log that is being
+compacted waits. Batches whose base offset or leader epoch is wrong are put right in the new segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from service_chassis import logs
+
+from storage_svc.log.cleaner.job import CleanedGroup
+from storage_svc.log.disk import helper_process
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.segment_swap import Outdated, swap
+from storage_svc.log.recovery.quarantine import log_corrected, log_holes, set_aside_holes, write_sound
+from storage_svc.log.scrub import job as scrub_job
+from storage_svc.log.segment_names import CLEANED_SUFFIX
+
+if TYPE_CHECKING:
+    from storage_svc.log.folder.data_folder import LogDirectory
+
+LAST_SCRUB: Final = "last-scrub"
+
+_REPAIR_WAIT_S: Final = 1.0
+_ASKED_AGAIN_S: Final = 60
+_MODULE: Final = "storage_svc.log.scrub.job"
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class ScrubTotals:
+    """Since the start."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    bytes_read: int = 0
+    segments_damaged: int = 0
+    quarantined_bytes: int = 0
+    failures: int = 0
+
+
+class Scrubber:
+    """Owned by the LogDirectory, on the event loop's thread."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._files = directory.files
+        self._settings = directory.settings
+        self._helper: helper_process.Helper | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wanted: dict[PartitionLog, None] = {}
+        #: When a log may be asked for again.
+        self._asked: dict[PartitionLog, float] = {}
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self.totals = ScrubTotals()
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._directory.logs:  # a new folder: what will be written was not there to be damaged
+            self._note_round()
+        self._task = loop.create_task(self._work())
+
+    async def stop(self) -> None:
+        """A swap that was begun is finished."""
+        self._stopping = True
+        self._woken.set()
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            await self._end_helper()
+            await asyncio.wait([task], timeout=0.1)
+
+    def request(self, log: PartitionLog) -> None:
+        """Somebody has met a batch in this log that is not what was written. Asked again within a minute, it is not
+        scrubbed once more."""
+        now = time.monotonic()
+        if now >= self._asked.get(log, now):
+            self._asked = {each: until for each, until in self._asked.items() if until > now}
+            self._asked[log] = now + _ASKED_AGAIN_S
+            self._wanted[log] = None
+            self._woken.set()
+
+    async def _work(self) -> None:
+        due = time.monotonic() + self._due_in_s()
+        while not self._stopping:
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                if not self._wanted:
+                    await asyncio.wait_for(self._woken.wait(), max(0.0, due - time.monotonic()))
+            if self._stopping:
+                break
+            wanted, self._wanted = list(self._wanted), {}
+            try:
+                if time.monotonic() >= due:
+                    if await self.scrub(list(self._directory.logs.values())):
+                        self._note_round()
+                    due = time.monotonic() + self._settings.scrub_interval_ms / 1000
+                else:
+                    await self.scrub(wanted)
+            except Exception:  # a bug; it must not end scrubbing for good
+                self.totals.failures += 1
+                _log.exception("scrub failed")
+                due = max(due, time.monotonic() + self._settings.scrub_delay_ms / 1000)
+
+    def _due_in_s(self) -> float:
+        """How long until the next round over everything."""
+        interval_ms, now_ms = self._settings.scrub_interval_ms, self._directory.clock()
+        content = self._files.read_file(f"{self._directory.root}/{LAST_SCRUB}") or b""
+        last_ms = int(content) if content.strip().isdigit() else 0
+        since_ms = now_ms - last_ms if 0 < last_ms <= now_ms else interval_ms
+        return max(self._settings.scrub_delay_ms, interval_ms - since_ms) / 1000
+
+    def _note_round(self) -> None:
+        try:
+            content = b"%d\n" % self._directory.clock()
+            self._files.replace_file(f"{self._directory.root}/{LAST_SCRUB}", content, sync=False)
+        except StorageFailure as error:  # the next start scrubs once more
+            _log.warning("end of the scrub not noted", reason=str(error))
+
+    # -- one round ----------------------------------------------------------------------------------------------------
+
+    async def scrub(self, wanted: list[PartitionLog]) -> bool:
+        """Read these logs and take out what is damaged; whether all of them were read to the end."""
+        started, read, whole = time.perf_counter(), self.totals.bytes_read, True
+        damaged = self.totals.segments_damaged
+        try:
+            for log in wanted:
+                if not self._stopping and not log.deleted and log.offline is None:
+                    whole = await self._scrub_log(log) and whole
+        finally:
+            await self._end_helper()
+        seconds = time.perf_counter() - started
+        self.totals.rounds += 1
+        self.totals.seconds += seconds
+        _log.info(
+            "scrub over",
+            logs=len(wanted),
+            bytes=self.totals.bytes_read - read,
+            damaged_segments=self.totals.segments_damaged - damaged,
+            whole=whole,
+            seconds=round(seconds, 3),
+        )
+        return whole
+
+    async def _scrub_log(self, log: PartitionLog) -> bool:
+        job = {
+            "folder": log.folder,
+            "segments": _readable(log),
+            "bytes_per_second": self._settings.scrub_io_bytes_per_second,
+        }
+        damaged = []
+        try:
+            if self._helper is None:
+                self._helper = await asyncio.to_thread(helper_process.start, _MODULE)
+            helper = self._helper
+            helper_process.send(helper, job)
+            while True:
+                said = await asyncio.to_thread(helper_process.hear, helper)
+                if said is None or "failed" in said:
+                    reason = "the helper process ended" if said is None else said["failed"]
+                    if not self._stopping:
+                        self.totals.failures += 1
+                        _log.warning("log not scrubbed", log=log.folder, reason=reason)
+                        await self._end_helper()
+                    return False
+                if "done" in said:
+                    break
+                self.totals.bytes_read += said["bytes"]
+                if said["damaged"]:
+                    damaged.append(said["segment"])
+        except OSError as error:
+            _log.warning("log not scrubbed", log=log.folder, reason=str(error))
+            await self._end_helper()
+            return False
+        repaired = True
+        for base_offset in damaged:
+            repaired = await self.repair(log, base_offset) and repaired
+        return repaired
+
+    async def _end_helper(self) -> None:
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            await asyncio.to_thread(helper_process.end, helper)
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    async def repair(self, log: PartitionLog, base_offset: int) -> bool:
+        """Take the damage out of a segment; whether it is sound then."""
+        while log.compaction.running and not self._stopping:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(_REPAIR_WAIT_S)
+        if self._stopping or log.deleted or log.offline is not None:
+            return False
+        log.compaction.running = True
+        try:
+            return await self._repair_alone(log, base_offset)
+        except (Outdated, StorageFailure) as error:
+            self.totals.failures += 1
+            _log.error("damage not taken out", log=log.folder, segment=base_offset, reason=str(error))
+            return False
+        finally:
+            log.compaction.running = False
+
+    async def _repair_alone(self, log: PartitionLog, base_offset: int) -> bool:
+        """As `repair`, while nobody else rewrites or deletes segments of the log."""
+        wanted = _readable(log)
+        index = next((number for number, each in enumerate(wanted) if each[0] == base_offset), None)
+        if index is None:
+            return True
+        found = await asyncio.to_thread(self._look_again, log, wanted[index:])
+        if found is None or not found.damaged:
+            return True
+        self.totals.segments_damaged += 1
+        if log.segments.active.base_offset == base_offset:
+            log.writer.write_staged()
+            log.roll(log.now_ms())
+        segment = log.segments[log.segments.index_of(base_offset)]
+        if segment.base_offset != base_offset:
+            raise Outdated("the segment is gone")
+        size = await asyncio.to_thread(self._write_sound, log, found, segment.size)
+        if size is None:
+            raise Outdated("the segment is another one")
+        for path in swap(log, CleanedGroup((base_offset,), size), log.now_ms()):
+            await asyncio.to_thread(self._files.sync_path, path)
+        log.compaction.uncleanable = None
+        self.totals.quarantined_bytes += log_holes(segment, found.holes)
+        log_corrected(segment, found.moved)
+        return True
+
+    def _look_again(self, log: PartitionLog, wanted: list[tuple[int, int]]) -> scrub_job.Look | None:
+        return next(scrub_job.look(self._files, log.folder, wanted, epochs=log.epochs), None)
+
+    def _write_sound(self, log: PartitionLog, found: scrub_job.Look, size: int) -> int | None:
+        """Copy the damage aside and write the segment anew without it, `size` bytes of it; how many that leaves. None
+        if it is not the file that was looked at."""
+        segment = found.segment
+        segment.open()
+        try:
+            if segment.file_id != found.file_id or segment.size < size:
+                return None
+            segment.size = size
+            if found.holes:
+                set_aside_holes(self._files, segment, found.holes)
+            try:
+                return write_sound(self._files, segment, found.holes, found.moved, log.config)
+            except StorageFailure:
+                segment.rename(CLEANED_SUFFIX)
+                for path in segment.paths():
+                    self._files.unlink(path)
+                raise
+        finally:
+            segment.close()
+
+
+def _readable(log: PartitionLog) -> list[tuple[int, int]]:
+    """(base offset, bytes) of each segment, as far as consumers may read it."""
+    readable = log.readable
+    found = []
+    for segment in log.segments:
+        if segment is readable.segment:
+            found.append((segment.base_offset, readable.position))
+            break
+        found.append((segment.base_offset, segment.size))
+    return [each for each in found if each[1]]

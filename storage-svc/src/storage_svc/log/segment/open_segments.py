@@ -1,0 +1,56 @@
+"""The segments of all logs that are open: so many at most, however many partitions there are.
+
+Every segment opens itself when it is used. When there are too many, those that were not used for longest are released:
+they give back their descriptors and the memory of their indexes, active ones too. A segment that was used since the
+clock's hand last passed it is passed over once more.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from storage_svc.log.segment.segment import Segment
+
+# A closed segment has three descriptors (its log and two mapped indexes). Connections need some as well.
+_SHARE: Final = 8
+_MIN: Final = 32
+_MAX: Final = 16_384
+
+
+def open_segments_max() -> int:
+    """How many segments this process may keep open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX if soft == resource.RLIM_INFINITY else max(_MIN, min(_MAX, soft // _SHARE))
+
+
+class OpenSegments:
+    """Owned by the LogDirectory. Several threads add to it while logs are recovered."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ring: dict[Segment, None] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def add(self, segment: Segment) -> None:
+        """The segment is open from now on; others may be released for it."""
+        with self._lock:
+            self._ring[segment] = None
+            for _ in range(2 * len(self._ring)):
+                if len(self._ring) <= self._limit:
+                    return
+                oldest = next(iter(self._ring))
+                if oldest is segment or oldest.used or not oldest.release_unused():
+                    oldest.used = False
+                    del self._ring[oldest]
+                    self._ring[oldest] = None
+
+    def discard(self, segment: Segment) -> None:
+        """The segment was closed."""
+        with self._lock:
+            self._ring.pop(segment, None)

@@ -1,0 +1,385 @@
+"""One segment: a `.log` file of consecutive record batches, its offset index and its time index.
+
+    00000000000000000000.log   00000000000000000000.index   00000000000000000000.timeindex    (20 digits: base offset)
+
+Batches are found through the index and by walking headers from there. The index entries of a batch are added when it
+starts more than `index.interval.bytes` behind the last indexed batch, so rebuilding the indexes from the log gives the
+same bytes. The indexes are opened at the first look-up and their ends compared with the log; later every entry that is
+followed is compared with the batch it leads to. What does not agree is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import random
+from typing import Final
+
+from service_chassis import logs
+
+from storage_svc.log.batch.header import Header, headers
+from storage_svc.log.config import LogConfig
+from storage_svc.log.disk.files import Buffer, Files
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.segment.index_agreement import WALK_CHUNK, ends_agree
+from storage_svc.log.segment.offset_index import OffsetIndex
+from storage_svc.log.segment.open_segments import OpenSegments
+from storage_svc.log.segment.time_index import TimeIndex
+from storage_svc.log.segment.transaction_index import TransactionIndex
+from storage_svc.log.segment_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SEAL_SUFFIX,
+    file_stem,
+)
+
+_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+_log = logs.get(__name__)
+
+
+class Segment:
+    """Owned by its PartitionLog. `size` counts whole batches; bytes of a failed write are cut off at once."""
+
+    __slots__ = (
+        "_age_max_ms",
+        "_bytes_since_index",
+        "_checked",
+        "_closing",
+        "_entries_max",
+        "_files",
+        "_growing",
+        "_index_interval",
+        "_jitter",
+        "_loaded",
+        "_pins",
+        "_stem",
+        "_suffix",
+        "base_offset",
+        "created_ms",
+        "descriptor",
+        "file_id",
+        "first_timestamp",
+        "folder",
+        "gone",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "registry",
+        "relative_path",
+        "size",
+        "time_index",
+        "transaction_index",
+        "used",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        *,
+        suffix: str = "",
+    ) -> None:
+        self._files = files
+        self.folder = folder
+        self.base_offset = base_offset
+        self._stem = f"{folder}/{file_stem(base_offset)}"
+        self.descriptor = -1
+        self.size = 0
+        self.created_ms = created_ms
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        index_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(files, "", base_offset, index_bytes)
+        self.time_index = TimeIndex(files, "", base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(files, "")
+        self.rename(suffix)
+        # So many entries fit into either index.
+        self._entries_max = min(self.offset_index.entries_max, self.time_index.entries_max)
+        self._jitter = random()
+        self.configure(config)
+        self._bytes_since_index = 0
+        # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
+        self._growing = self._loaded = self._checked = False
+        self._pins = 0
+        #: No part of its log any more: its files have other names.
+        self.gone = False
+        self._closing = False
+        self.file_id = 0
+        #: Whether it was used since somebody last looked for segments to release; who is told when it opens and closes.
+        self.used = False
+        self.registry: OpenSegments | None = None
+
+    @classmethod
+    def create(
+        cls, files: Files, folder: str, base_offset: int, config: LogConfig, now_ms: int, *, suffix: str = ""
+    ) -> Segment:
+        """A new, empty segment; what was there under its names is dropped."""
+        segment = cls(files, folder, base_offset, config, now_ms, suffix=suffix)
+        segment.open(create=True)
+        if segment.size:
+            files.truncate(segment.descriptor, 0)
+            segment.size = 0
+        segment._growing = True
+        segment.restart_indexes()
+        segment.transaction_index.begin_anew()
+        return segment
+
+    def rename(self, suffix: str) -> None:
+        """Its files have this behind their names now; those that are open stay so."""
+        self._suffix = suffix
+        self.path = f"{self._stem}{LOG_SUFFIX}{suffix}"
+        self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
+        self.offset_index.file.path = f"{self._stem}{INDEX_SUFFIX}{suffix}"
+        self.time_index.file.path = f"{self._stem}{TIME_INDEX_SUFFIX}{suffix}"
+        self.transaction_index.file.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
+        self.transaction_index.seal_path = f"{self._stem}{TRANSACTION_SEAL_SUFFIX}{suffix}"
+
+    def open(self, *, create: bool = False) -> None:
+        """Open the `.log` file, if it is not open."""
+        if self.descriptor < 0:
+            self.descriptor = self._files.open(self.path, create=create)
+            status = self._files.status(self.descriptor)
+            self.file_id = status.st_ino
+            self.size = status.st_size
+            if self.registry is not None:
+                self.registry.add(self)
+        self.used = True
+
+    def configure(self, config: LogConfig) -> None:
+        self._index_interval = config.index_interval_bytes
+        self._age_max_ms = config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch was written: keep what look-ups and rolling need to know of it."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+
+    def must_roll(
+        self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        """Whether a batch with these properties, behind `staged` bytes that are about to come, belongs elsewhere
+        (`can_tell` first). The order and the terms are Kafka's (LogSegment.shouldRoll)."""
+        used = self.size + staged
+        if used == 0:
+            return False
+        if not self._loaded:
+            self.load()
+        first = self.first_timestamp
+        return (
+            used + size > config.segment_bytes
+            or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > self._age_max_ms
+            or self.offset_index.file.count >= self.offset_index.entries_max
+            or self.time_index.file.count >= self.time_index.entries_max
+            or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def can_tell(self, staged_batches: int) -> bool:
+        """Whether so many batches that are about to come cannot fill an index: `must_roll` needs their size only."""
+        return self.offset_index.file.count + staged_batches < self._entries_max
+
+    def locate(self, offset: int) -> tuple[int, Header] | None:
+        """(position, header) of the first batch that ends at or behind the offset."""
+        if not self._loaded or self.descriptor < 0:
+            self.load()
+        self.used = True
+        entry = self.offset_index.lookup(offset)
+        unchecked = entry is not None
+        for position, header in self.walk(entry[1] if entry else 0):
+            last_offset = header.base_offset + header.last_offset_delta
+            if unchecked and entry and last_offset != entry[0]:
+                break
+            unchecked = False
+            if last_offset >= offset:
+                return position, header
+        if not unchecked:
+            return None
+        self.rebuild_damaged()
+        return self.locate(offset)
+
+    def headers(self) -> Iterator[tuple[int, Header]]:
+        """(position, header) of each batch, as far as they follow each other; of an open segment."""
+        return headers(self._files, self.descriptor, 0, self.size)
+
+    def walk(self, position: int) -> Iterator[tuple[int, Header]]:
+        """Batches from there on; none from a position that a damaged index invented."""
+        return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, WALK_CHUNK)
+
+    def read(self, position: int, length: int) -> bytes:
+        self.open()
+        return self._files.read(self.descriptor, length, position)
+
+    def write(self, parts: list[Buffer], size: int) -> None:
+        """Write batches behind the last one; `size` is moved by the caller once it has noted them.
+
+        Raises:
+            DiskFull: nothing of them is left in the file; until the next sync a power cut may bring it back.
+            StorageFailure: the file cannot be trusted with more.
+        """
+        if not self._loaded or self.descriptor < 0:
+            self.load()
+        self.used = True
+        try:
+            self._files.append(self.descriptor, parts, self.size, size)
+        except StorageFailure:
+            self._files.truncate(self.descriptor, self.size)
+            raise
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
+        self.load()
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def load(self) -> None:
+        """Make the file and the indexes ready for look-ups."""
+        self.open()
+        if self._loaded:
+            return
+        if self._open_indexes() and (self._checked or self._indexes_agree()):
+            self._loaded = self._checked = True
+        else:
+            self.rebuild_damaged()
+
+    def _open_indexes(self) -> bool:
+        try:
+            return all(index.file.load(growing=self._growing) for index in (self.offset_index, self.time_index))
+        except StorageFailure as error:  # pages that cannot be read: other ones are written
+            _log.error("index unreadable", segment=self.relative_path, reason=str(error))
+            return False
+
+    def _indexes_agree(self) -> bool:
+        """Whether they can be believed; sets what `note` would have set."""
+        if not ends_agree(self, self._files, self._index_interval):
+            return False
+        entry = self.offset_index.last
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last or (-1, self.base_offset)
+        self._bytes_since_index = self.size - (entry[1] if entry else 0)
+        return True
+
+    def rebuild_damaged(self) -> None:
+        """As `rebuild`, of indexes that were found to contradict the batches."""
+        _log.warning("index rebuilt", segment=self.relative_path)
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make both indexes anew from the batches' headers; the segment's batches are known to be whole."""
+        self.restart_indexes()
+        for position, header in headers(self._files, self.descriptor, 0, self.size):
+            self.note(position, header.size, header.last_offset, header.max_timestamp)
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        if self._growing:
+            return
+        try:
+            self.offset_index.file.persist()
+            self.time_index.file.persist()
+        except StorageFailure as error:  # they are in memory until the segment is released
+            _log.warning("index not written", segment=self.relative_path, reason=str(error))
+
+    def restart_indexes(self) -> None:
+        """Empty both indexes and forget timestamps: `note` every batch from position 0 next."""
+        self.offset_index.file.reset()
+        self.time_index.file.reset()
+        self.max_timestamp = self.first_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self._bytes_since_index = 0
+        self._loaded = self._checked = True
+
+    def load_for_append(self) -> None:
+        """As `load`, and the first batch's timestamp is known, which decides when to roll."""
+        self._growing = True
+        self.load()
+        for _, header in headers(self._files, self.descriptor, 0, self.size, WALK_CHUNK):
+            self.first_timestamp = header.max_timestamp
+            break
+
+    def finish(self) -> None:
+        """No batch will be added: the largest timestamp gets its entry, the index files are complete.
+
+        Raises:
+            StorageFailure: the index files are not; they will be rebuilt when they are needed.
+        """
+        self.transaction_index.seal()
+        if not self._loaded:
+            if not self._growing:
+                return
+            self.load()
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._growing = self._loaded = self._checked = False
+        self.offset_index.file.finish()
+        self.time_index.file.finish()
+
+    def release(self) -> None:
+        """Give back memory and descriptors until the next look-up; what a growing index has not written is lost."""
+        if self._loaded:
+            self.offset_index.file.release()
+            self.time_index.file.release()
+            self._loaded = False
+        self.transaction_index.release()
+        self.close()
+
+    def release_unused(self) -> bool:
+        """As `release`, after writing the entries that the index files do not have; whether that was possible."""
+        if self._pins:
+            return False
+        if self._growing and self._loaded:
+            try:
+                self.offset_index.file.persist()
+                self.time_index.file.persist()
+            except StorageFailure as error:
+                _log.warning("index not written", segment=self.relative_path, reason=str(error))
+                return False
+        self.release()
+        return True
+
+    def pin(self) -> None:
+        """Keep the descriptor open while another thread syncs it."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._closing and self._pins == 0:
+            self._closing = False
+            self.close()
+
+    def sync(self, files: Files) -> None:
+        """Sync a pinned segment. It may have been closed before it was pinned, and deleted or replaced meanwhile."""
+        if self.descriptor >= 0:
+            files.sync(self.descriptor)
+            return
+        try:
+            files.sync_path(self.path)
+        except StorageFailure:
+            if not self.gone:
+                raise
+
+    def close(self) -> None:
+        if self._pins:
+            self._closing = True
+        elif self.descriptor >= 0:
+            self._files.close(self.descriptor)
+            self.descriptor = -1
+            if self.registry is not None:
+                self.registry.discard(self)
+
+    def paths(self) -> list[str]:
+        """Every file this segment may have, the `.log` last: a segment without its log is nothing."""
+        return [path + self._suffix for path in self.own_paths()]
+
+    def own_paths(self) -> list[str]:
+        """As `paths`, of a segment that is part of its log."""
+        return [self._stem + suffix for suffix in (*SUFFIXES[1:], LOG_SUFFIX)]

@@ -1,0 +1,121 @@
+"""The segments of one log: in order of their base offsets, never none, without gaps; the last one is active.
+
+Batches are appended to the active segment only. Segments open themselves when they are used; open_segments.py closes
+those that are not.
+
+    bases [0, 300, 700]   index_of(299) = 0   index_of(300) = 1   index_of(5000) = 2, the active one
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from storage_svc.log.config import LogConfig
+from storage_svc.log.disk.files import Files
+from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
+from storage_svc.log.segment.open_segments import OpenSegments
+from storage_svc.log.segment.segment import Segment
+from storage_svc.log.segment_names import DELETED_SUFFIX, file_stem
+
+
+class Segments:
+    """Owned by its PartitionLog."""
+
+    __slots__ = ("_open", "_ordered", "active", "bases")
+
+    def __init__(self, segments: list[Segment], open_segments: OpenSegments) -> None:
+        self._ordered = segments
+        self._open = open_segments
+        for segment in segments:
+            self._register(segment)
+        #: The base offset of each, for searching.
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._ordered)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._ordered[index]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._ordered)
+
+    def index_of(self, offset: int) -> int:
+        """The index of the segment that holds an offset, or would."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
+    def starting_with(self, offset: int) -> list[Segment]:
+        """The segment that holds an offset, or would, and all behind it."""
+        return self._ordered[self.index_of(offset) :]
+
+    def behind_active(self) -> list[Segment]:
+        """All but the active one: nothing is appended to them any more."""
+        return self._ordered[:-1]
+
+    def end_of(self, index: int, log_end_offset: int) -> int:
+        """The offset at which the segment of this index ends."""
+        return self.bases[index + 1] if index + 1 < len(self.bases) else log_end_offset
+
+    def add(self, segment: Segment) -> None:
+        """It becomes the active one."""
+        self._register(segment)
+        self._ordered.append(segment)
+        self.bases.append(segment.base_offset)
+        self.active = segment
+
+    def _register(self, segment: Segment) -> None:
+        segment.registry = self._open
+        if segment.descriptor >= 0:
+            self._open.add(segment)
+
+    def take_oldest(self, count: int) -> list[Segment]:
+        """The oldest, never all of them; they belong to the log no more."""
+        taken = self._ordered[:count]
+        self._ordered, self.bases = self._ordered[count:], self.bases[count:]
+        return taken
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """It takes the place of neighbours behind the active one; they belong to the log no more."""
+        start = self._ordered.index(old[0])
+        self._ordered[start : start + len(old)] = [new]
+        self.bases[start : start + len(old)] = [new.base_offset]
+        self._register(new)
+
+    def configure(self, config: LogConfig) -> None:
+        for segment in self._ordered:
+            segment.configure(config)
+
+    def close(self) -> None:
+        for segment in self._ordered:
+            segment.release()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless the state is consistent."""
+        assert self.bases == [segment.base_offset for segment in self._ordered], self.bases
+        assert self.bases == sorted(set(self.bases)), self.bases
+        assert self.active is self._ordered[-1], self.bases
+
+
+def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:
+    """Rename the files of a segment that is no part of its log any more, so that a start removes what is left of them;
+    their new paths. `snapshot`: that of its base offset as well.
+
+    The `.log` comes first: after a crash in between, a segment is there with its transaction index or not at all.
+    """
+    segment.gone = True
+    segment.release()
+    paths = segment.paths()[::-1]
+    if snapshot:
+        paths.append(f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}")
+    renamed = []
+    for path in paths:
+        if files.exists(path):
+            files.rename(path, path + DELETED_SUFFIX)
+            renamed.append(path + DELETED_SUFFIX)
+    return renamed

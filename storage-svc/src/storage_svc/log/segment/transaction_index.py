@@ -1,0 +1,172 @@
+"""The transaction index of a segment (`.txnindex`): the aborted transactions whose markers lie in the segment.
+
+    entry = version i16 = 0, producer id i64, first offset i64, last offset i64, last stable offset i64
+            big-endian, 34 bytes, last offsets strictly increasing
+
+The last offset is that of the ABORT marker; the last stable offset is where it came to be once the transaction was
+over, so a search may stop at the first entry whose last stable offset is not below what it looks for. The file is made
+when the first transaction is aborted, never before. Kafka's format has no checksum: what the file must be is said by
+another one, `.txnindex.crc32c`, written once nothing is added any more (`seal`), eight hexadecimal digits. A file that
+is not what its seal says, or is gone while the seal is there, is made anew from the batches; without a seal (a folder
+that Kafka made, an active segment after a crash) entries are compared with the batches (transaction_index_check.py).
+
+E.g. producer 7 wrote at 0 and 10 and aborted at 20 while producer 8 has been open since 5: (0, 7, 0, 20, 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.segment.index_file import IndexFile
+
+_VERSION: Final = 0
+_ENTRY: Final = Struct(">hqqqq")
+ENTRY_SIZE: Final = _ENTRY.size
+_LAST_OFFSET: Final = 3  # of an entry's fields
+
+
+def _checksum(data: bytes) -> bytes:
+    return b"%08x\n" % crc32c(data)
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    #: That of the marker.
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Owned by its segment. The file has every entry; it is mapped once somebody asks for them, until `release`."""
+
+    __slots__ = ("_files", "file", "known", "seal_path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.file = IndexFile(files, path, _ENTRY)
+        self.seal_path = ""
+        #: Whether the entries are at hand.
+        self.known = False
+
+    def _entries(self) -> IndexFile:
+        if not self.known:
+            self.file.load(growing=False)
+            self.known = True
+        return self.file
+
+    def __len__(self) -> int:
+        return self._entries().count
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for _, *fields in self._entries():
+            yield AbortedTransaction._make(fields)
+
+    def seal(self) -> None:
+        """Nothing is added any more: write down what the file must be, if there are entries.
+
+        Raises:
+            StorageFailure: there is no seal, or one that does not fit.
+        """
+        if len(self):
+            self._files.write_file(self.seal_path, _checksum(self._files.read_file(self.file.path) or b""))
+
+    def sealed(self) -> bool | None:
+        """Whether the file is what its seal says; None without a seal.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        seal = self._files.read_file(self.seal_path)
+        return None if seal is None else _checksum(self._files.read_file(self.file.path) or b"") == seal
+
+    def load(self, base_offset: int, end_offset: int) -> bool:
+        """Map the file; whether its entries are in order and their markers inside a segment of these offsets."""
+        self.known = True
+        if self.file.load(growing=False) is False:
+            return False
+        marker_min = base_offset
+        for version, _, first_offset, last_offset, stable_offset in self.file:
+            if version != _VERSION or not marker_min <= last_offset < end_offset:
+                return False
+            if not 0 <= first_offset <= last_offset or not 0 <= stable_offset <= last_offset + 1:
+                return False
+            marker_min = last_offset + 1
+        return True
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add the entry and write it.
+
+        Raises:
+            StorageFailure: neither the file nor this index has it.
+        """
+        file = self._entries()
+        count = file.count
+        file.append(_VERSION, *entry)
+        try:
+            file.persist()
+        except StorageFailure:
+            file.truncate(count)
+            raise
+        finally:
+            file.close()
+
+    def truncate(self, offset: int) -> None:
+        """Forget the entries whose markers are at or behind the offset."""
+        file = self._entries()
+        kept = file.count_up_to(offset - 1, _LAST_OFFSET)
+        if kept < file.count:
+            file.truncate(kept)
+            file.close()
+
+    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+        """These and no others, as a whole and synced.
+
+        Raises:
+            StorageFailure: the file is as it was.
+        """
+        self.file.release()
+        self._files.unlink(self.seal_path)
+        if entries:
+            data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+            self._files.replace_file(self.file.path, data)
+            self._files.replace_file(self.seal_path, _checksum(data))
+        else:
+            self._files.unlink(self.file.path)
+        self.known = not entries
+
+    def begin_anew(self) -> None:
+        """Forget every entry, to rebuild them from the log."""
+        if not self.known or self.file.count:
+            self.file.reset()
+        self._files.unlink(self.seal_path)
+        self.known = True
+
+    def assume_empty(self) -> None:
+        """There is no file."""
+        self.known = True
+
+    def release(self) -> None:
+        """Give back memory and descriptors until somebody asks again."""
+        if self.file.count:
+            self.file.release()
+            self.known = False
+
+    def find(self, start: int, end: int) -> tuple[list[tuple[int, int]], bool]:
+        """(producer id, first offset) of every transaction here that touches the offsets in [start, end), and whether
+        later segments cannot have more."""
+        file = self._entries()
+        found: list[tuple[int, int]] = []
+        for index in range(file.count_up_to(start - 1, _LAST_OFFSET), file.count):
+            _, producer_id, first_offset, _, stable_offset = file.at(index)
+            if first_offset < end:
+                found.append((producer_id, first_offset))
+            if stable_offset >= end:
+                return found, True
+        return found, False

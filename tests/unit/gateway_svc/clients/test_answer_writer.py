@@ -1,0 +1,218 @@
+"""Answers on a real socket whose reader takes its time: all bytes, in order, and nothing held afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from gateway_svc.clients.answer_writer import SENDFILE_BYTES_MAX, AnswerWriter
+from gateway_svc.clients.slices import FileRange, OpenFile
+from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.memory_budget import MemoryBudget
+
+pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
+
+CONTENT = os.urandom(3 << 20)
+
+
+class Sender(asyncio.Protocol):
+    """Sends with the writer, as a connection does."""
+
+    def __init__(self) -> None:
+        self.drained = 0
+        self.failures: list[str] = []
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.budget = MemoryBudget(1 << 30)
+        self.room = SocketRoom(asyncio.get_running_loop())
+        self.writer = AnswerWriter(self.transport, self.room, self.budget, drained=self._drained, failed=self._failed)
+
+    def _drained(self) -> None:
+        self.drained += 1
+
+    def _failed(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self.writer.pause()
+
+    def resume_writing(self) -> None:
+        self.writer.resume()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.writer.close()
+        self.lost.set()
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[tuple[Sender, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    _, sender = await asyncio.get_running_loop().create_connection(Sender, sock=ours)
+    yield sender, theirs
+    sender.transport.abort()
+    await sender.lost.wait()
+    sender.room.close()
+    theirs.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> OpenFile:
+    (tmp_path / "0.log").write_bytes(CONTENT)
+    return OpenFile(os.open(tmp_path / "0.log", os.O_RDONLY))
+
+
+async def received(theirs: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), bytearray()
+    while len(data) < size:
+        piece = await loop.sock_recv(theirs, 100_000)
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+def open_descriptors() -> set[tuple[int, str]]:
+    """Each with what it is of: other threads of this process may close theirs at any time."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the list itself
+            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+    return found
+
+
+@pytest.mark.parametrize("head_bytes", [20, 2 << 20], ids=["small head", "head that has to wait"])
+async def test_a_range_goes_on_as_the_socket_has_room(
+    ends: tuple[Sender, socket.socket], file: OpenFile, head_bytes: int
+) -> None:
+    sender, theirs = ends
+    head = os.urandom(head_bytes)
+    sender.writer.send([head, FileRange(file, 7, 2 << 20), b"between", FileRange(file, 0, len(CONTENT)), b"last"])
+    assert sender.writer.busy
+    expected = head + CONTENT[7 : 7 + (2 << 20)] + b"between" + CONTENT + b"last"
+    assert await received(theirs, len(expected)) == expected
+    await asyncio.sleep(0)
+    assert (sender.writer.busy, sender.drained, sender.failures) == (False, 1, [])
+    assert (file.users, sender.budget.used) == (0, 0)
+
+
+@contextlib.asynccontextmanager
+async def connected_from(client: str) -> AsyncIterator[tuple[Sender, socket.socket]]:
+    """As `ends`, over TCP; another address stands for another machine."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        theirs = await asyncio.to_thread(socket.create_connection, listening.getsockname(), 10, (client, 0))
+        _, sender = await loop.create_connection(Sender, sock=(await loop.sock_accept(listening))[0])
+    with theirs:
+        yield sender, theirs
+        sender.transport.abort()
+        await sender.lost.wait()
+        sender.room.close()
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.0.0.2"])
+async def test_nothing_is_paced_on_the_way_to_the_same_machine(client: str) -> None:
+    async with connected_from(client) as (sender, theirs):
+        option = socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16
+        ours = sender.transport.get_extra_info("socket").getsockopt(*option)
+        assert ours == (b"reno".ljust(16, b"\0") if client == "127.0.0.1" else theirs.getsockopt(*option))
+
+
+async def test_others_have_their_turn_while_much_is_sent(file: OpenFile) -> None:
+    """The socket would take all of it in one call."""
+    async with connected_from("127.0.0.1") as (sender, theirs):
+        theirs.setblocking(False)
+        sender.writer.send([FileRange(file, 0, len(CONTENT))])
+        taken = 0
+        select.select([theirs], [], [], 30)  # a busy kernel delivers it a moment later
+        with contextlib.suppress(BlockingIOError):
+            while piece := theirs.recv(1 << 20):
+                taken += len(piece)
+        assert 0 < taken <= SENDFILE_BYTES_MAX
+        assert await received(theirs, len(CONTENT) - taken) == CONTENT[taken:]
+
+
+async def test_answers_that_wait_one_after_the_other_need_no_descriptors(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    opened = []
+    for number in range(1, 4):
+        head = os.urandom(20)
+        sender.writer.send([head, FileRange(file, 0, len(CONTENT))])
+        assert sender.writer.busy
+        assert await received(theirs, 20 + len(CONTENT)) == head + CONTENT
+        await asyncio.sleep(0)
+        assert (sender.writer.busy, sender.drained) == (False, number)
+        opened.append(open_descriptors())
+    assert [opened[1] - opened[0], opened[2] - opened[0]] == [set(), set()]
+
+
+async def test_a_head_that_is_taken_in_part_goes_before_its_range(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    head = os.urandom(60_000)
+    sender.writer.send([head, FileRange(file, 0, len(CONTENT))])
+    assert await received(theirs, len(head) + len(CONTENT)) == head + CONTENT
+    await asyncio.sleep(0)
+    assert (sender.writer.busy, sender.failures, file.users) == (False, [], 0)
+
+
+async def test_a_range_that_the_socket_takes_at_once_leaves_nothing_to_wait_for(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([b"head", FileRange(file, 0, 70_000)])
+    assert (sender.writer.busy, sender.drained, file.users) == (False, 0, 0)
+    assert await received(theirs, 70_004) == b"head" + CONTENT[:70_000]
+
+
+async def test_a_file_shorter_than_its_slice_ends_the_connection(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([FileRange(file, 1 << 20, len(CONTENT))])
+    assert await received(theirs, len(CONTENT)) == CONTENT[1 << 20 :]
+    await sender.lost.wait()
+    assert sender.failures == ["the file of a slice is shorter than the slice"]
+    assert file.users == 0
+
+
+async def test_a_connection_that_ends_meanwhile_gives_up_the_file_and_its_descriptor(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, _ = ends
+    before = open_descriptors()
+    descriptor = sender.transport.get_extra_info("socket").fileno()
+    sender.writer.send([FileRange(file, 0, len(CONTENT)), os.urandom(100_000)])
+    opened = open_descriptors() - before
+    assert (file.users, sender.budget.used) == (1, 100_000)
+    assert [of for _, of in opened] == ["anon_inode:[eventpoll]"]
+    sender.transport.abort()
+    await sender.lost.wait()
+    after = open_descriptors()
+    assert (file.users, sender.budget.used, after - before) == (0, 0, opened)
+    assert descriptor not in [number for number, _ in after]
+
+
+async def test_a_reader_that_goes_away_meanwhile_ends_the_answer(
+    ends: tuple[Sender, socket.socket], file: OpenFile
+) -> None:
+    sender, theirs = ends
+    sender.writer.send([FileRange(file, 0, len(CONTENT))])
+    theirs.close()
+    await sender.lost.wait()  # writer and event loop both watch the socket: either is the first to see it
+    assert file.users == 0

@@ -1,0 +1,126 @@
+"""Fetch sessions (KIP-227): what each request asks for, and what the answer has to tell."""
+
+from __future__ import annotations
+
+import pytest
+from gateway_svc.fetching.sessions import EVICT_AFTER_S, SESSIONS_MAX, Fetch, FetchSessions
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+
+def request(
+    session_id: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = (), topic: str = "t"
+) -> FetchRequest:
+    partitions = tuple(
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100)
+        for index, offset in offsets.items()
+    )
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=(FetchTopic(topic=topic, partitions=partitions),) if partitions else (),
+        forgotten_topics_data=(ForgottenTopic(topic=topic, partitions=forgotten),) if forgotten else (),
+    )
+
+
+def opened(found: Fetch | ErrorCode) -> Fetch:
+    assert isinstance(found, Fetch)
+    return found
+
+
+def asked(fetch: Fetch) -> list[tuple[int, int]]:
+    return [(each.asked.partition, each.asked.fetch_offset) for each in fetch.partitions]
+
+
+def test_without_a_session_every_partition_is_told() -> None:
+    sessions = FetchSessions()
+    fetch = opened(sessions.open(request(0, -1, {0: 5, 1: 6}), False, 0.0))
+    assert (asked(fetch), fetch.session, len(sessions)) == ([(0, 5), (1, 6)], None, 0)
+    assert [fetch.must_tell(each, 9, 0, 0, 0) for each in fetch.partitions] == [True, True]
+
+
+def test_an_incremental_fetch_names_what_changed() -> None:
+    sessions = FetchSessions()
+    first = opened(sessions.open(request(0, 0, {0: 5, 1: 6, 2: 7}), False, 0.0))
+    assert first.session is not None
+    session_id = first.session.session_id
+    assert session_id > 0
+    second = opened(sessions.open(request(session_id, 1, {1: 60, 3: 8}, forgotten=(0,)), False, 1.0))
+    assert (asked(second), second.incremental) == ([(1, 60), (2, 7), (3, 8)], True)
+    third = opened(sessions.open(request(session_id, 2, {}), False, 1.0))
+    assert asked(third) == [(1, 60), (2, 7), (3, 8)]
+
+
+def test_an_incremental_answer_tells_what_changed() -> None:
+    sessions = FetchSessions()
+    first = opened(sessions.open(request(0, 0, {0: 0, 1: 0, 2: 0}), False, 0.0))
+    assert first.session is not None
+    assert [first.must_tell(each, 10, 0, 0, 0) for each in first.partitions] == [True, True, True]
+    second = opened(sessions.open(request(first.session.session_id, 1, {}), False, 0.0))
+    by_index = {each.asked.partition: each for each in second.partitions}
+    assert not second.must_tell(by_index[0], 10, 0, 0, 0)
+    assert second.must_tell(by_index[1], 11, 0, 0, 0)
+    assert second.must_tell(by_index[2], 10, 0, 0, 500)
+    third = opened(sessions.open(request(first.session.session_id, 2, {}), False, 0.0))
+    # Partition 2 had records: the others are read before it now.
+    assert [each.asked.partition for each in third.partitions] == [0, 1, 2]
+    by_index = {each.asked.partition: each for each in third.partitions}
+    assert third.must_tell(by_index[0], 10, 3, 0, 0)
+    assert third.must_tell(by_index[1], 11, 0, 6, 0)
+    fourth = opened(sessions.open(request(first.session.session_id, 3, {}), False, 0.0))
+    by_index = {each.asked.partition: each for each in fourth.partitions}
+    # The error is over: told again although the watermark is where it was.
+    assert fourth.must_tell(by_index[1], 11, 0, 0, 0)
+    assert not fourth.must_tell(by_index[2], 10, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "by_id", "error"),
+    [
+        (1, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 2, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_errors_that_send_a_client_back_to_a_full_fetch(
+    session: int, epoch: int, by_id: bool, error: ErrorCode
+) -> None:
+    sessions = FetchSessions()
+    first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0))
+    assert first.session is not None
+    session_id = first.session.session_id + session
+    assert sessions.open(request(session_id, epoch, {}), by_id, 0.0) is error
+
+
+def test_a_full_fetch_ends_the_session_it_names() -> None:
+    sessions = FetchSessions()
+    first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0))
+    assert first.session is not None
+    session_id = first.session.session_id
+    assert opened(sessions.open(request(session_id, -1, {0: 1}), False, 0.0)).session is None
+    assert len(sessions) == 0
+    assert sessions.open(request(session_id, 1, {}), False, 0.0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_sessions_are_bounded_and_the_longest_unused_gives_way() -> None:
+    sessions = FetchSessions()
+    first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0)).session
+    for _ in range(SESSIONS_MAX - 1):
+        assert opened(sessions.open(request(0, 0, {0: 0}), False, 1.0)).session is not None
+    assert opened(sessions.open(request(0, 0, {0: 0}), False, 2.0)).session is None
+    assert opened(sessions.open(request(0, 0, {0: 0}), False, EVICT_AFTER_S)).session is not None
+    assert len(sessions) == SESSIONS_MAX
+    assert first is not None
+    found = sessions.open(request(first.session_id, 1, {}), False, EVICT_AFTER_S)
+    assert found is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    sessions = FetchSessions()
+    session = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0)).session
+    assert session is not None
+    session.epoch = 2**31 - 1
+    opened(sessions.open(request(session.session_id, 2**31 - 1, {}), False, 0.0))
+    assert session.epoch == 1

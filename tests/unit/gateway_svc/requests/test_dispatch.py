@@ -1,0 +1,40 @@
+"""The table of routes is what the handlers declare: all declared versions, no more, none twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+
+import gateway_svc.handlers
+import protocol_lib.messages
+import pytest
+from gateway_svc.handlers import HANDLERS, heartbeat
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.requests.dispatch import Dispatcher
+from protocol_lib.api import APIS, ApiKey
+
+
+def test_what_is_served_is_served_in_every_version() -> None:
+    for key, low, high in Dispatcher(HANDLERS, GatewayMetrics()).api_ranges:
+        assert (low, high) == (0, APIS[key].max_version), ApiKey(key).name
+
+
+def test_every_handler_has_a_message_module_of_its_name() -> None:
+    messages = {each.name for each in pkgutil.iter_modules(protocol_lib.messages.__path__)}
+    modules = {each.name for each in pkgutil.iter_modules(gateway_svc.handlers.__path__)}
+    assert modules <= messages
+    declared = {importlib.import_module(f"gateway_svc.handlers.{name}").HANDLER for name in modules}
+    assert declared == set(HANDLERS)
+    assert {handler.api_key.name.lower() for handler in declared} == modules
+
+
+def test_an_api_cannot_be_registered_twice() -> None:
+    with pytest.raises(ValueError, match="HEARTBEAT is registered twice"):
+        Dispatcher([heartbeat.HANDLER, heartbeat.HANDLER], GatewayMetrics())
+
+
+def test_a_version_that_is_not_declared_cannot_be_served() -> None:
+    newer = dataclasses.replace(heartbeat.HANDLER, max_version=5)
+    with pytest.raises(ValueError, match="Heartbeat: versions 0-5 are not all declared"):
+        Dispatcher([newer], GatewayMetrics())

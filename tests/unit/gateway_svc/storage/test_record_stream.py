@@ -1,0 +1,341 @@
+"""The record stream against a storage that takes frames when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_contract.append_area import SLOT_BYTES, SLOTS, see_area
+from broker_contract.data import (
+    APPEND_AREA_METADATA,
+    APPEND_AREA_SEEN,
+    AppendedPartition,
+    AppendPartition,
+    AppendRequest,
+    AppendResponse,
+    AppendRun,
+    FrameTaken,
+    Item,
+)
+from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage.record_stream import FRAMES_AHEAD, LAID_BYTES_MIN, RecordStream
+from protocol_lib.errors import ErrorCode
+from service_chassis import rpc
+
+pytestmark = pytest.mark.event_loops("uvloop")
+
+LARGE = 1_000_000
+
+
+class ScriptedStorage:
+    """Keeps what each frame held; answers what the test says. `sees`: the gateways' memory, if it can."""
+
+    def __init__(self, folder: Path, *, sees: bool = False) -> None:
+        self._sees = sees
+        self.frames: asyncio.Queue[list[tuple[int, Item]]] = asyncio.Queue()
+        self._contexts: list[Any] = []
+        #: The name of each stream's memory.
+        self.areas: asyncio.Queue[str] = asyncio.Queue()
+        self._server = rpc.server()
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("millrace.v1.Data", {"Exchange": handler}),)
+        )
+        self.address = f"unix:{folder}/storage.sock"
+        rpc.listen(self._server, self.address)
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+    async def _exchange(self, _requests: Any, context: Any) -> None:
+        self._contexts.append(context)
+        name = dict(context.invocation_metadata())[APPEND_AREA_METADATA]
+        area = see_area(name) if self._sees else None
+        self.areas.put_nowait(name)
+        await context.send_initial_metadata(() if area is None else ((APPEND_AREA_METADATA, APPEND_AREA_SEEN),))
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            self.frames.put_nowait(list(read_items(frame, area)))
+
+    async def break_stream(self) -> None:
+        await self._contexts[-1].write([b"no item"])
+
+    async def next_area(self) -> str:
+        return await asyncio.wait_for(self.areas.get(), 10)
+
+    async def next_frame(self) -> list[tuple[int, Item]]:
+        return await asyncio.wait_for(self.frames.get(), 10)
+
+    async def nothing_more(self) -> bool:
+        await asyncio.sleep(0.1)
+        return self.frames.empty()
+
+    async def send(self, *items: tuple[int, Item]) -> None:
+        parts: list[bytes | memoryview] = []
+        for call_id, item in items:
+            put_item(parts, call_id, item)
+        await self._contexts[-1].write(parts)
+
+    async def take(self, frame: list[tuple[int, Item]]) -> None:
+        await self.send(*(call for call in frame if type(call[1]) is FrameTaken))
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[ScriptedStorage]:
+    scripted = ScriptedStorage(tmp_path)
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+@asynccontextmanager
+async def connected(storage: ScriptedStorage) -> AsyncIterator[RecordStream]:
+    channel = rpc.channel(storage.address)
+    records = RecordStream(channel, "gateway", GatewayMetrics())
+    await asyncio.wait_for(records.connected.wait(), 10)
+    yield records
+    await records.close()
+    await channel.close()
+
+
+@pytest.fixture
+async def stream(storage: ScriptedStorage) -> AsyncIterator[RecordStream]:
+    async with connected(storage) as records:
+        yield records
+
+
+@pytest.fixture
+async def seeing(tmp_path: Path) -> AsyncIterator[ScriptedStorage]:
+    scripted = ScriptedStorage(tmp_path, sees=True)
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+@pytest.fixture
+async def laying(seeing: ScriptedStorage) -> AsyncIterator[RecordStream]:
+    """A stream whose storage sees this process's memory."""
+    async with connected(seeing) as records:
+        await answered(seeing, records)
+        yield records
+
+
+async def answered(storage: ScriptedStorage, records: RecordStream) -> None:
+    """Storage has said what it sees: it does before it answers anything."""
+    answer = asyncio.get_running_loop().create_future()
+    records.append(run(1), answer.set_result)
+    ((call_id, _),) = await storage.next_frame()
+    await storage.send((call_id, AppendResponse([AppendedPartition(0)])))
+    await asyncio.wait_for(answer, 10)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def run(size: int) -> AppendRun:
+    return AppendRun(1, "client", 9, 1, 5000, "t", bytes(16), 0, [bytes(size)])
+
+
+def kinds(frame: list[tuple[int, Item]]) -> list[type]:
+    return [type(item) for _, item in frame]
+
+
+async def test_large_frames_wait_until_those_before_them_are_taken(
+    storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
+    for _ in range(FRAMES_AHEAD + 2):
+        stream.append(run(LARGE), answers.put_nowait)
+    ahead = [await storage.next_frame() for _ in range(FRAMES_AHEAD)]
+    assert [kinds(frame) for frame in ahead] == [[AppendRun, FrameTaken]] * FRAMES_AHEAD
+    assert await storage.nothing_more()
+    # An answer to its appends says nothing: those with acks=all are answered much later than they are taken.
+    await storage.send((ahead[0][0][0], AppendResponse([AppendedPartition(0, 5)])))
+    answer = await asyncio.wait_for(answers.get(), 10)
+    assert await storage.nothing_more()
+    assert (answer.partitions[0].base_offset, answers.empty()) == (5, True)
+    await storage.take(ahead[0])
+    assert kinds(await storage.next_frame()) == [AppendRun, FrameTaken]
+    assert await storage.nothing_more()
+
+
+async def test_who_waits_for_room_is_called_when_there_is_some(storage: ScriptedStorage, stream: RecordStream) -> None:
+    called: list[str] = []
+    second = asyncio.Event()
+
+    def first() -> None:
+        called.append("first")
+        stream.append(run(LARGE), lambda _: None)
+
+    stream.append(run(LARGE), lambda _: None)
+    assert (stream.window.admits(LARGE), stream.window.admits(1000)) == (False, True)
+    stream.window.wait("first", first)
+    stream.window.wait("second", second.set)
+    frame = await storage.next_frame()
+    assert called == []
+    await storage.take(frame)
+    frame = await storage.next_frame()
+    assert (called, second.is_set(), stream.window.full) == (["first"], False, True)
+    await storage.take(frame)
+    await asyncio.wait_for(second.wait(), 10)
+    assert (stream.window.used, stream.window.admits(LARGE)) == (0, True)
+
+
+async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream: RecordStream) -> None:
+    for number in range(FRAMES_AHEAD + 2):
+        stream.append(run(1000), lambda _: None)
+        assert (kinds(await storage.next_frame()), number) == ([AppendRun], number)
+    assert await storage.nothing_more()
+    await until(lambda: stream.window.used == 0)  # the last one has left, which its sender hears later than storage
+
+
+async def test_what_is_on_its_way_is_given_up_with_the_stream(storage: ScriptedStorage, stream: RecordStream) -> None:
+    answers: list[AppendResponse] = []
+    called: list[str] = []
+    all_answered = asyncio.Event()
+
+    def answered(answer: AppendResponse) -> None:
+        answers.append(answer)
+        if len(answers) == FRAMES_AHEAD + 1:
+            all_answered.set()
+
+    for _ in range(FRAMES_AHEAD + 1):
+        stream.append(run(LARGE), answered)
+    stream.window.wait("waiting", lambda: called.append("waiting"))
+    for _ in range(FRAMES_AHEAD):
+        await storage.next_frame()
+    await storage.stop()
+    await asyncio.wait_for(all_answered.wait(), 10)
+    codes = [answer.partitions[0].error_code for answer in answers]
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * FRAMES_AHEAD + [ErrorCode.LEADER_NOT_AVAILABLE]
+    assert stream.window.used == 0
+    assert called == ["waiting"]
+
+
+# -- batches that lie in memory which storage sees -----------------------------------------------------------------
+
+
+def filled(*values: int, size: int = LAID_BYTES_MIN) -> AppendRun:
+    return AppendRun(1, "client", 9, 1, 5000, "t", bytes(16), 0, [bytes([value]) * size for value in values])
+
+
+def batches(frame: list[tuple[int, Item]]) -> list[memoryview]:
+    return [view for _, item in frame if type(item) is AppendRun for view in item.batches]
+
+
+def laid(view: memoryview) -> bool:
+    return isinstance(view.obj, mmap.mmap)
+
+
+async def test_long_batches_are_laid_and_short_ones_travel(seeing: ScriptedStorage, laying: RecordStream) -> None:
+    laying.append(filled(1, 2), lambda _: None)
+    laying.append(filled(3, size=LAID_BYTES_MIN - 1), lambda _: None)
+    parts = [AppendPartition("t", number, bytes([number]) * (LAID_BYTES_MIN // 2)) for number in (4, 5)]
+    request = AppendRequest(2, "client", 9, 1, 5000, parts)
+    laying.append(request, lambda _: None)
+    (_, long), (_, short), (_, several), (_, taken) = await seeing.next_frame()
+    assert (long, short, several) == (filled(1, 2), filled(3, size=LAID_BYTES_MIN - 1), request)
+    assert isinstance(several, AppendRequest)
+    assert list(map(laid, [*long.batches, *short.batches])) == [True, True, False]
+    assert [laid(part.records) for part in several.partitions] == [True, True]
+    assert type(taken) is FrameTaken
+
+
+async def test_memory_is_used_again_only_when_its_frame_was_taken(
+    seeing: ScriptedStorage, laying: RecordStream
+) -> None:
+    """An answer says nothing: storage may have given up a batch that it still looks at."""
+    answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
+
+    async def answer(frame: list[tuple[int, Item]]) -> None:
+        """And what was sent before has come as well."""
+        await seeing.send((frame[0][0], AppendResponse([AppendedPartition(7)])))
+        await asyncio.wait_for(answers.get(), 10)
+
+    laying.append(filled(1), answers.put_nowait)
+    first = await seeing.next_frame()
+    (view,) = batches(first)
+    await answer(first)
+    assert await seeing.nothing_more()
+    laying.append(filled(2), answers.put_nowait)
+    second = await seeing.next_frame()
+    assert bytes(view[:1]) == b"\1"
+    await seeing.take(first)
+    await answer(second)
+    laying.append(filled(3), lambda _: None)
+    assert [bytes(each[:1]) for each in (*batches(await seeing.next_frame()), view, *batches(second))] == [
+        b"\3",
+        b"\3",
+        b"\2",
+    ]
+
+
+async def test_what_finds_no_room_travels(seeing: ScriptedStorage, laying: RecordStream) -> None:
+    laying.append(filled(1, size=SLOT_BYTES + 1), lambda _: None)
+    (view,) = batches(await seeing.next_frame())
+    assert (laid(view), len(view), view[-1]) == (False, SLOT_BYTES + 1, 1)
+
+
+async def test_a_slot_is_filled_to_its_end_and_when_none_is_left_batches_travel(
+    seeing: ScriptedStorage, laying: RecordStream
+) -> None:
+    for value in range(SLOTS + 1):
+        laying.append(filled(value, size=SLOT_BYTES), lambda _: None)
+    found: list[memoryview] = []
+    frames: list[list[tuple[int, Item]]] = []
+    while len(found) < SLOTS + 1:
+        frames.append(await seeing.next_frame())
+        found += batches(frames[-1])
+        if len(frames) > 1:
+            await seeing.take(frames[-2])
+    assert list(map(laid, found)) == [True] * SLOTS + [False]
+    assert [(view[0], view[-1]) for view in found] == [(value, value) for value in range(SLOTS + 1)]
+
+
+async def test_a_stream_that_is_opened_again_has_other_memory(seeing: ScriptedStorage, laying: RecordStream) -> None:
+    """Storage may still be at work on what the broken one had."""
+    laying.append(filled(1), lambda _: None)
+    (before,) = batches(await seeing.next_frame())
+    first = await seeing.next_area()
+    await seeing.break_stream()
+    second = await seeing.next_area()
+    await asyncio.wait_for(laying.connected.wait(), 10)
+    await answered(seeing, laying)
+    laying.append(filled(2), lambda _: None)
+    (after,) = batches(await seeing.next_frame())
+    assert (laid(after), bytes(after[:1]), bytes(before[:1])) == (True, b"\2", b"\1")
+    assert see_area(first) is None
+    assert see_area(second) is not None
+
+
+async def test_storage_that_does_not_see_the_memory_gets_bytes(storage: ScriptedStorage, stream: RecordStream) -> None:
+    stream.append(filled(1, size=LARGE), lambda _: None)
+    (view,) = batches(await storage.next_frame())
+    await answered(storage, stream)
+    assert (laid(view), see_area(await storage.next_area())) == (False, None)
+
+
+async def test_a_name_too_long_to_be_sent_takes_no_memory(seeing: ScriptedStorage, laying: RecordStream) -> None:
+    answers: list[AppendResponse] = []
+    long = filled(1)
+    long.topic = "t" * 70_000
+    laying.append(long, answers.append)
+    laying.append(filled(2), lambda _: None)
+    frame = await seeing.next_frame()
+    assert kinds(frame) == [AppendRun, FrameTaken]
+    assert [answer.partitions[0].error_code for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert [bytes(view) for view in batches(frame)] == [b"\2" * LAID_BYTES_MIN]

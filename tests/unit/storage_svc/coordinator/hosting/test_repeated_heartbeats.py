@@ -1,0 +1,293 @@
+"""A heartbeat said again without its words: allowed as long as the whole one would be answered the same, no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocol_lib.errors import ErrorCode
+from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Leave, Leaver
+from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.limits import NewOffset
+from storage_svc.log.errors import StorageFailure
+from support.group_calls import answered
+
+from tests.unit.storage_svc.conftest import PlayedTime
+from tests.unit.storage_svc.coordinator.conftest import SETTINGS, DiskThatBreaks, Node
+
+E = ErrorCode
+CONSUMER = ConsumerGroupSettings(assignment_interval_ms=0)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = await Node(tmp_path, replace(SETTINGS, consumer=CONSUMER)).open()
+    yield made
+    await made.close()
+
+
+def classic(node: Node, member_id: str, generation_id: int, group: str = "g", **fields: Any) -> tuple[E, Repeat | None]:
+    answers: list[E] = []
+    heartbeat = Heartbeat(request=0, member_id=member_id, generation_id=generation_id, **fields)
+    repeat = node.coordinator.heartbeat(group, heartbeat, answers.append)
+    return answers[0], repeat
+
+
+def consumer(node: Node, member_id: str, epoch: int, **fields: Any) -> tuple[list[HeartbeatAnswer], Repeat | None]:
+    """Its answer comes later when it waits for records."""
+    answers: list[HeartbeatAnswer] = []
+    heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
+    repeat = node.coordinator.consumer_heartbeat("g", heartbeat, answers.append, needs_member_id=True)
+    return answers, repeat
+
+
+def promised(repeat: Repeat) -> list[str]:
+    """What is said of it from now on."""
+    said: list[str] = []
+    repeat.promise(lambda: said.append("ended"))
+    return said
+
+
+async def enter(node: Node, member_id: str = "m1", **fields: Any) -> int:
+    """Its epoch, with all it shall have."""
+    given = {"rebalance_timeout_ms": 60_000, "topics": frozenset({"orders"}), "owned": {}} | fields
+    heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=0, **given)
+    answer = await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
+    assert answer.error == E.NONE
+    await node.settled("g")
+    return int(answer.member_epoch)
+
+
+# --- classic ----------------------------------------------------------------------------------------------------------
+
+
+async def a_rebalance(node: Node, _: str) -> None:
+    joining = asyncio.create_task(node.join("g"))
+    await asyncio.sleep(0)
+    assert node.state("g") is GroupState.PREPARING_REBALANCE
+    joining.cancel()
+
+
+async def its_leave(node: Node, member_id: str) -> None:
+    await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
+
+
+async def another_generation(node: Node, member_id: str) -> None:
+    joined = await node.join("g", member_id)
+    assert joined.generation_id == 2
+    await node.sync("g", member_id, 2, {member_id: b""})
+    assert node.state("g") is GroupState.STABLE
+
+
+async def the_stop(node: Node, _: str) -> None:
+    await node.coordinator.stop()
+
+
+@pytest.mark.parametrize("event", [a_rebalance, its_leave, another_generation, the_stop])
+async def test_a_classic_member_repeats_until_something_happens(
+    node: Node, event: Callable[[Node, str], Awaitable[None]]
+) -> None:
+    member_id, generation_id = await node.member("g")
+    answer, repeat = classic(node, member_id, generation_id)
+    assert answer == E.NONE
+    assert repeat is not None
+    assert [repeat(), repeat()] == [True, True]
+    ended = promised(repeat)
+    await event(node, member_id)
+    assert not repeat()
+    assert ended == ["ended"]
+    assert classic(node, member_id, generation_id)[0] != E.NONE
+
+
+async def test_nobody_repeats_while_their_partition_is_offline(node: Node) -> None:
+    node.files = DiskThatBreaks()
+    await node.restart()
+    member_id, generation_id = await node.member("g")
+    _, repeat = classic(node, member_id, generation_id)
+    assert repeat is not None
+    assert repeat()
+    assert isinstance(node.files, DiskThatBreaks)
+    node.files.sync_fault = StorageFailure("broken")
+    ended = promised(repeat)
+    seen: list[tuple[bool, E]] = []
+    told = asyncio.Event()
+
+    def done(_: list[E]) -> None:  # the partition is lost; its groups are forgotten in the next turn
+        assert ended == ["ended"]
+        seen.append((repeat(), classic(node, member_id, generation_id)[0]))
+        told.set()
+
+    commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
+    node.coordinator.offsets.commit("g", commit, [NewOffset("orders", 0, 1, 0, "")], done)
+    await told.wait()
+    await asyncio.sleep(0)
+    seen.append((repeat(), classic(node, member_id, generation_id)[0]))
+    assert seen == [(False, E.NOT_COORDINATOR), (False, E.NOT_COORDINATOR)]
+    assert ended == ["ended"]
+    node.files.sync_fault = None
+
+
+async def test_a_fenced_static_member_does_not_repeat(node: Node) -> None:
+    joined = await node.join("g", instance_id="i")
+    await node.sync("g", joined.member_id, 1, {joined.member_id: b""})
+    answer, repeat = classic(node, joined.member_id, 1, instance_id="i")
+    assert answer == E.NONE
+    assert repeat is not None
+    assert repeat()
+    ended = promised(repeat)
+    again = await node.join("g", instance_id="i")
+    assert again.member_id != joined.member_id
+    assert not repeat()
+    assert ended == ["ended"]
+    assert classic(node, joined.member_id, 1, instance_id="i")[0] == E.FENCED_INSTANCE_ID
+
+
+async def test_repeating_keeps_a_session_and_silence_ends_it(node: Node, played: PlayedTime) -> None:
+    joined = await node.join("g")
+    await node.sync("g", joined.member_id, 1, {joined.member_id: b""})
+    _, repeat = classic(node, joined.member_id, 1)
+    assert repeat is not None
+    for _ in range(10):
+        await played.go_on(2.5)
+        assert repeat()
+    assert node.state("g") is GroupState.STABLE
+    ended = promised(repeat)
+    await played.go_on(15)
+    assert node.state("g") is GroupState.EMPTY
+    assert not repeat()
+    assert ended == ["ended"]
+
+
+async def test_errors_and_unsettled_groups_are_not_repeated(node: Node) -> None:
+    assert classic(node, "nobody", 1, "none") == (E.UNKNOWN_MEMBER_ID, None)
+    joined = await node.join("g")
+    assert classic(node, joined.member_id, 1) == (E.NONE, None)  # nobody has synced yet
+    assert classic(node, joined.member_id, 7) == (E.ILLEGAL_GENERATION, None)
+
+
+# --- consumer ---------------------------------------------------------------------------------------------------------
+
+
+async def repeating(node: Node, **fields: Any) -> tuple[int, Repeat]:
+    epoch = await enter(node, **fields)
+    consumer(node, "m1", epoch, **fields)  # the group has to look at the topics again: its own offsets' is a new one
+    answers, repeat = consumer(node, "m1", epoch, **fields)
+    assert answers == [HeartbeatAnswer(member_id="m1", member_epoch=epoch, heartbeat_interval_ms=5000)]
+    assert repeat is not None
+    assert [repeat(), repeat()] == [True, True]
+    return epoch, repeat
+
+
+async def test_a_member_repeats_until_another_one_joins(node: Node) -> None:
+    epoch, repeat = await repeating(node)
+    ended = promised(repeat)
+    await enter(node, "m2")
+    assert not repeat()
+    assert ended == ["ended"]
+    answers, again = consumer(node, "m1", epoch)
+    await node.settled("g")
+    assert (answers[0].assignment is not None, again) == (True, None)
+
+
+async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
+    epoch, repeat = await repeating(node)
+    ended = promised(repeat)
+    node.registry.create("payments", 1, {})
+    assert not repeat()
+    assert ended == ["ended"]
+    answers, again = consumer(node, "m1", epoch)  # it is not one of the group's
+    assert (answers[0].error, again) == (E.NONE, None)
+    _, again = consumer(node, "m1", epoch)
+    assert again is not None
+    assert again()
+
+
+async def test_a_member_repeats_until_its_group_is_configured(node: Node, played: PlayedTime) -> None:
+    epoch, repeat = await repeating(node)
+    ended = promised(repeat)
+    node.coordinator.configure("g", {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": 10_000})
+    assert not repeat()
+    assert ended == ["ended"]
+    answers, again = consumer(node, "m1", epoch)
+    assert (answers[0].heartbeat_interval_ms, repeat()) == (200, False)
+    assert again is not None
+    for _ in range(3):
+        await played.go_on(5)
+        assert again()
+    await played.go_on(20)
+    await node.settled("g")
+    assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
+
+
+async def test_what_was_told_over_another_connection_ends_it(node: Node) -> None:
+    epoch, repeat = await repeating(node, connection_id=1)
+    ended = promised(repeat)
+    answers, other = consumer(node, "m1", epoch, connection_id=2)
+    assert answers[0].assignment is not None
+    assert other is None
+    assert not repeat()
+    assert ended == ["ended"]
+
+
+async def test_a_member_that_left_does_not_repeat(node: Node) -> None:
+    epoch, repeat = await repeating(node)
+    ended = promised(repeat)
+    consumer(node, "m1", -1)
+    assert not repeat()
+    assert ended == ["ended"]
+    await node.settled("g")
+    assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
+
+
+async def test_an_answer_that_told_something_is_not_the_one_to_repeat(node: Node) -> None:
+    epoch, _ = await repeating(node, connection_id=1)
+    answers, repeat = consumer(node, "m1", epoch, connection_id=2)
+    assert answers[0].assignment is not None
+    assert repeat is None
+
+
+async def test_a_stopped_coordinator_repeats_nothing(node: Node) -> None:
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    await node.coordinator.stop()
+    assert not repeat()
+    assert ended == ["ended"]
+
+
+async def test_what_is_forgotten_is_not_told(node: Node) -> None:
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    repeat.forget()
+    node.registry.create("payments", 1, {})
+    assert (ended, repeat.is_promised) == ([], False)
+
+
+async def test_a_topic_that_goes_ends_promises_too(node: Node) -> None:
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    topic = node.registry.get("orders")
+    assert topic is not None
+    node.registry.delete(topic)
+    assert ended == ["ended"]
+
+
+async def test_a_change_the_log_refuses_ends_promises_too(node: Node) -> None:
+    """What the group has learnt is forgotten."""
+    node.files = DiskThatBreaks()
+    await node.restart()
+    _, repeat = await repeating(node)
+    ended = promised(repeat)
+    assert isinstance(node.files, DiskThatBreaks)
+    node.files.sync_fault = StorageFailure("broken")
+    heartbeat = ConsumerHeartbeat(
+        member_id="m2", member_epoch=0, rebalance_timeout_ms=60_000, topics=frozenset({"orders"}), owned={}
+    )
+    answer = await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
+    assert answer.error != E.NONE
+    assert (repeat(), ended) == (False, ["ended"])
+    node.files.sync_fault = None

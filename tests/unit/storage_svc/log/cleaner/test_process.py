@@ -1,0 +1,146 @@
+"""Compaction as it runs: by itself, in a process of its own, while the log is used."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import LogSettings
+from storage_svc.log.disk import checkpoints
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
+
+SETTINGS = LogSettings(cleaner_backoff_ms=50)
+
+
+def open_directory(path: Path, settings: LogSettings = SETTINGS) -> LogDirectory:
+    return LogDirectory.open(path, settings, clock=lambda: NOW_MS)
+
+
+def dirty_log(directory: LogDirectory, topic: str = "t") -> PartitionLog:
+    log = directory.create(topic, 0, TOPIC_ID, COMPACT)
+    for number in range(60):
+        append(log, (b"%d" % (number % 7), b"%d" % number * 40), (b"%d" % (number % 5), None))
+    make_cleanable(directory, log)
+    return log
+
+
+def half_done(path: Path) -> list[str]:
+    return [entry.name for entry in (path / "t-0").iterdir() if entry.suffix in (".cleaned", ".swap")]
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_dirty_log_is_compacted_by_itself(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    log = dirty_log(directory)
+    other = directory.create("other", 0, TOPIC_ID, COMPACT)
+    append(other, (b"a", b"1"))
+    before = {record.key: record for record in records_of(log)}
+    directory.start(asyncio.get_running_loop())
+    await until(lambda: log.compaction.cleaned_to == 120)
+    directory.check_invariants()
+    assert {record.key: record for record in records_of(log)} == before
+    assert len(records_of(log)) == 7
+    assert directory.cleaner.totals.runs == 1
+    assert directory.cleaner.totals.records_removed == 113
+    await directory.close()
+    assert (tmp_path / checkpoints.CLEANED).read_text() == "0\n1\nt 0 120\n"
+    assert half_done(tmp_path) == []
+    directory = open_directory(tmp_path)
+    assert directory.logs["t", 0].compaction.cleaned_to == 120
+    directory.release()
+
+
+async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(tmp_path: Path) -> None:
+    """A batch that is as it was written, but whose records make no sense: no scrub finds damage."""
+    directory = open_directory(tmp_path)
+    log, sound = directory.create("t", 0, TOPIC_ID, COMPACT), dirty_log(directory, "sound")
+    senseless = bytearray(build_batch([Record(0, NOW_MS, b"k", b"v")]))
+    senseless[61] = 1  # a record of a negative length
+    senseless[17:21] = crc32c(senseless[21:]).to_bytes(4, "big")
+    assert log.append(bytes(senseless), origin=Origin.COORDINATOR).error_code == 0
+    make_cleanable(directory, log)
+    files = sorted(entry.name for entry in (tmp_path / "t-0").iterdir())
+    directory.start(asyncio.get_running_loop())
+    await until(lambda: log.compaction.uncleanable and sound.compaction.cleaned_to)
+    await until(lambda: directory.scrubber.totals.rounds)
+    await asyncio.sleep(0.2)
+    assert directory.cleaner.totals.failures == 1
+    assert log.offline is None
+    assert sorted(entry.name for entry in (tmp_path / "t-0").iterdir()) == files
+    await directory.close()
+
+
+async def test_stopping_ends_a_cleaning_that_takes_long(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
+    log = dirty_log(directory)
+    directory.start(asyncio.get_running_loop())
+    await until(lambda: log.compaction.running)
+    await asyncio.sleep(0.5)
+    async with asyncio.timeout(30):
+        await directory.close()
+    assert log.compaction.cleaned_to is None
+    assert half_done(tmp_path) == []
+    directory = open_directory(tmp_path)
+    assert len(records_of(directory.logs["t", 0])) == 120
+    directory.release()
+
+
+async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=100_000))
+    log = dirty_log(directory)
+    directory.start(asyncio.get_running_loop())
+    async with asyncio.timeout(60):
+        while not log.compaction.running:  # noqa: ASYNC110 (nothing tells, and it may soon be over)
+            await asyncio.sleep(0)
+    directory.delete("t", 0)
+    again = directory.create("t", 0, bytes(range(1, 17)), COMPACT)
+    append(again, (b"new", b"1"))
+    await until(lambda: not log.compaction.running)
+    assert [record.key for record in records_of(again)] == [b"new"]
+    assert again.compaction.uncleanable is None
+    await directory.close()
+
+
+async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
+    log = dirty_log(directory)
+    directory.start(asyncio.get_running_loop())
+    process = directory.cleaner._process
+    await until(lambda: process._process is not None)
+    assert process._process is not None
+    process._process.kill()
+    await until(lambda: log.compaction.uncleanable)
+    assert log.compaction.uncleanable == "the cleaning process ended with status -9"
+    append(log, (b"a", b"1"))
+    assert len(records_of(log)) == 121
+    await directory.close()
+
+
+@pytest.mark.parametrize("keys", [1, 2, 5, 1000])
+def test_a_key_map_that_is_too_small_cleans_in_parts(tmp_path: Path, keys: int) -> None:
+    """1024 slots are the least there are: three quarters of them take 768 keys."""
+    directory = open_directory(tmp_path, LogSettings(cleaner_dedupe_buffer_bytes=0))
+    log = directory.create("t", 0, TOPIC_ID, COMPACT)
+    for start in range(0, 2000, 50):
+        append(log, *((b"%d" % (number % keys), b"") for number in range(start, start + 50)))
+    make_cleanable(directory, log)
+    rounds = 0
+    while log.compaction.cleaned_to != 2000:
+        directory.cleaner.clean_now(log)
+        rounds += 1
+    assert rounds == (3 if keys == 1000 else 1)
+    assert [record.offset for record in records_of(log)] == list(range(2000 - keys, 2000))
+    directory.check_invariants()
+    directory.release()

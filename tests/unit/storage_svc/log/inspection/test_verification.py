@@ -1,0 +1,157 @@
+"""Verifying stopped volumes: healthy ones, and one damage at a time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from storage_svc.log.config import LogConfig
+from storage_svc.log.errors import DataFolderError, DataFolderInUse
+from storage_svc.log.inspection.verification import Totals, verify
+
+
+def found(path: Path) -> tuple[list[str], list[str]]:
+    """(faults, notes)."""
+    totals = Totals()
+    findings = list(verify(str(path), totals))
+    assert findings == totals.findings
+    return [str(each)[7:] for each in findings if each.fault], [str(each)[7:] for each in findings if not each.fault]
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()}
+
+
+def write(log, make_batch) -> None:
+    """Records, transactions and two leader epochs, over several segments."""
+    for number in range(40):
+        producer = number % 3
+        if number == 20:
+            log.leader_epoch = 1
+        log.transactions.begin(producer, 0)
+        batch = make_batch(
+            2,
+            timestamp=1_700_000_000_000 + number,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=number // 3 * 2,
+            transactional=True,
+        )
+        assert log.append(batch).error_code == 0
+        if number % 5 == 4:
+            log.transactions.end(producer, 0, commit=number % 2 == 0, coordinator_epoch=1)
+
+
+@pytest.fixture
+def stopped(tmp_path, folders, make_batch):
+    """A folder that was closed in order: `t-0` with several segments, an empty `t-1`."""
+    directory = folders.open(tmp_path / "data")
+    config = LogConfig(segment_bytes=1500, index_interval_bytes=100)
+    log, _ = directory.create_many("t", range(2), bytes(range(16)), config)
+    write(log, make_batch)
+    assert len(log.segments) > 3
+    folders.stop(directory)
+    return tmp_path / "data"
+
+
+def test_a_healthy_volume_is_only_read(stopped):
+    before = tree(stopped)
+    totals = Totals()
+    assert list(verify(str(stopped), totals)) == []
+    assert (totals.partitions, totals.batches) == (2, 48)
+    assert totals.bytes == sum(len(content) for name, content in before.items() if name.endswith(".log"))
+    assert tree(stopped) == before
+
+
+def test_a_crashed_volume_has_notes(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(range(16)), LogConfig(segment_bytes=1500, index_interval_bytes=100))
+    write(log, make_batch)
+    folders.crash(directory)
+    last = sorted((tmp_path / "t-0").glob("*.log"))[-1]
+    last.write_bytes(last.read_bytes() + b"torn")
+    faults, notes = found(tmp_path)
+    assert faults == []
+    assert notes[0] == ".kafka_cleanshutdown: not there: the last stop was a crash"
+    assert f"t-0/{last.name}: torn at position {last.stat().st_size - 4}, 4 bytes, from offset 88 on" in notes
+
+
+def flip(at, mask=1):
+    return lambda data: data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+
+DAMAGE = {
+    "records": ("log", 1, flip(300), "damaged at position 234, 117 bytes, offsets 28 to 29"),
+    "length": ("log", 1, flip(10), "damaged at position 0"),
+    "base offset": ("log", 0, flip(117 + 7, 64), "the batch at position 117 must have base offset 2, epoch 0"),
+    "leader epoch": ("log", 0, flip(117 + 15, 64), "the batch at position 117 must have base offset 2, epoch 0"),
+    "the end": ("log", -1, lambda data: data[:-1], "are gone; they were durable"),
+    "offset index": ("index", 1, flip(7), "leads to no batch"),
+    "cut offset index": ("index", 1, lambda data: data[:-1], "missing, or of a size that cannot be"),
+    "time index": ("timeindex", 1, flip(7), "leads to no batch"),
+    "short time index": ("timeindex", 1, lambda data: data[:-12], "the largest of the segment is"),
+    "transaction index": ("txnindex", 0, flip(9), "aborted transactions, the log"),
+    "short transaction index": ("txnindex", 0, lambda data: data[:-34], "aborted transactions, the log"),
+    "transaction index's seal": ("txnindex.crc32c", 0, flip(3), "does not match its checksum"),
+    "snapshot": ("snapshot", 1, flip(20), "unreadable"),
+    "another's snapshot": ("snapshot", -1, None, "the batches say"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found(stopped, name):
+    suffix, number, change, text = DAMAGE[name]
+    paths = sorted((stopped / "t-0").glob(f"*.{suffix}"))
+    path = paths[number]
+    path.write_bytes(paths[0].read_bytes() if change is None else change(path.read_bytes()))
+    faults, _ = found(stopped)
+    assert any(text in fault for fault in faults), faults
+    assert all(fault.startswith("t-0") for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "text"),
+    [
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "unreadable, empty or out of order"),
+        ("leader-epoch-checkpoint", b"0\n1\n0 0\n", "the batches say [(0, 0), (1, 44)]"),
+        ("leader-epoch-checkpoint", b"0\n1\n7 0\n", "contradicts the batches"),
+        ("partition.metadata", b"version: 0\ntopic_id: ?", "not a uuid"),
+        ("../recovery-point-offset-checkpoint", b"0\n1\n", "unreadable"),
+        ("../meta.properties", b"", "names no cluster"),
+        ("../meta.properties", b"version=1\ncluster.id=AnotherClusterAnother0", "its copy names cluster"),
+        ("../meta.properties.copy", b"version=1\n", "its copy does not match its checksum"),
+    ],
+)
+def test_small_files_are_read_too(stopped, file, content, text):
+    (stopped / "t-0" / file).write_bytes(content)
+    faults, _ = found(stopped)
+    assert any(text in fault for fault in faults), faults
+
+
+def test_what_retention_and_compaction_leave_is_sound(tmp_path, folders, make_batch):
+    """Transactions and producers that began before the log does; a gap between two batches."""
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(range(16)), LogConfig(segment_bytes=1500, index_interval_bytes=100))
+    write(log, make_batch)
+    log.drop_oldest(2)
+    folders.stop(directory)
+    assert found(tmp_path)[0] == []
+
+
+def test_a_volume_in_use_is_refused(tmp_path, folders):
+    folders.open(tmp_path / "data")
+    with pytest.raises(DataFolderInUse, match="in use by another process"):
+        found(tmp_path / "data")
+    with pytest.raises(DataFolderError, match="is not a data folder"):
+        found(tmp_path)
+
+
+def test_a_copy_may_be_read_only(stopped, tmp_path):
+    copy = shutil.copytree(stopped, tmp_path / "copy")
+    (copy / ".lock").unlink()
+    for path in copy.rglob("*"):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    assert found(copy) == ([], [])
+    for path in copy.rglob("*"):
+        path.chmod(0o700)

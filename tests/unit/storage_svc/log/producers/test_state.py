@@ -1,0 +1,134 @@
+"""Duplicates, sequences, epochs; what a start knows of them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from storage_svc.log.config import LogConfig
+from storage_svc.log.producers.snapshot_file import UnreadableSnapshot
+from storage_svc.log.producers.state import ProducerState
+
+OUT_OF_ORDER, INVALID_EPOCH = 45, 47
+
+
+@pytest.fixture
+def produce(make_batch):
+    def produce(log, sequence, count=1, *, epoch=0, producer=7):
+        batch = make_batch(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        appended = log.append(batch)
+        return appended.error_code, appended.base_offset
+
+    return produce
+
+
+@pytest.fixture
+def log(tmp_path, folders):
+    return folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
+
+
+def test_repeated_batches_get_their_first_offset(log, produce):
+    assert [produce(log, sequence, 2) for sequence in (0, 2, 4, 6, 8)] == [(0, n) for n in (0, 2, 4, 6, 8)]
+    assert [produce(log, sequence, 2) for sequence in (0, 2, 4, 6, 8)] == [(0, n) for n in (0, 2, 4, 6, 8)]
+    assert log.log_end_offset == 10
+    assert produce(log, 10, 1) == (0, 10)
+    assert produce(log, 0, 2) == (OUT_OF_ORDER, -1)  # six back: forgotten
+    assert produce(log, 2, 1) == (OUT_OF_ORDER, -1)  # part of a batch is not that batch
+    assert log.log_end_offset == 11
+
+
+def test_gaps_and_epochs(log, produce):
+    assert produce(log, 5) == (0, 0)  # nothing is known of the producer: it may begin anywhere
+    assert produce(log, 7) == (OUT_OF_ORDER, -1)
+    assert produce(log, 3, epoch=1) == (OUT_OF_ORDER, -1)
+    assert produce(log, 0, epoch=1) == (0, 1)
+    assert produce(log, 6, epoch=0) == (INVALID_EPOCH, -1)
+    assert produce(log, 0, producer=8) == (0, 2)
+    assert produce(log, 1, epoch=1) == (0, 3)
+
+
+def test_sequences_wrap(log, produce):
+    top = 2**31 - 1
+    assert produce(log, top - 1, 3) == (0, 0)  # top - 1, top, 0
+    assert produce(log, 1) == (0, 3)
+    assert produce(log, top - 1, 3) == (0, 0)
+    assert produce(log, top, 1) == (OUT_OF_ORDER, -1)
+
+
+def test_sequence_is_required(log, make_batch):
+    assert log.append(make_batch(1, producer_id=7, producer_epoch=0)).error_code == 87
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+@pytest.mark.parametrize("snapshot", ["kept", "lost", "broken"])
+def test_a_restart_knows_the_last_five_batches(tmp_path, folders, produce, small, how, snapshot):
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(16), small)
+    for sequence in range(0, 80, 2):
+        assert produce(log, sequence, 2) == (0, sequence)
+    getattr(folders, how)(directory)
+    found = sorted((tmp_path / "t-0").glob("*.snapshot"))
+    assert len(found) == (3 if how == "stop" else 2)
+    if snapshot != "kept":
+        found[-1].unlink() if snapshot == "lost" else found[-1].write_bytes(found[-1].read_bytes()[:-1])
+    log = folders.open(tmp_path).create("t", 0, bytes(16), small)
+    assert produce(log, 68, 2) == (OUT_OF_ORDER, -1)
+    assert [produce(log, sequence, 2) for sequence in range(70, 80, 2)] == [(0, n) for n in range(70, 80, 2)]
+    kept = log.producers.producers[7].batches
+    assert [batch.last_offset for batch in kept] == [71, 73, 75, 77, 79]
+    assert produce(log, 81) == (OUT_OF_ORDER, -1)
+    assert produce(log, 80) == (0, 80)
+    assert log.log_end_offset == 81
+
+
+def test_batches_from_before_the_snapshot_are_found_behind_those_of_others(tmp_path, folders, produce, small):
+    """Producer 1 wrote three batches long ago, two segments and many batches of producer 2 lie behind them."""
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(16), small)
+    for sequence in range(3):
+        produce(log, sequence, producer=1)
+    for sequence in range(60):
+        produce(log, sequence, producer=2)
+    assert len(log.segments) >= 3
+    folders.stop(directory)
+    log = folders.open(tmp_path).create("t", 0, bytes(16), small)
+    assert len(log.producers.producers[1].batches) == 1
+    assert [produce(log, sequence, producer=1) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    assert produce(log, 4, producer=1) == (OUT_OF_ORDER, -1)
+    assert [produce(log, sequence, producer=2) for sequence in range(54, 61)] == [
+        (OUT_OF_ORDER, -1),
+        *((0, 3 + sequence) for sequence in range(55, 61)),
+    ]
+
+
+def test_snapshot_bytes(log, tmp_path, produce):
+    produce(log, 3, 2, epoch=1, producer=9)
+    body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 9, 1, 4, 1, 1, 1_700_000_000_001, -1, -1)
+    assert log.producers.encode() == struct.pack(">hI", 1, crc32c(body)) + body
+    log.roll(0)
+    assert (tmp_path / "t-0" / f"{2:020d}.snapshot").read_bytes() == log.producers.encode()
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d + b"x", lambda d: b"\0\2" + d[2:]])
+def test_damaged_snapshot(log, produce, damage):
+    produce(log, 0)
+    state = ProducerState()
+    with pytest.raises(UnreadableSnapshot):
+        state.load(damage(log.producers.encode()), 1, 0)
+    assert len(state) == 0
+
+
+def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
+    """Not by the records' timestamps, which may be of any age."""
+    now = [1_700_000_000_000]
+    directory = folders.open(tmp_path, clock=lambda: now[0])
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    log.append(make_batch(1, timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0))
+    now[0] += 86_400_000
+    log.append(make_batch(1, timestamp=5, producer_id=2, producer_epoch=0, base_sequence=0))
+    directory.expire_producers()
+    assert set(log.producers.producers) == {1, 2}
+    now[0] += 1
+    directory.expire_producers()
+    assert set(log.producers.producers) == {2}

@@ -1,0 +1,225 @@
+"""Scrubbing: damage that no start looks for is found while the log is used, and taken out of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_contract import data_pb2 as pb
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk.files import Files
+from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.inspection.verification import Totals, verify
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.scrub import job as scrub_job
+from storage_svc.rpc.offsets import OffsetsService
+from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable
+from unit.storage_svc.log.conftest import NOW_MS
+
+NEVER_BY_ITSELF = LogSettings(flush_policy=FlushPolicy.GROUP, scrub_delay_ms=1 << 40, cleaner_backoff_ms=50)
+SMALL = LogConfig(segment_bytes=40_000, file_delete_delay_ms=0)
+
+
+def open_directory(path: Path, settings: LogSettings = NEVER_BY_ITSELF) -> LogDirectory:
+    return LogDirectory.open(path, settings, clock=lambda: NOW_MS)
+
+
+def filled(
+    path: Path, fill: Any, config: LogConfig = SMALL
+) -> tuple[LogDirectory, PartitionLog, list[tuple[int, bytes]]]:
+    """Several segments of batches of 2 KB, all durable."""
+    directory = open_directory(path)
+    log = directory.create("t", 0, bytes(range(16)), config)
+    stored = fill(log, [2] * 60, size=1000)
+    log.request_sync()
+    directory.flusher.sync_now()
+    assert log.high_watermark == 120
+    return directory, log, stored
+
+
+def flip_batch(log: PartitionLog, offset: int, at: int = 100) -> str:
+    """Damage the batch of an offset; the name that its bytes get in the quarantine folder."""
+    segment = log.segments[log.segments.index_of(offset)]
+    located = segment.locate(offset)
+    assert located is not None
+    position, header = located
+    # In place, as a disk does it: the file that is open must be the one that is damaged.
+    with open(segment.path, "r+b") as file:
+        file.seek(position + at)
+        byte = file.read(1)
+        file.seek(position + at)
+        file.write(bytes([byte[0] ^ 4]))
+    return f"{segment.base_offset:020d}.log-{position}-{header.base_offset}-{header.last_offset + 1}"
+
+
+def quarantined(path: Path) -> list[str]:
+    return sorted(each.name for each in (path / "t-0" / "quarantine").glob("*"))
+
+
+def faults(path: Path) -> list[str]:
+    return [str(finding) for finding in verify(str(path), Totals()) if finding.fault]
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("offset", [4, 50, 118], ids=["first segment", "in the middle", "active segment"])
+async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_batch, read_all, offset):
+    directory, log, stored = filled(tmp_path, fill)
+    name = flip_batch(log, offset)
+    directory.start(asyncio.get_running_loop())
+    assert await directory.scrubber.scrub([log])
+    assert (log.offline, log.log_end_offset, log.high_watermark) == (None, 120, 120)
+    assert read_all(log) == b"".join(batch for base, batch in stored if base != offset)
+    assert quarantined(tmp_path) == [name.removesuffix("120") if offset == 118 else name]
+    totals = directory.scrubber.totals
+    assert (totals.rounds, totals.segments_damaged, totals.failures) == (1, 1, 0)
+    assert totals.quarantined_bytes == len(stored[0][1])
+    assert totals.bytes_read == sum(len(batch) for _, batch in stored)
+    appended = log.append(make_batch(1))
+    assert (appended.base_offset, await log.durable(121)) == (120, 0)
+    assert await directory.scrubber.scrub([log])
+    assert directory.scrubber.totals.segments_damaged == 1
+    directory.check_invariants()
+    await directory.close()
+    assert faults(tmp_path) == []
+    directory = open_directory(tmp_path)
+    assert read_all(directory.logs["t", 0]).startswith(b"".join(batch for base, batch in stored if base != offset))
+    assert directory.logs["t", 0].log_end_offset == 121
+    directory.release()
+
+
+@pytest.mark.parametrize("at", [3, 7, 15], ids=["base offset, high", "base offset, low", "leader epoch"])
+async def test_fields_outside_the_crc_are_put_right(tmp_path, fill, read_all, at):
+    directory, log, stored = filled(tmp_path, fill)
+    flip_batch(log, 50, at)
+    directory.start(asyncio.get_running_loop())
+    assert await directory.scrubber.scrub([log])
+    assert read_all(log) == b"".join(batch for _, batch in stored)
+    assert quarantined(tmp_path) == []
+    await directory.close()
+    assert faults(tmp_path) == []
+
+
+async def test_aborted_transactions_stay_aborted(tmp_path, fill, make_batch):
+    directory, log, _ = filled(tmp_path, fill)
+    assert log.transactions.begin(7, 0) == 0
+    batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert log.append(batch).base_offset == 120
+    assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+    log.request_sync()
+    directory.flusher.sync_now()
+    flip_batch(log, 118)
+    directory.start(asyncio.get_running_loop())
+    assert await directory.scrubber.scrub([log])
+    assert log.transactions.aborted(0, log.spans(0, 1 << 20, min_one=True, committed=True)) == [(7, 120)]
+    await directory.close()
+    assert faults(tmp_path) == []
+
+
+async def test_a_start_after_a_crash_is_followed_by_a_scrub(tmp_path, fill, folders, read_all):
+    """Of what was synced, the start itself looks at the headers and the last 256 KB of a segment only."""
+    directory, log, stored = filled(tmp_path, fill, LogConfig())
+    stored += fill(log, [1] * 100, size=4000)
+    log.request_sync()
+    directory.flusher.sync_now()
+    directory.checkpoints.write_all()
+    flip_batch(log, 4)
+    directory.release()
+    (tmp_path / "last-scrub").write_bytes(b"%d\n" % NOW_MS)
+    directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
+    log = directory.logs["t", 0]
+    assert read_all(log) != (sound := b"".join(batch for base, batch in stored if base != 4))
+    directory.start(asyncio.get_running_loop())
+    await until(lambda: directory.scrubber.totals.rounds)
+    assert read_all(log) == sound
+    await until((tmp_path / "last-scrub").exists)
+    assert (tmp_path / "last-scrub").read_bytes() == b"%d\n" % NOW_MS
+    await directory.close()
+
+
+@pytest.mark.parametrize(("content", "scrubs"), [(None, True), (b"%d\n" % NOW_MS, False), (b"9%d\n" % NOW_MS, True)])
+async def test_after_a_clean_stop_it_waits_until_the_interval_is_over(tmp_path, fill, content, scrubs):
+    directory, *_ = filled(tmp_path, fill)
+    await directory.close()
+    if content is not None:
+        (tmp_path / "last-scrub").write_bytes(content)
+    directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
+    directory.start(asyncio.get_running_loop())
+    if scrubs:
+        await until(lambda: directory.scrubber.totals.rounds)
+    else:
+        await asyncio.sleep(0.3)
+        assert directory.scrubber.totals.rounds == 0
+    await directory.close()
+
+
+async def test_a_new_folder_has_nothing_to_scrub(tmp_path, make_batch):
+    directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
+    directory.start(asyncio.get_running_loop())
+    assert directory.create("t", 0, bytes(16), LogConfig()).append(make_batch(1)).error_code == 0
+    await asyncio.sleep(0.3)
+    assert directory.scrubber.totals.rounds == 0
+    await directory.close()
+
+
+async def test_who_meets_damage_has_it_taken_out(tmp_path, fill, read_all):
+    directory, log, stored = filled(tmp_path, fill)
+    flip_batch(log, 50)
+    directory.start(asyncio.get_running_loop())
+    target = pb.ListOffsetsRequest.Target(topic="t", timestamp=NOW_MS + 51, current_leader_epoch=-1)
+    request = pb.ListOffsetsRequest(targets=[target])
+    service = OffsetsService(directory)
+    assert (await service.list_offsets(request)).offsets[0].error_code == 2
+    await until(lambda: directory.scrubber.totals.rounds)
+    found = (await service.list_offsets(request)).offsets[0]
+    assert (found.error_code, found.offset) == (0, 52)
+    assert read_all(log) == b"".join(batch for base, batch in stored if base != 50)
+    await directory.close()
+
+
+async def test_a_log_that_damage_kept_from_being_compacted_is_compacted_afterwards(tmp_path):
+    directory = open_directory(tmp_path)
+    log = directory.create("t", 0, TOPIC_ID, COMPACT)
+    for number in range(60):
+        append(log, (b"%d" % (number % 7), b"%d" % number * 40))
+    make_cleanable(directory, log)
+    flip_batch(log, 3, 80)
+    directory.start(asyncio.get_running_loop())
+    await until(lambda: directory.scrubber.totals.segments_damaged)
+    await until(lambda: log.compaction.cleaned_to is not None)
+    assert log.compaction.uncleanable is None
+    assert len(quarantined(tmp_path)) == 1
+    await directory.close()
+
+
+async def test_a_full_disk_leaves_everything_as_it_was(tmp_path, fill, read_all):
+    directory, log, _ = filled(tmp_path, fill)
+    flip_batch(log, 50)
+    before = read_all(log)
+    (tmp_path / "t-0" / "quarantine").write_bytes(b"in the way")
+    directory.start(asyncio.get_running_loop())
+    assert not await directory.scrubber.scrub([log])
+    assert (log.offline, read_all(log), directory.scrubber.totals.failures) == (None, before, 1)
+    assert list((tmp_path / "t-0").glob("*.cleaned")) == []
+    await directory.close()
+
+
+def test_a_sound_log_looks_sound_and_what_is_gone_is_passed_over(tmp_path, fill):
+    directory, log, _ = filled(tmp_path, fill)
+    segments = [(segment.base_offset, segment.size) for segment in log.segments]
+    seen = [
+        (look.segment.base_offset, look.size, look.damaged) for look in scrub_job.look(Files(), log.folder, segments)
+    ]
+    assert seen == [(base, size, False) for base, size in segments]
+    (tmp_path / "t-0" / f"{segments[1][0]:020d}.log").unlink()
+    seen = [
+        (look.segment.base_offset, look.size, look.damaged) for look in scrub_job.look(Files(), log.folder, segments)
+    ]
+    assert seen == [(base, size, False) for base, size in [segments[0], *segments[2:]]]
+    directory.release()
