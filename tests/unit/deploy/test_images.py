@@ -31,7 +31,7 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stages(root: Path) -> dict[str, Stage]:
-    text = (root / "services" / "Dockerfile").read_text()
+    text = (root / "assembly" / "Dockerfile").read_text()
     assert not text.startswith("# syntax"), "a syntax line needs BuildKit"
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     found: dict[str, Stage] = {}
