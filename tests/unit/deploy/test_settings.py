@@ -34,7 +34,7 @@ def from_compose() -> dict[str, dict[str, str]]:
 
 def from_images() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for stage in (ROOT / "services" / "Dockerfile").read_text().split("\nFROM ")[1:]:
+    for stage in (ROOT / "assembly" / "Dockerfile").read_text().split("\nFROM ")[1:]:
         name = stage.split("\n", 1)[0].split(" AS ")[1]
         if name in SETTINGS:
             found[name] = dict(re.findall(r"(MILLRACE_[A-Z_]+)=(\S+)", stage))
