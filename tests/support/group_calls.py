@@ -58,7 +58,7 @@ class GroupExchange:
             while self.heard < 0:
                 await self.receive_one()
 
-    async def commit_again(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
+    async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
         """Each a call id, whom it is like, and its offsets; until all are answered."""
         ids, likes, offsets = zip(*commits, strict=True)
         flat = [offset for each in offsets for offset in each]

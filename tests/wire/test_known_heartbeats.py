@@ -18,7 +18,7 @@ from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 from protocol_lib.messages.leave_group import LeaveGroupRequest
 from protocol_lib.messages.metadata import MetadataRequest
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from storage_svc.coordinator.hosting.repeated_heartbeats import ClassicRepeat
+from storage_svc.coordinator.hosting.repeatable_heartbeats import ClassicRepeatableHeartbeat
 
 from tests.wire.conftest import Running, StartBroker, Wire
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
@@ -154,7 +154,7 @@ async def test_a_consumer_member_hears_of_another(broker: Running) -> None:
 def kept_repeats() -> int:
     """How many heartbeats storage has something to answer their repetitions by: all that are in this process."""
     gc.collect()
-    return sum(isinstance(each, ClassicRepeat) for each in gc.get_objects())
+    return sum(isinstance(each, ClassicRepeatableHeartbeat) for each in gc.get_objects())
 
 
 async def test_storage_forgets_what_no_member_says_any_more(storage: RemoteStorage) -> None:

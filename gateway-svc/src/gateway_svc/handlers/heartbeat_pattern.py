@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from gateway_svc.requests.call import Call
-from gateway_svc.storage.protocols import Repeat
+from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 #: Longer ones (somebody names a thousand topics in each) are not kept.
 KEPT_BYTES_MAX = 4096
@@ -25,7 +25,7 @@ class KnownHeartbeat:
 
     __slots__ = ("_answer_head", "_answer_rest", "_first", "_head", "_repeat", "_rest", "_route", "_size")
 
-    def __init__(self, call: Call, repeat: Repeat, frame: bytes | memoryview) -> None:
+    def __init__(self, call: Call, repeat: RepeatableHeartbeat, frame: bytes | memoryview) -> None:
         self._head = bytes(frame[:_CORRELATION_ID_AT])
         self._rest = bytes(frame[_REST_AT:])
         self._size = len(frame)

@@ -22,7 +22,7 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 
 from gateway_svc.handlers import offset_commit
 from gateway_svc.requests.call import Call, Client, Services
-from gateway_svc.storage.protocols import CommitAgain
+from gateway_svc.storage.protocols import RepeatableCommit
 
 #: Longer requests are not kept.
 KEPT_BYTES_MAX: Final = 4096
@@ -58,7 +58,7 @@ class KnownCommit:
         self._asked = offset_commit.asked(call, request)
         self._asked.will_repeat = True
         #: How storage is asked with the offsets alone.
-        self._again: CommitAgain | None = None
+        self._again: RepeatableCommit | None = None
         self._answer = encode(offset_commit.answered(request, [0] * len(places)), version)
         self._size = len(frame)
         (self._start, _) = _START(frame)

@@ -28,7 +28,7 @@ from gateway_svc.metrics import ApiCounts, GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.membership import Membership
-from gateway_svc.storage.protocols import Repeat, Storage
+from gateway_svc.storage.protocols import RepeatableHeartbeat, Storage
 
 _FRAME_HEAD: Final = Struct(">ii")
 
@@ -150,7 +150,7 @@ class Call(Pending):
         self.correlation_id = correlation_id
         self.client_id = client_id
         #: Of a heartbeat.
-        self.repeat: Repeat | None = None
+        self.repeat: RepeatableHeartbeat | None = None
         #: Of a fetch like the connection's last: where what it asks for may be known already.
         self.follows: AheadReads | None = None
         self.started_at = time.perf_counter()

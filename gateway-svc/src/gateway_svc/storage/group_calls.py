@@ -1,5 +1,5 @@
 """Calls over the group stream, and what storage lets the gateway say in short after them: that a member has said the
-same heartbeat again (`Promise`), and the same commit with other offsets (`LikeCommit`).
+same heartbeat again (`RemoteRepeatableHeartbeat`), and the same commit with other offsets (`RemoteRepeatableCommit`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Stream(Protocol):
 
     def hear(self, call_id: int) -> bool: ...
 
-    def forget(self, kept: Promise | LikeCommit) -> None: ...
+    def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None: ...
 
-    def commit_again(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone) -> bool: ...
+    def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool: ...
 
 
 class GroupCall:
@@ -41,7 +41,7 @@ class GroupCall:
         self.asked_at = asked_at
         self.repeatable = repeatable
         #: What may be said in short from its answer on, if somebody would.
-        self.kept: Promise | LikeCommit | None = None
+        self.kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None = None
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.WhichOneof("answer") == self.kind:
@@ -59,12 +59,12 @@ class GroupCall:
                 self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
 
 
-class CommitAgainCall(GroupCall):
+class RepeatedCommitCall(GroupCall):
     """A commit like an earlier one; `done` gets the error codes, or none when there is no error."""
 
     __slots__ = ("is_short", "like", "offsets")
 
-    def __init__(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone, asked_at: float) -> None:
+    def __init__(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone, asked_at: float) -> None:
         super().__init__("commit_offsets", like.request, done, asked_at, repeatable=True)
         self.like = like
         self.offsets = offsets
@@ -93,8 +93,8 @@ class CommitAgainCall(GroupCall):
         self.done([_UNAVAILABLE] * len(self.offsets))
 
 
-class Promise:
-    """`storage.Repeat` of a heartbeat that went over the stream."""
+class RemoteRepeatableHeartbeat:
+    """`storage.RepeatableHeartbeat` of a heartbeat that went over the stream."""
 
     __slots__ = ("_stream", "call_id", "group_id", "holds")
 
@@ -112,8 +112,8 @@ class Promise:
         self._stream.forget(self)
 
 
-class LikeCommit:
-    """`storage.CommitAgain` of a commit that went over the stream."""
+class RemoteRepeatableCommit:
+    """`storage.RepeatableCommit` of a commit that went over the stream."""
 
     __slots__ = ("_stream", "call_id", "holds", "request", "stream_number")
 
@@ -130,7 +130,7 @@ class LikeCommit:
         self.holds = False
 
     def __call__(self, offsets: Sequence[int], done: CommitDone) -> bool:
-        return self.holds and self._stream.commit_again(self, offsets, done)
+        return self.holds and self._stream.repeat_commit(self, offsets, done)
 
     def forget(self) -> None:
         self._stream.forget(self)

@@ -37,7 +37,14 @@ from broker_contract import groups_pb2
 from service_chassis import logs
 
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage.group_calls import CommitAgainCall, CommitDone, GroupCall, LikeCommit, Promise, Request
+from gateway_svc.storage.group_calls import (
+    CommitDone,
+    GroupCall,
+    RemoteRepeatableCommit,
+    RemoteRepeatableHeartbeat,
+    RepeatedCommitCall,
+    Request,
+)
 from gateway_svc.storage.lasting_stream import LastingStream
 
 #: How long a call waits for storage to come back or to answer.
@@ -70,7 +77,7 @@ class GroupStream:
         #: How often the stream has been lost.
         self._stream_number = 0
         #: Those that hold, by group and call id, and the groups of all by call id.
-        self._promises: dict[str, dict[int, Promise]] = {}
+        self._promises: dict[str, dict[int, RemoteRepeatableHeartbeat]] = {}
         self._promised: dict[int, str] = {}
         #: Call ids of promises that have ended, for storage.
         self._forgotten: list[int] = []
@@ -103,27 +110,27 @@ class GroupStream:
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> Promise | None:
+    ) -> RemoteRepeatableHeartbeat | None:
         call = self._add("heartbeat", request, done, repeatable=True)
         self._wake_soon()
         return self._asked_for(call, request.group_id)
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
-    ) -> LikeCommit | None:
+    ) -> RemoteRepeatableCommit | None:
         # Repeatable: it stores the same positions again.
         call = self._add("commit_offsets", request, done, repeatable=True)
         self._wake.set()
         if call is None or not request.will_repeat:
             return None
-        call.kept = kept = LikeCommit(self, self._last_call_id, request, self._stream_number)
+        call.kept = kept = RemoteRepeatableCommit(self, self._last_call_id, request, self._stream_number)
         return kept
 
-    def commit_again(self, like: LikeCommit, offsets: Sequence[int], done: CommitDone) -> bool:
+    def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool:
         """False: it has to come whole."""
         if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
             return False
-        self._open(CommitAgainCall(like, offsets, done, self._loop.time()))
+        self._open(RepeatedCommitCall(like, offsets, done, self._loop.time()))
         self._wake.set()
         return True
 
@@ -131,14 +138,14 @@ class GroupStream:
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> Promise | None:
+    ) -> RemoteRepeatableHeartbeat | None:
         call = self._add("consumer_group_heartbeat", request, done, repeatable=False)
         self._wake_soon()
         return self._asked_for(call, request.group_id)
 
-    def _asked_for(self, call: GroupCall | None, group_id: str) -> Promise | None:
+    def _asked_for(self, call: GroupCall | None, group_id: str) -> RemoteRepeatableHeartbeat | None:
         if call is not None:
-            call.kept = promise = Promise(self, self._last_call_id, group_id)
+            call.kept = promise = RemoteRepeatableHeartbeat(self, self._last_call_id, group_id)
             return promise
         return None
 
@@ -171,13 +178,13 @@ class GroupStream:
             self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
         return True
 
-    def forget(self, kept: Promise | LikeCommit) -> None:
+    def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None:
         """Storage is told with the next message."""
         if not kept.holds:
             call = self._calls.get(kept.call_id)
             if call is not None and call.kept is kept:
                 call.kept = None
-        elif isinstance(kept, Promise):
+        elif isinstance(kept, RemoteRepeatableHeartbeat):
             self._end(kept.call_id)
         else:
             kept.holds = False
@@ -257,7 +264,7 @@ class GroupStream:
         for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
-            if isinstance(call, CommitAgainCall) and call.is_short:
+            if isinstance(call, RepeatedCommitCall) and call.is_short:
                 again.append(call_id)
                 likes.append(call.like.call_id)
                 counts.append(len(call.offsets))
@@ -307,7 +314,7 @@ class GroupStream:
 
     def _say_whole(self, call_id: int) -> None:
         call = self._calls.get(call_id)
-        if isinstance(call, CommitAgainCall):
+        if isinstance(call, RepeatedCommitCall):
             call.make_whole()
             self._unsent.append(call_id)
             self._wake.set()
@@ -323,9 +330,9 @@ class GroupStream:
         except Exception:  # of one client; the others' answers are in the same message
             log.exception("answering failed", call=call.kind)
 
-    def _keep(self, call_id: int, kept: Promise | LikeCommit | None) -> None:
+    def _keep(self, call_id: int, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None) -> None:
         """Storage lets it be said in short."""
-        if isinstance(kept, LikeCommit):
+        if isinstance(kept, RemoteRepeatableCommit):
             kept.holds, kept.stream_number = True, self._stream_number
         elif kept is None or call_id <= self._doubted:
             self._forgotten.append(call_id)
@@ -344,7 +351,7 @@ class GroupStream:
         self._trusted_until = 0.0
         self._stream_number += 1
         for call in self._calls.values():
-            if isinstance(call, CommitAgainCall):
+            if isinstance(call, RepeatedCommitCall):
                 call.make_whole()
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
         failed = [self._calls.pop(call_id) for call_id in ended]

@@ -71,7 +71,7 @@ class Topics(Protocol):
     ) -> topics_pb2.ListConfigResourcesResponse: ...
 
 
-class Repeat(Protocol):
+class RepeatableHeartbeat(Protocol):
     """Of a heartbeat: the member says it again, word for word, over the same connection, once it was answered."""
 
     def __call__(self) -> bool:
@@ -83,7 +83,7 @@ class Repeat(Protocol):
         ...
 
 
-class CommitAgain(Protocol):
+class RepeatableCommit(Protocol):
     """Of a commit: the client says the same with other offsets, over the same connection, once it was answered."""
 
     def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
@@ -101,17 +101,17 @@ class Groups(Protocol):
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
-    ) -> Repeat | None: ...
+    ) -> RepeatableHeartbeat | None: ...
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
-    ) -> CommitAgain | None: ...
+    ) -> RepeatableCommit | None: ...
 
     def consumer_group_heartbeat(
         self,
         request: groups_pb2.ConsumerGroupHeartbeatRequest,
         done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> Repeat | None: ...
+    ) -> RepeatableHeartbeat | None: ...
 
     async def join_group(self, request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse: ...
 

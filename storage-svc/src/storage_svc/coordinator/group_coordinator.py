@@ -35,7 +35,7 @@ from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
 from storage_svc.coordinator.hosting.consumer_host import HostedConsumerGroups
-from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.hosting.waiting_calls import CallsEndedError
 from storage_svc.coordinator.limits import (
@@ -194,7 +194,9 @@ class GroupCoordinator:
         except CallsEndedError:
             return SyncAnswer(error=ErrorCode.NOT_COORDINATOR)
 
-    def heartbeat(self, group_id: str, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> Repeat | None:
+    def heartbeat(
+        self, group_id: str, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]
+    ) -> RepeatableHeartbeat | None:
         error = self._group_fault(group_id)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
@@ -213,7 +215,7 @@ class GroupCoordinator:
         done: Callable[[HeartbeatAnswer], None],
         *,
         needs_member_id: bool,
-    ) -> Repeat | None:
+    ) -> RepeatableHeartbeat | None:
         """ConsumerGroupHeartbeat: answered once what it tells is durable.
 
         Args:

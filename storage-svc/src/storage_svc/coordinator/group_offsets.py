@@ -21,9 +21,9 @@ from storage_svc.coordinator.classic.events import Commit, GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
-from storage_svc.coordinator.hosting.repeated_heartbeats import Serves
+from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset, metadata_fault
-from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
+from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.coordinator.stored.offset_expiration import (
     CONSUMER_PROTOCOL,
     TopicPartition,
@@ -76,7 +76,7 @@ class GroupOffsets:
         retention_time_ms: int = -1,
         group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         will_repeat: bool = False,
-    ) -> RepeatedCommit | None:
+    ) -> RepeatableCommit | None:
         """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch.
 
         Returns:
@@ -120,7 +120,7 @@ class GroupOffsets:
         self._hosted.write_offsets(hosted, accepted, tails, now_ms, written)
         if not will_repeat or retention_time_ms >= 0 or not len(offsets) == len(accepted) <= PARTITIONS_MAX:
             return None
-        return RepeatedCommit(
+        return RepeatableCommit(
             hosted,
             commit,
             accepted,

@@ -5,11 +5,11 @@ All answers that are ready when the writer wakes go out in one message. A call t
 and comes back empty; its neighbours are not touched. A gateway that does not read its answers is not read from either,
 once `_CALLS_MAX` of its calls are open.
 
-The answer to a heartbeat that may be repeated (`repeated_heartbeats.Repeat`) is a promise: the gateway gives it by
-itself, and says a few times a second to which calls it has. When something happens to the group the promise ends: the
-gateway is told in the next message, before what is answered since, and every message of its own is heard of, so that it
-knows how long ago it was told nothing. Promises end with the stream, too, and when the gateway says so; of more than
-REPEATS_MAX the oldest ends.
+The answer to a heartbeat that may be repeated (`RepeatableHeartbeat`) is a promise: the gateway gives it by itself, and
+says a few times a second to which calls it has. When something happens to the group the promise ends: the gateway is
+told in the next message, before what is answered since, and every message of its own is heard of, so that it knows how
+long ago it was told nothing. Promises end with the stream, too, and when the gateway says so; of more than REPEATS_MAX
+the oldest ends.
 
 The answer to a commit that will be repeated lets the gateway say it again by its offsets alone. Those that are durable
 without an error are answered by their call ids alone. REPEATS_MAX of a stream are kept; one whose original is not any
@@ -30,8 +30,8 @@ import grpc
 from broker_contract import groups_pb2 as pb
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
-from storage_svc.coordinator.repeated_commits import RepeatedCommit
+from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
+from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.rpc.groups import GroupsService
 
 _CALLS_MAX: Final = 100_000
@@ -54,9 +54,9 @@ class _Exchange:
         self._repeats_max = repeats_max
         self._answers: list[pb.GroupAnswer] = []
         #: By the id of the heartbeat's call, the oldest first.
-        self._repeats: dict[int, Repeat] = {}
+        self._repeats: dict[int, RepeatableHeartbeat] = {}
         #: By the id of the whole commit's call, the oldest first.
-        self._commits: dict[int, RepeatedCommit] = {}
+        self._commits: dict[int, RepeatableCommit] = {}
         #: Call ids of repeated commits that are durable, and of those that have to come whole.
         self._committed: list[int] = []
         self._refused: list[int] = []
@@ -68,7 +68,9 @@ class _Exchange:
         self._room.set()
         self._open_calls = 0
         self._ended = False
-        self._methods: dict[str, Callable[[Any, Callable[[Any], None]], Repeat | RepeatedCommit | None]] = {
+        self._methods: dict[
+            str, Callable[[Any, Callable[[Any], None]], RepeatableHeartbeat | RepeatableCommit | None]
+        ] = {
             "heartbeat": service.heartbeat,
             "commit_offsets": service.commit_offsets,
             "consumer_group_heartbeat": service.consumer_group_heartbeat,
@@ -81,7 +83,7 @@ class _Exchange:
                 for call in message.calls:
                     self._take(call)
                 if message.again:
-                    self._commit_again(message)
+                    self._repeat_commits(message)
                 if message.repeats:
                     self._repeat(message.repeats)
                 for call_id in message.forgotten:
@@ -124,17 +126,17 @@ class _Exchange:
             return
         if repeat is None or service_logs.debug_enabled():
             return  # at debug level every call has a line of its own, so it has to come whole
-        if isinstance(repeat, RepeatedCommit):
+        if isinstance(repeat, RepeatableCommit):
             self._keep(call_id, repeat)
         elif answered:
             self._promise(call_id, repeat)
 
-    def _keep(self, call_id: int, commit: RepeatedCommit) -> None:
+    def _keep(self, call_id: int, commit: RepeatableCommit) -> None:
         if len(self._commits) >= self._repeats_max:
             del self._commits[next(iter(self._commits))]
         self._commits[call_id] = commit
 
-    def _commit_again(self, message: pb.GroupCalls) -> None:
+    def _repeat_commits(self, message: pb.GroupCalls) -> None:
         offsets, begin = message.again_offsets, 0
         for call_id, like, count in zip(message.again, message.again_like, message.again_counts, strict=True):
             end = begin + count
@@ -158,7 +160,7 @@ class _Exchange:
             self._committed.append(call_id)
             self._wake.set()
 
-    def _promise(self, call_id: int, repeat: Repeat) -> None:
+    def _promise(self, call_id: int, repeat: RepeatableHeartbeat) -> None:
         self._drop(call_id)
         if len(self._repeats) >= self._repeats_max:
             oldest = next(iter(self._repeats))

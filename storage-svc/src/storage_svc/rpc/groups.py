@@ -13,9 +13,9 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import NewOffset
-from storage_svc.coordinator.repeated_commits import RepeatedCommit
+from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
 #: The types of groups, as ListGroups names them.
@@ -85,7 +85,9 @@ class GroupsService:
             assignment=answer.assignment,
         )
 
-    def heartbeat(self, request: pb.HeartbeatRequest, done: Callable[[pb.HeartbeatResponse], None]) -> Repeat | None:
+    def heartbeat(
+        self, request: pb.HeartbeatRequest, done: Callable[[pb.HeartbeatResponse], None]
+    ) -> RepeatableHeartbeat | None:
         heartbeat = Heartbeat(
             request=0,
             member_id=request.member_id,
@@ -103,7 +105,7 @@ class GroupsService:
 
     def commit_offsets(
         self, request: pb.CommitOffsetsRequest, done: Callable[[pb.CommitOffsetsResponse], None]
-    ) -> RepeatedCommit | None:
+    ) -> RepeatableCommit | None:
         commit = Commit(
             request=0,
             member_id=request.member_id,
@@ -161,7 +163,7 @@ class GroupsService:
         self,
         request: pb.ConsumerGroupHeartbeatRequest,
         done: Callable[[pb.ConsumerGroupHeartbeatResponse], None],
-    ) -> Repeat | None:
+    ) -> RepeatableHeartbeat | None:
         return self._coordinator.consumer_heartbeat(
             request.group_id,
             heartbeat_of(request),

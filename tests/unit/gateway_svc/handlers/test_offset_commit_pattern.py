@@ -37,7 +37,7 @@ class Client:
 
 
 class Again:
-    """`storage.CommitAgain`: keeps what it is asked, and answers with these codes."""
+    """`storage.RepeatableCommit`: keeps what it is asked, and answers with these codes."""
 
     def __init__(self, codes: Sequence[int]) -> None:
         self.codes = codes

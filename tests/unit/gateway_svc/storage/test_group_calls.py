@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.storage.group_calls import LikeCommit, Promise
+from gateway_svc.storage.group_calls import RemoteRepeatableCommit, RemoteRepeatableHeartbeat
 from gateway_svc.storage.group_stream import GATHER_S, TOUCH_S, TRUST_S, GroupStream
 
 from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, who
@@ -21,7 +21,7 @@ class Beating:
     def __init__(self, stream: GroupStream, storage: GroupStorage, clock: Clock) -> None:
         self._stream, self._storage, self._clock = stream, storage, clock
 
-    async def ask(self, group_id: str = "g") -> tuple[Promise, int, asyncio.Event]:
+    async def ask(self, group_id: str = "g") -> tuple[RemoteRepeatableHeartbeat, int, asyncio.Event]:
         """A heartbeat that is not answered yet: its promise, its call id, and what is set by its answer."""
         answered = asyncio.Event()
         self._clock.go_on(GATHER_S)  # it leaves at once
@@ -31,7 +31,7 @@ class Beating:
         (call,) = await self._storage.message()
         return promise, call.call_id, answered
 
-    async def begin(self, group_id: str = "g", *, may_repeat: bool = True) -> tuple[Promise, int]:
+    async def begin(self, group_id: str = "g", *, may_repeat: bool = True) -> tuple[RemoteRepeatableHeartbeat, int]:
         promise, call_id, answered = await self.ask(group_id)
         assert not promise()  # before it is answered
         await self._storage.answer(
@@ -46,7 +46,7 @@ def beating(group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
     return Beating(group_stream, group_storage, clock)
 
 
-async def ended(promise: Promise) -> None:
+async def ended(promise: RemoteRepeatableHeartbeat) -> None:
     """Waits until it is."""
     async with asyncio.timeout(10):
         while promise.holds:  # noqa: ASYNC110
@@ -198,12 +198,12 @@ class Committing:
         self.answers[name] = list(codes)
         self._came.set()
 
-    def ask(self, *offsets: int) -> LikeCommit | None:
+    def ask(self, *offsets: int) -> RemoteRepeatableCommit | None:
         rows = [pb.CommitOffsetsRequest.Offset(offset=offset) for offset in offsets]
         request = pb.CommitOffsetsRequest(member_id="m", offsets=rows, will_repeat=True)
         return self._stream.commit_offsets(request, lambda answer: self._answered(offsets[0], answer.error_codes))
 
-    async def begin(self, *offsets: int, may_repeat: bool = True) -> tuple[LikeCommit, int]:
+    async def begin(self, *offsets: int, may_repeat: bool = True) -> tuple[RemoteRepeatableCommit, int]:
         like = self.ask(*offsets)
         assert like is not None
         assert not self.say(like, *offsets)  # before it is answered
@@ -218,7 +218,7 @@ class Committing:
         await self.answered(offsets[0])
         return like, call.call_id
 
-    def say(self, like: LikeCommit, *offsets: int) -> bool:
+    def say(self, like: RemoteRepeatableCommit, *offsets: int) -> bool:
         return like(offsets, lambda codes: self._answered(offsets[0], codes))
 
     async def answered(self, *names: int) -> None:

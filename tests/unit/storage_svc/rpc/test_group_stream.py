@@ -120,12 +120,12 @@ async def test_commits_are_said_again_by_their_offsets_alone(peer: Peer) -> None
     await kept(exchange, commit(2, 0, 5), commit(3, 0, 0, group_id="h", offsets=BOTH))
     await exchange.send(commit(4, 1, 7))
     assert not (await exchange.receive(1))[4].may_repeat
-    await exchange.commit_again((5, 2, (8,)), (6, 3, (9, 10)), (7, 2, (11,)), (8, 4, (12,)))
+    await exchange.repeat_commit((5, 2, (8,)), (6, 3, (9, 10)), (7, 2, (11,)), (8, 4, (12,)))
     assert (sorted(exchange.committed), exchange.refused) == ([5, 6, 7], [8])
     assert await peer.committed("g") == {0: 11, 1: 7}
     assert await peer.committed("h") == {1: 9, 2: 10}
     await exchange.repeat(forgotten=[3])
-    await exchange.commit_again((9, 3, (1, 2)), (10, 2, (13,)))
+    await exchange.repeat_commit((9, 3, (1, 2)), (10, 2, (13,)))
     assert (exchange.committed[3:], exchange.refused[1:]) == ([10], [9])
     await exchange.end()
 
@@ -133,9 +133,9 @@ async def test_commits_are_said_again_by_their_offsets_alone(peer: Peer) -> None
 async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 5))
-    await exchange.commit_again((3, 2, (6,)))
+    await exchange.repeat_commit((3, 2, (6,)))
     await peer.member("g")
-    await exchange.commit_again((4, 2, (7,)), (5, 2, (8,)))
+    await exchange.repeat_commit((4, 2, (7,)), (5, 2, (8,)))
     assert (exchange.committed, exchange.refused) == ([3], [4, 5])
     assert await peer.committed("g") == {0: 6}
     await exchange.end()
@@ -144,7 +144,7 @@ async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: P
 async def test_a_commit_said_again_with_too_few_offsets_fails_alone(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 0, offsets=BOTH), commit(3, 0, 5))
-    await exchange.commit_again((4, 2, (7,)), (5, 3, (8,)))
+    await exchange.repeat_commit((4, 2, (7,)), (5, 3, (8,)))
     assert (exchange.committed, exchange.refused) == ([5], [])
     assert await peer.committed("g") == {0: 8, 1: 0, 2: 0}
     await exchange.end()
@@ -283,7 +283,7 @@ async def test_of_more_commits_than_are_kept_the_oldest_has_to_come_whole(peer: 
     async with two_are_kept(peer, tmp_path) as exchange:
         await kept(exchange, commit(2, 0, 5), commit(3, 1, 5))
         await kept(exchange, commit(4, 2, 5))
-        await exchange.commit_again((5, 2, (6,)), (6, 3, (7,)), (7, 4, (8,)))
+        await exchange.repeat_commit((5, 2, (6,)), (6, 3, (7,)), (7, 4, (8,)))
         assert (sorted(exchange.committed), exchange.refused) == ([6, 7], [5])
 
 

@@ -42,7 +42,11 @@ from storage_svc.coordinator.classic.machine import handle
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.consumer.records import encode
 from storage_svc.coordinator.hosting.commit_deadlines import CommitDeadlines
-from storage_svc.coordinator.hosting.repeated_heartbeats import ClassicRepeat, Repeat, Serves
+from storage_svc.coordinator.hosting.repeatable_heartbeats import (
+    ClassicRepeatableHeartbeat,
+    RepeatableHeartbeat,
+    Serves,
+)
 from storage_svc.coordinator.hosting.timers import Deadline, Timers
 from storage_svc.coordinator.hosting.waiting_calls import AnswerT, Call, WaitingCalls
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
@@ -67,7 +71,7 @@ class HostedGroup:
     queue: deque[Instruction] = field(default_factory=deque)
     performing: bool = False
     #: Answers to heartbeats that somebody gives without asking, and how to tell that they hold no more.
-    promised: dict[Repeat, Callable[[], None]] = field(default_factory=dict)
+    promised: dict[RepeatableHeartbeat, Callable[[], None]] = field(default_factory=dict)
 
     def changed(self) -> None:
         """Something has happened to the group, or to whether it is served: promises that do not hold end."""
@@ -178,7 +182,7 @@ class HostedGroups:
         """Again. False, and nothing has changed, when it does not run any more."""
         return self._timers.push_back(session, group.members[member_id].session_timeout_ms)
 
-    def repeat(self, hosted: HostedGroup, heartbeat: Heartbeat, serves: Serves) -> ClassicRepeat | None:
+    def repeat(self, hosted: HostedGroup, heartbeat: Heartbeat, serves: Serves) -> ClassicRepeatableHeartbeat | None:
         """Of a heartbeat that was just answered; None unless saying it again would be answered NONE."""
         group = _classic(hosted)
         if group.state is not GroupState.STABLE:
@@ -188,7 +192,7 @@ class HostedGroups:
         session = self.session(hosted, heartbeat.member_id)
         if session is None:
             return None
-        return ClassicRepeat(hosted, group, heartbeat, self._timers, session, serves)
+        return ClassicRepeatableHeartbeat(hosted, group, heartbeat, self._timers, session, serves)
 
     def tell(self, hosted: HostedGroup, event: Event) -> None:
         # A join is answered when others come or time passes: what it leads to is done before anybody is told.

@@ -48,7 +48,7 @@ from storage_svc.coordinator.consumer.member import JOIN_EPOCH, MemberState
 from storage_svc.coordinator.consumer.migration import NOT_MIGRATED, may_upgrade, upgrade_records, upgraded
 from storage_svc.coordinator.consumer.records import ConsumerRecord, classic_record, encode
 from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
-from storage_svc.coordinator.hosting.repeated_heartbeats import ConsumerRepeat, Serves
+from storage_svc.coordinator.hosting.repeatable_heartbeats import ConsumerRepeatableHeartbeat, Serves
 from storage_svc.coordinator.hosting.timers import Timers
 from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
@@ -97,7 +97,7 @@ class HostedConsumerGroups:
             self._own_settings.pop(group_id, None)
         hosted = self._hosted.by_id.get(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
-            # Another object: what `ConsumerRepeat` answers holds no more.
+            # Another object: what `ConsumerRepeatableHeartbeat` answers holds no more.
             hosted.group = hosted.group.copy()
             hosted.changed()
 
@@ -143,7 +143,7 @@ class HostedConsumerGroups:
 
     def heartbeat(
         self, group_id: str, heartbeat: ConsumerHeartbeat, done: Callable[[HeartbeatAnswer], None], serves: Serves
-    ) -> ConsumerRepeat | None:
+    ) -> ConsumerRepeatableHeartbeat | None:
         """Joins make the group if it is not there, and take over one of the classic protocol if they may."""
         hosted = self._hosted.by_id.get(group_id)
         group = None if hosted is None else hosted.group
@@ -171,14 +171,18 @@ class HostedConsumerGroups:
         hosted.changed()  # what it was told over which connection is in no record
         return None
 
-    def _repeat(self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves) -> ConsumerRepeat | None:
+    def _repeat(
+        self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves
+    ) -> ConsumerRepeatableHeartbeat | None:
         group = hosted.group
         assert isinstance(group, ConsumerGroup)
         timeout_ms = self._settings_of(group.group_id).session_timeout_ms
         session = self._timers.running((group.group_id, ConsumerTimer(ConsumerTimerKind.SESSION, heartbeat.member_id)))
         if session is None:
             return None
-        return ConsumerRepeat(hosted, group, heartbeat, self._topics, self._timers, session, timeout_ms, serves)
+        return ConsumerRepeatableHeartbeat(
+            hosted, group, heartbeat, self._topics, self._timers, session, timeout_ms, serves
+        )
 
     def _made(self, group_id: str, group: Group | None) -> tuple[ConsumerGroup, list[ConsumerRecord]] | None:
         """A consumer group in the place of what is there, with the records that make it so; None if it may not be."""

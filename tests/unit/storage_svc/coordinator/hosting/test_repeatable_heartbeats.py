@@ -12,7 +12,7 @@ import pytest
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Leave, Leaver
 from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
-from storage_svc.coordinator.hosting.repeated_heartbeats import Repeat
+from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import NewOffset
 from storage_svc.log.errors import StorageFailure
 from support.group_calls import answered
@@ -31,14 +31,18 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     await made.close()
 
 
-def classic(node: Node, member_id: str, generation_id: int, group: str = "g", **fields: Any) -> tuple[E, Repeat | None]:
+def classic(
+    node: Node, member_id: str, generation_id: int, group: str = "g", **fields: Any
+) -> tuple[E, RepeatableHeartbeat | None]:
     answers: list[E] = []
     heartbeat = Heartbeat(request=0, member_id=member_id, generation_id=generation_id, **fields)
     repeat = node.coordinator.heartbeat(group, heartbeat, answers.append)
     return answers[0], repeat
 
 
-def consumer(node: Node, member_id: str, epoch: int, **fields: Any) -> tuple[list[HeartbeatAnswer], Repeat | None]:
+def consumer(
+    node: Node, member_id: str, epoch: int, **fields: Any
+) -> tuple[list[HeartbeatAnswer], RepeatableHeartbeat | None]:
     """Its answer comes later when it waits for records."""
     answers: list[HeartbeatAnswer] = []
     heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
@@ -46,7 +50,7 @@ def consumer(node: Node, member_id: str, epoch: int, **fields: Any) -> tuple[lis
     return answers, repeat
 
 
-def promised(repeat: Repeat) -> list[str]:
+def promised(repeat: RepeatableHeartbeat) -> list[str]:
     """What is said of it from now on."""
     said: list[str] = []
     repeat.promise(lambda: said.append("ended"))
@@ -173,7 +177,7 @@ async def test_errors_and_unsettled_groups_are_not_repeated(node: Node) -> None:
 # --- consumer ---------------------------------------------------------------------------------------------------------
 
 
-async def repeating(node: Node, **fields: Any) -> tuple[int, Repeat]:
+async def repeating(node: Node, **fields: Any) -> tuple[int, RepeatableHeartbeat]:
     epoch = await enter(node, **fields)
     consumer(node, "m1", epoch, **fields)  # the group has to look at the topics again: its own offsets' is a new one
     answers, repeat = consumer(node, "m1", epoch, **fields)

@@ -1,6 +1,6 @@
 """A commit said again by the same client, of the same partitions, with the same metadata: only the offsets differ.
 
-Most are. Who has seen one accepted may keep a `RepeatedCommit` of it and call that with the new offsets instead of
+Most are. Who has seen one accepted may keep a `RepeatableCommit` of it and call that with the new offsets instead of
 coming with the whole commit. It looks at everything on which it depends whether a commit is accepted, and says False
 when any of it may have changed: then the commit has to come whole, and False has done nothing.
 """
@@ -15,7 +15,7 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from storage_svc.coordinator.classic.events import Commit, GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
-from storage_svc.coordinator.hosting.repeated_heartbeats import Serves
+from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.stored.offset_expiration import TopicPartition
 from storage_svc.coordinator.stored.records import OffsetTail, group_error
 
@@ -26,7 +26,7 @@ PARTITIONS_MAX: Final = 16
 Done = Callable[[Sequence[int]], None]
 
 
-class RepeatedCommit:
+class RepeatableCommit:
     """Owned by who keeps it; knows the group until then."""
 
     __slots__ = (

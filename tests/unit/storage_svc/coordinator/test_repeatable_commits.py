@@ -13,7 +13,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Leave, Leaver
 from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat
 from storage_svc.coordinator.limits import NewOffset
-from storage_svc.coordinator.repeated_commits import PARTITIONS_MAX, RepeatedCommit
+from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.log.errors import StorageFailure
 from support.group_calls import answered
 
@@ -35,7 +35,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 async def committed(
     node: Node, *places: tuple[str, int], who: tuple[str, int] = ("", -1), **rest: Any
-) -> RepeatedCommit | None:
+) -> RepeatableCommit | None:
     """Offset 5 of each place, durable; how to say it again."""
     commit = Commit(request=0, member_id=who[0], generation_id=who[1])
     offsets = [NewOffset(*place, 5, 7, "note") for place in places or (("orders", 0),)]
@@ -45,7 +45,7 @@ async def committed(
     return repeat
 
 
-async def said(repeat: RepeatedCommit | None, *offsets: int) -> Sequence[int] | None:
+async def said(repeat: RepeatableCommit | None, *offsets: int) -> Sequence[int] | None:
     """What it is answered; None when it has to come whole."""
     assert repeat is not None
     codes: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()

@@ -1,9 +1,9 @@
 """A heartbeat said again, word for word, by the same member over the same connection.
 
 Most are: nothing has happened to the group, and all that the machines would do is to start the session again. Who has
-seen one answered may keep a `Repeat` of it and call that instead of coming with the whole heartbeat. It looks at
-everything the answer depends on and can change, and says False when any of it has: then the heartbeat has to come
-whole, and False has done nothing.
+seen one answered may keep a `RepeatableHeartbeat` of it and call that instead of coming with the whole heartbeat. It
+looks at everything the answer depends on and can change, and says False when any of it has: then the heartbeat has to
+come whole, and False has done nothing.
 
 Who is too far away to call it each time has it promised: until it is told that the answer holds no more, it answers
 itself, and calls afterwards. `HostedGroup.changed` tells, wherever something happens to a group.
@@ -30,10 +30,10 @@ class Hosted(Protocol):
 
     group: Group | ConsumerGroup
     partition: int
-    promised: dict[Repeat, Callable[[], None]]
+    promised: dict[RepeatableHeartbeat, Callable[[], None]]
 
 
-class Repeat(ABC):
+class RepeatableHeartbeat(ABC):
     """Owned by who keeps it; knows the group until then."""
 
     __slots__ = ("_hosted", "_serves", "_session", "_timeout_ms", "_timers")
@@ -71,7 +71,7 @@ class Repeat(ABC):
         self._hosted.promised.pop(self, None)
 
 
-class ClassicRepeat(Repeat):
+class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
     """Of a heartbeat that a stable classic group answered without an error."""
 
     __slots__ = ("_group", "_heartbeat")
@@ -100,7 +100,7 @@ class ClassicRepeat(Repeat):
         )
 
 
-class ConsumerRepeat(Repeat):
+class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
     """Of a heartbeat that said nothing new (`consumer_machine.says_nothing_new`).
 
     A consumer group never changes but for what was learnt of the topics and over which connection its members were
