@@ -23,7 +23,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.rpc.offsets import OffsetsService
 from support.kafka_broker import ApacheKafka, need_java
@@ -97,12 +97,12 @@ class Writer:
         assert ended.error_code == 0, ended
 
 
-def opened(data: Path) -> tuple[LogDirectory, PartitionLog]:
-    directory = LogDirectory.open(data, LogSettings())
+def opened(data: Path) -> tuple[DataFolder, PartitionLog]:
+    directory = DataFolder.open(data, LogSettings())
     return directory, directory.create(TOPIC, 0, bytes(range(16)), LogConfig.from_properties(CONFIGS))
 
 
-def closed(directory: LogDirectory) -> None:
+def closed(directory: DataFolder) -> None:
     """Synced; as a kill leaves it, so that whoever opens it makes everything anew."""
     for log in directory.logs.values():
         log.request_sync()

@@ -25,7 +25,7 @@ from protocol_lib.records.record import read_records
 from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.inspection.verification import Totals, verify
 from support.kafka_broker import ApacheKafka
 from support.maven import need_java
@@ -125,7 +125,7 @@ def _appended_again(source: Path, data: Path) -> Path:
     """A data folder of ours that was given the batches and markers of Kafka's log, one by one, each at the time
     of its timestamp."""
     now_ms = [0]
-    directory = LogDirectory.open(data, LogSettings(), clock=lambda: now_ms[0])
+    directory = DataFolder.open(data, LogSettings(), clock=lambda: now_ms[0])
     log = directory.create(TOPIC, 0, bytes(range(16)), LogConfig(segment_bytes=SEGMENT_BYTES))
     for header, batch in _batches(source / FOLDER):
         now_ms[0] = header.max_timestamp
@@ -155,7 +155,7 @@ def compacted(ours: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, all of it compacted."""
     data = tmp_path_factory.mktemp("compacted") / "data"
     shutil.copytree(ours, data)
-    directory = LogDirectory.open(data, LogSettings())
+    directory = DataFolder.open(data, LogSettings())
     config = LogConfig(segment_bytes=SEGMENT_BYTES, cleanup_policy=frozenset(("compact",)))
     log = directory.create(TOPIC, 0, bytes(range(16)), config)
     log.roll(directory.clock())

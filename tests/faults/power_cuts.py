@@ -32,7 +32,7 @@ from protocol_lib.records.control import ControlType, EndTransactionMarker, buil
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk import checkpoints
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import Origin
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import apply_retention, drop_below_start
@@ -84,7 +84,7 @@ class PowerCuts(RuleBasedStateMachine):
         self.number = 0
         self.acknowledged = 0
         self.seed = 0
-        self.directory: LogDirectory
+        self.directory: DataFolder
 
     @initialize(seed=st.integers(0, 1 << 16))
     def start(self, seed: int) -> None:
@@ -93,7 +93,7 @@ class PowerCuts(RuleBasedStateMachine):
 
     def _open(self) -> None:
         settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-        self.directory = LogDirectory.open(ROOT, settings, files=self.disk, clock=lambda: self.now_ms)
+        self.directory = DataFolder.open(ROOT, settings, files=self.disk, clock=lambda: self.now_ms)
         self.logs = self.directory.create_many("t", range(PARTITIONS), bytes(range(16)), CONFIG)
 
     # -- what users do ------------------------------------------------------------------------------------------------

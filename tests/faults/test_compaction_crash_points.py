@@ -16,7 +16,7 @@ from faults.simulated_disk import PowerCut, SimulatedDisk
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -42,11 +42,11 @@ class Life:
         self.newest: dict[bytes, bytes | None] = {}
         self.offset = 0
         self.now_ms = NOW_MS
-        self.directory: LogDirectory
+        self.directory: DataFolder
 
     def open(self) -> PartitionLog:
         settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-        self.directory = LogDirectory.open(Path("/data"), settings, files=self.disk, clock=lambda: self.now_ms)
+        self.directory = DataFolder.open(Path("/data"), settings, files=self.disk, clock=lambda: self.now_ms)
         return self.directory.create("c", 0, bytes(16), COMPACT)
 
     def write(self, log: PartitionLog, key: bytes, value: bytes | None) -> None:

@@ -16,7 +16,7 @@ from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 STORAGE_ERROR = 56
@@ -33,7 +33,7 @@ class Broker:
 
     def start(self) -> PartitionLog:
         settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-        self.directory = LogDirectory.open(Path("/data"), settings, files=self.disk, clock=lambda: 1_700_000_000_000)
+        self.directory = DataFolder.open(Path("/data"), settings, files=self.disk, clock=lambda: 1_700_000_000_000)
         return self.directory.create("t", 0, bytes(16), CONFIG)
 
     def append(self) -> int:
@@ -127,7 +127,7 @@ def test_full_at_any_size(figures):
 def test_of_logs_that_are_synced_together_only_the_one_whose_sync_failed_goes_offline():
     disk = SimulatedDisk()
     settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-    directory = LogDirectory.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
+    directory = DataFolder.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
     logs = directory.create_many("t", range(5), bytes(16), LogConfig())
     codes: dict[int, list[int]] = {number: [] for number in range(5)}
     batch = build_batch([Record(0, 1_700_000_000_000, None, b"value")])
@@ -152,5 +152,5 @@ def test_of_logs_that_are_synced_together_only_the_one_whose_sync_failed_goes_of
     append_to_each()
     assert codes == {0: [0, 0, 0], 1: [0, 0, 0], 2: [0, STORAGE_ERROR, STORAGE_ERROR], 3: [0, 0, 0], 4: [0, 0, 0]}
     disk.restart(Nothing())
-    directory = LogDirectory.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
+    directory = DataFolder.open(Path("/data"), settings, files=disk, clock=lambda: 1_700_000_000_000)
     assert [directory.logs["t", number].log_end_offset for number in range(5)] == [3, 3, 1, 3, 3]

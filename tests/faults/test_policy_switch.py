@@ -14,7 +14,7 @@ from faults.simulated_disk import PowerCut, SimulatedDisk
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import Origin
 
 #: A segment holds two batches.
@@ -31,7 +31,7 @@ class Broker:
     def __init__(self, disk: SimulatedDisk) -> None:
         #: Where what was promised to be on disk ends.
         self.promised_end = 0
-        self.directory = LogDirectory.open(ROOT, LogSettings(), files=disk, clock=lambda: 0)
+        self.directory = DataFolder.open(ROOT, LogSettings(), files=disk, clock=lambda: 0)
         (self.log,) = self.directory.create_many("t", [0], bytes(range(16)), UNDER_OS)
 
     def append(self, count: int, config: LogConfig) -> None:

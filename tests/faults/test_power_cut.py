@@ -19,7 +19,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogSettings
 from storage_svc.log.disk.files import Files
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import Appended, Origin
 from storage_svc.log.partition.partition_log import PartitionLog
 
@@ -95,8 +95,8 @@ class _NamesOnly(Nothing):
         return (names for _, names in changes)
 
 
-def _opened(disk: SimulatedDisk) -> tuple[LogDirectory, PartitionLog]:
-    directory = LogDirectory.open(ROOT, LogSettings(flush_policy=FlushPolicy.GROUP), files=disk, clock=lambda: 0)
+def _opened(disk: SimulatedDisk) -> tuple[DataFolder, PartitionLog]:
+    directory = DataFolder.open(ROOT, LogSettings(flush_policy=FlushPolicy.GROUP), files=disk, clock=lambda: 0)
     (log,) = directory.create_many("t", [0], bytes(range(16)), CONFIG)
     return directory, log
 

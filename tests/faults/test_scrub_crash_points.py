@@ -14,7 +14,7 @@ from faults.test_crash_points import WAYS
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -45,7 +45,7 @@ class Life:
 
     def open(self) -> PartitionLog:
         settings = LogSettings(flush_policy=FlushPolicy.GROUP)
-        self.directory = LogDirectory.open(Path("/data"), settings, files=self.disk, clock=lambda: NOW_MS)
+        self.directory = DataFolder.open(Path("/data"), settings, files=self.disk, clock=lambda: NOW_MS)
         return self.directory.create("t", 0, bytes(16), CONFIG)
 
     def repair(self, log: PartitionLog) -> None:

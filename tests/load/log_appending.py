@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from table import Row, alternating
 
@@ -31,7 +31,7 @@ def _rate(logs: list[PartitionLog], size: float) -> float:
 
 
 def measure(folder: Path, scale: float) -> list[Row]:
-    directory = LogDirectory.open(folder, LogSettings(flush_policy=FlushPolicy.OS))
+    directory = DataFolder.open(folder, LogSettings(flush_policy=FlushPolicy.OS))
     (long,) = directory.create_many("long", range(1), bytes(16), LogConfig())
     long_size = 4e9 * scale
     while long.segments.size_bytes < long_size:

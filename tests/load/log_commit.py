@@ -13,7 +13,7 @@ from pathlib import Path
 
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from table import Row, share
 
 PARTITIONS = 200
@@ -43,7 +43,7 @@ class Bare:
 
 async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[float], list[float]]:
     """Of the bare syncs, of the flusher's syncs, and from the first append to the last acknowledgement."""
-    directory = LogDirectory.open(folder, LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory = DataFolder.open(folder, LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.start(asyncio.get_running_loop())
     logs = directory.create_many("t", range(PARTITIONS), bytes(16), LogConfig())
     records = batch(16, 1000)

@@ -20,7 +20,7 @@ from protocol_lib.records.record import Record
 from raw import Connection, Figures
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.checkpoints import CLEANED
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin
 from table import Row
 
@@ -33,7 +33,7 @@ RATES = (0, 50_000_000)  # log.cleaner.io.max.bytes.per.second; a compaction rea
 
 def _fill(folder: Path, keys: int) -> int:
     """Two records for each key, in two random orders; the bytes of the segments that can be compacted."""
-    directory = LogDirectory.open(folder, LogSettings())
+    directory = DataFolder.open(folder, LogSettings())
     log = directory.logs[TOPIC, 0]
     log.configure(LogConfig(segment_bytes=100 << 20))
     chance = random.Random(1)

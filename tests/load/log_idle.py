@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from storage_svc.log.config import LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from table import Row
 
 PARTITIONS = 1000
@@ -26,7 +26,7 @@ def _descriptors() -> int:
 
 
 def measure(folder: Path, scale: float) -> list[Row]:
-    directory = LogDirectory.open(folder, LogSettings())
+    directory = DataFolder.open(folder, LogSettings())
     directory.create_many("first", range(3), bytes(16), LogConfig())  # what is loaded once for all
     resident, descriptors = _resident(), _descriptors()
     began = time.perf_counter()

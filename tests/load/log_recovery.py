@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from table import Row
 
 PARTITIONS = 4
@@ -15,7 +15,7 @@ SETTINGS = LogSettings(flush_policy=FlushPolicy.OS)
 
 
 def measure(folder: Path, scale: float) -> list[Row]:
-    directory = LogDirectory.open(folder, SETTINGS)
+    directory = DataFolder.open(folder, SETTINGS)
     logs = directory.create_many("t", range(PARTITIONS), bytes(16), LogConfig())
     records = batch(16, 1000)
     for _ in range(int(1e9 * scale / PARTITIONS / len(records))):
@@ -25,7 +25,7 @@ def measure(folder: Path, scale: float) -> list[Row]:
     directory.release()
     rates = []
     for _ in range(5):
-        directory = LogDirectory.open(folder, SETTINGS)
+        directory = DataFolder.open(folder, SETTINGS)
         rates.append(size / directory.recovery_seconds / 1e9)
         directory.release()
     said = f"{statistics.median(rates):.2f} GB/s"

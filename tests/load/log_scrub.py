@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from table import Row
 
 SETTINGS = LogSettings(flush_policy=FlushPolicy.OS, scrub_delay_ms=1 << 40)
@@ -18,7 +18,7 @@ def measure(folder: Path, scale: float) -> list[Row]:
 
 
 async def _scrubbed(folder: Path, records: int, scale: float) -> Row:
-    directory = LogDirectory.open(folder, SETTINGS)
+    directory = DataFolder.open(folder, SETTINGS)
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=256 << 20))
     made = batch(records, 1000)
     for _ in range(int(2e9 * scale / len(made))):

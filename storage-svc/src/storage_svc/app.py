@@ -32,7 +32,7 @@ from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
@@ -64,7 +64,7 @@ class Storage:
     def __init__(
         self,
         settings: StorageSettings,
-        logs: LogDirectory,
+        logs: DataFolder,
         catalog: Catalog,
         health: Health,
         registry: CollectorRegistry,
@@ -137,7 +137,7 @@ class Storage:
 
             # Recovery reads whole segments: the event loop stays free for signals and health checks.
             logs = await asyncio.to_thread(
-                LogDirectory.open, settings.data_dir, log_settings(settings), configs=topic_configs
+                DataFolder.open, settings.data_dir, log_settings(settings), configs=topic_configs
             )
             undo.push_async_callback(logs.close)
             (catalog,) = catalogs

@@ -37,7 +37,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.slow_appends import SlowAppends, is_slow
@@ -107,7 +107,7 @@ class _Acknowledgement:
 class DataService:
     """The data service of the storage core. Built inside the event loop that the logs run on."""
 
-    def __init__(self, logs: LogDirectory, topic_name: Callable[[bytes], str | None]) -> None:
+    def __init__(self, logs: DataFolder, topic_name: Callable[[bytes], str | None]) -> None:
         self._directory = logs
         self._logs = logs.logs
         self._topic_name = topic_name

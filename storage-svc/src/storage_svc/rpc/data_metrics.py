@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.cleaner.cleaner import Cleaner
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub.scrubber import ScrubTotals
 from storage_svc.rpc.data import DataService
@@ -27,7 +27,7 @@ _NAMES: Final = {int(code): code.name for code in ErrorCode}
 class DataMetrics(Collector):
     """Register one with the storage core's registry."""
 
-    def __init__(self, directory: LogDirectory, service: DataService) -> None:
+    def __init__(self, directory: DataFolder, service: DataService) -> None:
         self._directory = directory
         self._service = service
 

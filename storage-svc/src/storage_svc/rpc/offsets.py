@@ -15,7 +15,7 @@ from service_chassis import logs as service_logs
 from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import drop_below_start
 from storage_svc.log.partition.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
@@ -38,7 +38,7 @@ _log = service_logs.get(__name__)
 
 
 class OffsetsService:
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._logs = directory.logs
 

@@ -30,7 +30,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, offset_behind
 
@@ -88,7 +88,7 @@ class WaitingReads:
     """Owned by the DataService."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, directory: LogDirectory, topic_name: Callable[[bytes], str | None]
+        self, loop: asyncio.AbstractEventLoop, directory: DataFolder, topic_name: Callable[[bytes], str | None]
     ) -> None:
         self._loop = loop
         self._logs = directory.logs

@@ -26,7 +26,7 @@ from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import partition_of
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
@@ -67,7 +67,7 @@ class Node:
         self.now_ms = 1_700_000_000_000
 
     async def open(self, *, wait: bool = True) -> Node:
-        self.logs = LogDirectory.open(self.path, LogSettings(), files=self.files)
+        self.logs = DataFolder.open(self.path, LogSettings(), files=self.files)
         self.catalog = Catalog.open(self.path)
 
         def log_config(own: Mapping[str, str]) -> LogConfig:

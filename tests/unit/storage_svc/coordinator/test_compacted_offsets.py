@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage_svc.log.config import OFFSETS_TOPIC, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
 
 
@@ -15,7 +15,7 @@ async def test_offsets_survive_compaction(node):
     assert before["g"] == {("orders", 0): 49, ("orders", 1): 98}
     await node.close()
 
-    directory = LogDirectory.open(node.path, LogSettings())
+    directory = DataFolder.open(node.path, LogSettings())
     config = LogConfig.from_properties(effective(OFFSETS_TOPIC_CONFIGS, {}))
     removed = 0
     for (topic, _), log in directory.logs.items():

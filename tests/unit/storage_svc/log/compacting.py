@@ -7,7 +7,7 @@ from typing import Any
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import LogConfig
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
@@ -38,7 +38,7 @@ def append(
     assert appended.error_code == 0, appended
 
 
-def make_cleanable(directory: LogDirectory, log: PartitionLog) -> None:
+def make_cleanable(directory: DataFolder, log: PartitionLog) -> None:
     """Everything that was appended lies behind the active segment and is synced."""
     if log.segments.active.size:
         log.roll(directory.clock())

@@ -13,7 +13,7 @@ import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
@@ -33,21 +33,21 @@ class Folders:
     """Opens data folders and checks their invariants when the test is over."""
 
     def __init__(self) -> None:
-        self._open: list[LogDirectory] = []
+        self._open: list[DataFolder] = []
 
-    def open(self, path: Path, policy: FlushPolicy = FlushPolicy.OS, **options: Any) -> LogDirectory:
+    def open(self, path: Path, policy: FlushPolicy = FlushPolicy.OS, **options: Any) -> DataFolder:
         settings = LogSettings(flush_policy=policy, **options.pop("settings", {}))
-        directory = LogDirectory.open(path, settings, clock=options.pop("clock", lambda: NOW_MS), **options)
+        directory = DataFolder.open(path, settings, clock=options.pop("clock", lambda: NOW_MS), **options)
         self._open.append(directory)
         return directory
 
-    def crash(self, directory: LogDirectory) -> None:
+    def crash(self, directory: DataFolder) -> None:
         """As if the process had died."""
         directory.check_invariants()
         directory.release()
         self._open.remove(directory)
 
-    def stop(self, directory: LogDirectory) -> None:
+    def stop(self, directory: DataFolder) -> None:
         directory.check_invariants()
         asyncio.run(directory.close())
         self._open.remove(directory)

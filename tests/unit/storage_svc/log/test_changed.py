@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from storage_svc.log.config import LogConfig
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
 
@@ -16,9 +16,9 @@ TOPIC_ID = bytes(range(16))
 
 
 @pytest.fixture
-def directory(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> LogDirectory:
+def directory(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> DataFolder:
     """With a log of two segments, of two batches each."""
-    directory: LogDirectory = folders.open(tmp_path)
+    directory: DataFolder = folders.open(tmp_path)
     log = directory.create("t", 0, TOPIC_ID, LogConfig())
     fill(log, [1, 1])
     log.roll(log.now_ms())
@@ -31,7 +31,7 @@ def rewritten(log: PartitionLog) -> tuple[list[Segment], Segment]:
     return [old], Segment(log.files, log.folder, 0, log.config, log.now_ms())
 
 
-CHANGES: dict[str, Callable[[LogDirectory, PartitionLog, Any], Any]] = {
+CHANGES: dict[str, Callable[[DataFolder, PartitionLog, Any], Any]] = {
     "append": lambda directory, log, batch: log.append(batch),
     "deleted records": lambda directory, log, batch: log.raise_log_start(1),
     "retention": lambda directory, log, batch: log.drop_oldest(1),
@@ -44,7 +44,7 @@ CHANGES: dict[str, Callable[[LogDirectory, PartitionLog, Any], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_moves_the_number_once(directory: LogDirectory, make_batch: Callable[..., bytes], change: str) -> None:
+def test_a_change_moves_the_number_once(directory: DataFolder, make_batch: Callable[..., bytes], change: str) -> None:
     log = directory.logs["t", 0]
     place, number = log.tell()
     assert log.tell() == (place, number)
@@ -54,7 +54,7 @@ def test_a_change_moves_the_number_once(directory: LogDirectory, make_batch: Cal
 
 @pytest.mark.parametrize("same", ["roll", "deleted before", "told nobody"])
 def test_what_changes_nothing_for_readers_leaves_the_number(
-    directory: LogDirectory, make_batch: Callable[..., bytes], same: str
+    directory: DataFolder, make_batch: Callable[..., bytes], same: str
 ) -> None:
     log = directory.logs["t", 0]
     if same != "told nobody":
@@ -69,7 +69,7 @@ def test_what_changes_nothing_for_readers_leaves_the_number(
     assert directory.revisions[place] == number
 
 
-def test_logs_have_places_of_their_own(directory: LogDirectory, make_batch: Callable[..., bytes]) -> None:
+def test_logs_have_places_of_their_own(directory: DataFolder, make_batch: Callable[..., bytes]) -> None:
     log, other = directory.logs["t", 0], directory.create("u", 0, TOPIC_ID, LogConfig())
     told = other.tell()
     log.tell()

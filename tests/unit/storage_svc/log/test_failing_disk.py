@@ -247,10 +247,10 @@ from pathlib import Path
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
-directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))
+directory = DataFolder.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))
 log = directory.create("t", 0, bytes(16), LogConfig(index_interval_bytes=100))
 batch = build_batch([Record(0, 0, None, b"x" * 1000)])
 codes = [log.append(batch).error_code for _ in range(60)]

@@ -11,7 +11,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from unit.storage_svc.log.conftest import descriptors
 
 TOPIC_ID = bytes(range(16))
@@ -71,8 +71,8 @@ def test_second_process_is_refused(tmp_path, folders):
         folders.open(tmp_path)
     script = (
         "import sys; from pathlib import Path; from storage_svc.log.config import LogSettings;"
-        "from storage_svc.log.folder.data_folder import LogDirectory;"
-        "LogDirectory.open(Path(sys.argv[1]), LogSettings())"
+        "from storage_svc.log.folder.data_folder import DataFolder;"
+        "DataFolder.open(Path(sys.argv[1]), LogSettings())"
     )
     child = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert child.returncode == 1
@@ -114,7 +114,7 @@ def test_partitions_of_one_topic_are_made_quickly_and_without_a_sync(tmp_path):
 
     async def start_and_stop() -> int:
         files = CountingFiles()
-        directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), files=files)
+        directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), files=files)
         directory.start(asyncio.get_running_loop())
         before = files.syncs
         directory.create_many("__consumer_offsets", range(50), TOPIC_ID, LogConfig())
@@ -124,7 +124,7 @@ def test_partitions_of_one_topic_are_made_quickly_and_without_a_sync(tmp_path):
 
     assert asyncio.run(start_and_stop()) == 0
     assert descriptors(tmp_path) == 0
-    directory = LogDirectory.open(tmp_path, LogSettings())
+    directory = DataFolder.open(tmp_path, LogSettings())
     assert len(directory.logs) == 50
     assert 0 < descriptors(tmp_path) <= 51
     directory.release()

@@ -22,10 +22,10 @@ from pathlib import Path
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 
 async def main():
-    directory = LogDirectory.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy(sys.argv[2])))
+    directory = DataFolder.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy(sys.argv[2])))
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=30_000, retention_ms=-1))
     directory.start(asyncio.get_running_loop())
     number = log.log_end_offset

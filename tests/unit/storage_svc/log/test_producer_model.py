@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
 OK, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED = 0, 45, 47, 48, 52
@@ -55,7 +55,7 @@ class ProducerModel(RuleBasedStateMachine):
         self.offsets: list[int] = []
         self.end = 0
         self.aborted: list[tuple[int, int, int]] = []
-        self.directory: LogDirectory
+        self.directory: DataFolder
         self.log: PartitionLog
 
     @initialize(first=st.sampled_from([0, 7, SEQUENCES - 4]))
@@ -67,7 +67,7 @@ class ProducerModel(RuleBasedStateMachine):
 
     def _open(self) -> None:
         settings = LogSettings(flush_policy=FlushPolicy.OS)
-        self.directory = LogDirectory.open(self.folder, settings, clock=lambda: NOW_MS)
+        self.directory = DataFolder.open(self.folder, settings, clock=lambda: NOW_MS)
         self.log = self.directory.create("t", 0, bytes(16), CONFIG)
 
     def teardown(self) -> None:

@@ -17,7 +17,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))
@@ -58,7 +58,7 @@ class Bench:
 
     def __init__(self, path, policy: FlushPolicy) -> None:
         self.files = CountingFiles()
-        self.directory = LogDirectory.open(path, LogSettings(flush_policy=policy), files=self.files)
+        self.directory = DataFolder.open(path, LogSettings(flush_policy=policy), files=self.files)
         self.logs = self.directory.create_many("t", range(2), TOPIC_ID, LogConfig())
         self.directory.start(asyncio.get_running_loop())
         self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)

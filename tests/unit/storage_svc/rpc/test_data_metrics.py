@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
 
 
 async def test_values(tmp_path):
-    directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
     service = DataService(directory, lambda _: None)

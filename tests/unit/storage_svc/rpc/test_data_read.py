@@ -10,7 +10,7 @@ from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, Rea
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))
@@ -21,7 +21,7 @@ SIZE = len(BATCH)
 class Bench:
     def __init__(self, path, policy=FlushPolicy.OS, partitions=3, **settings) -> None:
         self.path = path
-        self.directory = LogDirectory.open(path, LogSettings(flush_policy=policy, **settings))
+        self.directory = DataFolder.open(path, LogSettings(flush_policy=policy, **settings))
         self.logs = self.directory.create_many("t", range(partitions), TOPIC_ID, LogConfig())
         self.directory.start(asyncio.get_running_loop())
         self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)

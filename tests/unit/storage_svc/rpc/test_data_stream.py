@@ -24,7 +24,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import rpc
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog
@@ -64,7 +64,7 @@ class Stream:
 
 @pytest.fixture
 async def served(tmp_path):
-    directory = LogDirectory.open(tmp_path / "data", LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory = DataFolder.open(tmp_path / "data", LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
     service = DataService(directory, lambda _: None)

@@ -12,13 +12,13 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.offsets import OffsetsService
 
 
 @pytest.fixture
 async def service(tmp_path):
-    directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.OS))
+    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.OS))
     log, *_ = directory.create_many("t", range(2), bytes(16), LogConfig(segment_bytes=130))
     for times in ((100, 300, 200), (250, 250), (400, 150)):
         log.append(build_batch([Record(n, t, b"k", b"v") for n, t in enumerate(times)], codec=Codec.GZIP))
@@ -146,7 +146,7 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path, service):
     assert await ask(service, ("t", 0, -2, -1), ("t", 0, 0, -1)) == [(0, -1, 4, 0), (0, 250, 4, 0)]
     crashed = tmp_path.with_name(f"{tmp_path.name}-crashed")
     shutil.copytree(tmp_path, crashed, ignore=shutil.ignore_patterns(".lock"))
-    again = LogDirectory.open(crashed, LogSettings(flush_policy=FlushPolicy.OS))
+    again = DataFolder.open(crashed, LogSettings(flush_policy=FlushPolicy.OS))
     assert [log.log_start_offset for log in again.logs.values()] == [4, 0]
     again.release()
 

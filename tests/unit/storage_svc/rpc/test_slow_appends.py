@@ -11,7 +11,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.slow_appends import SLOW_BYTES, SLOW_RECORDS, is_slow
 
@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 async def directory(tmp_path):
-    directory = LogDirectory.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), clock=lambda: NOW_MS)
+    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), clock=lambda: NOW_MS)
     compacted = LogConfig.from_properties({"cleanup.policy": "compact"})
     directory.create_many("compacted", range(2), bytes(16), compacted)
     directory.create("plain", 0, bytes(16), LogConfig())

@@ -13,7 +13,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import Topic, TopicRegistry
@@ -33,7 +33,7 @@ class Folder:
         self.open()
 
     def open(self) -> None:
-        self.logs = LogDirectory.open(self.path, LogSettings())
+        self.logs = DataFolder.open(self.path, LogSettings())
         self.catalog = Catalog.open(self.path)
         self.registry = TopicRegistry(self.catalog, self.logs, log_config)
 

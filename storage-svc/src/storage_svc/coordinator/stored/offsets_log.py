@@ -28,7 +28,7 @@ from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
 from storage_svc.log.batch.header import intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
@@ -64,7 +64,7 @@ class _Gathered:
 class OffsetsLog:
     """Owner: the group coordinator, on the event loop."""
 
-    def __init__(self, registry: TopicRegistry[LogConfig], logs: LogDirectory, partition_count: int) -> None:
+    def __init__(self, registry: TopicRegistry[LogConfig], logs: DataFolder, partition_count: int) -> None:
         self._registry = registry
         self._logs = logs
         self._new_partition_count = partition_count

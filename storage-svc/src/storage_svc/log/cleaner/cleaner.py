@@ -26,7 +26,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 
 if TYPE_CHECKING:
-    from storage_svc.log.folder.data_folder import LogDirectory
+    from storage_svc.log.folder.data_folder import DataFolder
 
 #: Disk space that a cleaning leaves to those who append.
 _RESERVE_BYTES: Final = 64 << 20
@@ -57,9 +57,9 @@ class _Round:
 
 
 class Cleaner:
-    """Owned by the LogDirectory, on the event loop's thread."""
+    """Owned by the DataFolder, on the event loop's thread."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._files = directory.files
         self._settings = directory.settings

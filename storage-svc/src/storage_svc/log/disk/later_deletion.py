@@ -18,7 +18,7 @@ _log = logs.get(__name__)
 
 
 class LaterDeletion:
-    """Owned by its LogDirectory. Does nothing before `start`."""
+    """Owned by its DataFolder. Does nothing before `start`."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -29,7 +29,7 @@ _log = logs.get(__name__)
 
 
 class CheckpointStore:
-    """Owned by its LogDirectory, whose logs these are."""
+    """Owned by its DataFolder, whose logs these are."""
 
     def __init__(self, files: Files, root: str, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
         self._files = files

@@ -52,7 +52,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class LogDirectory:
+class DataFolder:
     """Owned by the event loop's thread. `open` and `create` block; after `start` two flushers' threads sync: one the
     logs under flush.policy=group, one those under os."""
 
@@ -93,7 +93,7 @@ class LogDirectory:
         files: Files | None = None,
         clock: Callable[[], int] = wall_clock_ms,
         configs: Callable[[], Mapping[str, LogConfig]] = dict,
-    ) -> LogDirectory:
+    ) -> DataFolder:
         """Lock the folder (made if need be), recover and open every log.
 
         `configs` is asked for the topics' settings once the folder is locked; the logs of other topics get Kafka's

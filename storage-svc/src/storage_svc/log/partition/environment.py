@@ -1,4 +1,4 @@
-"""What a partition's log asks of the data folder it lies in; log_directory.py is the one that answers."""
+"""What a partition's log asks of the data folder it lies in; data_folder.py is the one that answers."""
 
 from __future__ import annotations
 

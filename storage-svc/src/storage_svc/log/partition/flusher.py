@@ -33,7 +33,7 @@ _log = logs.get(__name__)
 
 
 class Flusher:
-    """Owned by the LogDirectory, which has one for logs that promise a sync and one for the others, whose syncs are
+    """Owned by the DataFolder, which has one for logs that promise a sync and one for the others, whose syncs are
     large and must not be waited for. Before `start` it only gathers."""
 
     def __init__(self, files: Files) -> None:

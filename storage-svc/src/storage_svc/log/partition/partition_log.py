@@ -51,7 +51,7 @@ _log = logs.get(__name__)
 
 
 class PartitionLog:
-    """Made by recovery.py (existing folders) and log_directory.py (new ones)."""
+    """Made by recovery.py (existing folders) and data_folder.py (new ones)."""
 
     def __init__(
         self,

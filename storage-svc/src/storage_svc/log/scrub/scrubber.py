@@ -31,7 +31,7 @@ from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.segment_names import CLEANED_SUFFIX
 
 if TYPE_CHECKING:
-    from storage_svc.log.folder.data_folder import LogDirectory
+    from storage_svc.log.folder.data_folder import DataFolder
 
 LAST_SCRUB: Final = "last-scrub"
 
@@ -55,9 +55,9 @@ class ScrubTotals:
 
 
 class Scrubber:
-    """Owned by the LogDirectory, on the event loop's thread."""
+    """Owned by the DataFolder, on the event loop's thread."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._files = directory.files
         self._settings = directory.settings

@@ -27,7 +27,7 @@ def open_segments_max() -> int:
 
 
 class OpenSegments:
-    """Owned by the LogDirectory. Several threads add to it while logs are recovered."""
+    """Owned by the DataFolder. Several threads add to it while logs are recovered."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
 
@@ -30,7 +30,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     def _open(self) -> None:
         settings = LogSettings(flush_policy=FlushPolicy.OS, cleaner_dedupe_buffer_bytes=1024 * 20)
-        self.directory = LogDirectory.open(Path(self._folder.name), settings, clock=lambda: self._now_ms)
+        self.directory = DataFolder.open(Path(self._folder.name), settings, clock=lambda: self._now_ms)
         self.log = self.directory.create("t", 0, TOPIC_ID, COMPACT)
 
     @initialize()

@@ -12,18 +12,18 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
 SETTINGS = LogSettings(cleaner_backoff_ms=50)
 
 
-def open_directory(path: Path, settings: LogSettings = SETTINGS) -> LogDirectory:
-    return LogDirectory.open(path, settings, clock=lambda: NOW_MS)
+def open_directory(path: Path, settings: LogSettings = SETTINGS) -> DataFolder:
+    return DataFolder.open(path, settings, clock=lambda: NOW_MS)
 
 
-def dirty_log(directory: LogDirectory, topic: str = "t") -> PartitionLog:
+def dirty_log(directory: DataFolder, topic: str = "t") -> PartitionLog:
     log = directory.create(topic, 0, TOPIC_ID, COMPACT)
     for number in range(60):
         append(log, (b"%d" % (number % 7), b"%d" % number * 40), (b"%d" % (number % 5), None))

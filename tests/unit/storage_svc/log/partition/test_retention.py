@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.retention import apply_retention
 
 NOW_MS = 1_700_000_000_000
@@ -52,7 +52,7 @@ def left(segments: list[Expected], log_start_offset: int, config: LogConfig) -> 
 @settings(max_examples=60)
 def test_what_is_deleted(tmp_path_factory, batches, share_below_start, policy, retention_bytes, retention_ms):
     path = tmp_path_factory.mktemp("data")
-    directory = LogDirectory.open(path, LogSettings(flush_policy=FlushPolicy.OS), clock=lambda: NOW_MS)
+    directory = DataFolder.open(path, LogSettings(flush_policy=FlushPolicy.OS), clock=lambda: NOW_MS)
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=1 << 20))
     for size, age_ms, roll in batches:
         timestamp = NOW_MS - age_ms if age_ms >= 0 else -1

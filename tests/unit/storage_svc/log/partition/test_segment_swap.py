@@ -12,7 +12,7 @@ from storage_svc.log.cleaner.cleaner import _job
 from storage_svc.log.cleaner.job import Cleaning
 from storage_svc.log.disk.files import Buffer, Files
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
@@ -67,7 +67,7 @@ class FailingFiles(Files):
         super().unlink(path)
 
 
-def make_log(directory: LogDirectory) -> PartitionLog:
+def make_log(directory: DataFolder) -> PartitionLog:
     log = directory.create("t", 0, TOPIC_ID, COMPACT)
     for index, pair in enumerate(PAIRS):
         append(log, pair)
@@ -78,7 +78,7 @@ def make_log(directory: LogDirectory) -> PartitionLog:
     return log
 
 
-def cleaned(folders: Any, path: Path, fail_at: int, failure: BaseException) -> tuple[LogDirectory, PartitionLog, int]:
+def cleaned(folders: Any, path: Path, fail_at: int, failure: BaseException) -> tuple[DataFolder, PartitionLog, int]:
     """A log that was cleaned with a failure at that call; how many calls there were."""
     files = FailingFiles()
     directory = folders.open(path, files=files)

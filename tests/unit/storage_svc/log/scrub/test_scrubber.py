@@ -10,7 +10,7 @@ import pytest
 from broker_contract import data_pb2 as pb
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
-from storage_svc.log.folder.data_folder import LogDirectory
+from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub import job as scrub_job
@@ -22,13 +22,13 @@ NEVER_BY_ITSELF = LogSettings(flush_policy=FlushPolicy.GROUP, scrub_delay_ms=1 <
 SMALL = LogConfig(segment_bytes=40_000, file_delete_delay_ms=0)
 
 
-def open_directory(path: Path, settings: LogSettings = NEVER_BY_ITSELF) -> LogDirectory:
-    return LogDirectory.open(path, settings, clock=lambda: NOW_MS)
+def open_directory(path: Path, settings: LogSettings = NEVER_BY_ITSELF) -> DataFolder:
+    return DataFolder.open(path, settings, clock=lambda: NOW_MS)
 
 
 def filled(
     path: Path, fill: Any, config: LogConfig = SMALL
-) -> tuple[LogDirectory, PartitionLog, list[tuple[int, bytes]]]:
+) -> tuple[DataFolder, PartitionLog, list[tuple[int, bytes]]]:
     """Several segments of batches of 2 KB, all durable."""
     directory = open_directory(path)
     log = directory.create("t", 0, bytes(range(16)), config)
