@@ -26,11 +26,11 @@ from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset, metad
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.coordinator.stored.offset_expiration import (
     CONSUMER_PROTOCOL,
-    TopicPartition,
     expired,
     subscribed_topics,
 )
 from storage_svc.coordinator.stored.records import encode_offset_key, encode_offset_value, group_error
+from storage_svc.topic_partition import TopicPartition
 
 log = service_logs.get(__name__)
 

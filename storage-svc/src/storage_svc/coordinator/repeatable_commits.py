@@ -16,8 +16,8 @@ from storage_svc.coordinator.classic.events import Commit, GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
-from storage_svc.coordinator.stored.offset_expiration import TopicPartition
 from storage_svc.coordinator.stored.records import OffsetTail, group_error
+from storage_svc.topic_partition import TopicPartition
 
 #: One of more partitions is not kept: each of them takes some hundred bytes for as long as the client may repeat it.
 PARTITIONS_MAX: Final = 16

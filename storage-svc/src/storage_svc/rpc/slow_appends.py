@@ -19,7 +19,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import HEADER_SIZE
 from service_chassis import logs as service_logs
 
-from storage_svc.log.batch.record_checks import Refusal
+from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
 

@@ -16,8 +16,7 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.member import ConsumerMember
-
-TopicPartition = tuple[str, int]
+from storage_svc.topic_partition import TopicPartition
 
 
 def commit_fault(

@@ -50,7 +50,6 @@ from storage_svc.coordinator.hosting.repeatable_heartbeats import (
 from storage_svc.coordinator.hosting.timers import Deadline, Timers
 from storage_svc.coordinator.hosting.waiting_calls import AnswerT, Call, WaitingCalls
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
-from storage_svc.coordinator.stored.offset_expiration import TopicPartition
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
 from storage_svc.coordinator.stored.records import (
     encode_group_key,
@@ -58,6 +57,7 @@ from storage_svc.coordinator.stored.records import (
     encode_offset_key,
     group_error,
 )
+from storage_svc.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
-from storage_svc.coordinator.stored.offset_expiration import TopicPartition
+from storage_svc.topic_partition import TopicPartition
 
 
 class CommittedOffsets:

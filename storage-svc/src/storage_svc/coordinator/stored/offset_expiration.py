@@ -22,10 +22,9 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.consumer.group import ConsumerGroup
+from storage_svc.topic_partition import TopicPartition
 
 CONSUMER_PROTOCOL: Final = "consumer"
-
-TopicPartition = tuple[str, int]
 
 
 def expired(

@@ -23,13 +23,13 @@ from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
-from storage_svc.coordinator.stored.offset_expiration import TopicPartition
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
 from storage_svc.log.batch.header import intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
 from storage_svc.topics.names import OFFSETS_TOPIC

@@ -1,7 +1,7 @@
 """May this batch be appended? Kafka's checks in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
 
 `shape_refusal` is what Kafka's request layer checks before anything else, `admit` what its log does with a header. Only
-the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to opening.py.
+the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to record_checks.py.
 
 Where we part from Apache Kafka 4.3.0, on purpose:
 
@@ -32,8 +32,8 @@ from protocol_lib.records.header import (
 )
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import RECORD_ERRORS_MAX, Refusal, opened
-from storage_svc.log.config import FOREVER, LogConfig
+from storage_svc.log.batch.record_checks import opened
+from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
 _CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
@@ -52,53 +52,6 @@ _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
 _DOUBTFUL_RECORDS_MAX: Final = 500
 #: The first Produce version that may carry zstd (KIP-110).
 ZSTD_SINCE_VERSION: Final = 7
-
-
-class Rules:
-    """What a topic's settings demand of a batch, in the form the checks use."""
-
-    __slots__ = (
-        "bytes_max",
-        "codec",
-        "keys_required",
-        "level",
-        "log_append_time",
-        "opens",
-        "segment_bytes",
-        "timestamp_after_max_ms",
-        "timestamp_before_max_ms",
-    )
-
-    def __init__(self, config: LogConfig) -> None:
-        self.bytes_max = config.max_message_bytes
-        self.segment_bytes = config.segment_bytes
-        self.keys_required = config.compacted
-        self.log_append_time = config.log_append_time
-        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
-        self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
-        self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
-        self.level = config.compression_level
-        #: Whether some or all batches must be opened whatever their timestamps are.
-        self.opens = (
-            self.codec is not None
-            or self.keys_required
-            or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
-        )
-
-    def opens_codec(self, codec: int) -> bool:
-        """Whether a batch of this codec must be opened; only asked if some must."""
-        if self.keys_required or (self.codec is not None and codec != self.codec):
-            return True
-        return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
-
-
-_CODECS: Final = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
 
 
 def shape_refusal(view: memoryview, version: int) -> Refusal | None:

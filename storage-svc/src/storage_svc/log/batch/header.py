@@ -31,6 +31,8 @@ unpack_header: Final = HEADER.unpack_from
 pack_prefix: Final = Struct(">qii").pack
 
 _CHUNK: Final = 64 << 10
+#: A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
+WALK_CHUNK: Final = 4 << 10
 #: Behind a larger batch only the next header is read: another large one follows it, as a rule.
 _SMALL: Final = 8 << 10
 #: Offset, size, CRC, format, attributes of a message of format 0 or 1; then in format 1 the timestamp.

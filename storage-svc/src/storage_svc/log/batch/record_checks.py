@@ -11,7 +11,7 @@ record by record only where inner offsets are not 0, 1, 2, … under compression
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 from protocol_lib.errors import DecodeError, ErrorCode
@@ -22,35 +22,18 @@ from protocol_lib.records.record import Record, read_records
 from protocol_lib.varint import read_signed
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
+from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 from storage_svc.log.config import FOREVER
-
-if TYPE_CHECKING:
-    from storage_svc.log.batch.admission import Rules
 
 _CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 
-#: Most bad records that one answer names; Kafka names all, which makes an answer of many times the request.
-RECORD_ERRORS_MAX: Final = 1000
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
 _RECORD_SIZE_MIN: Final = 6
 _NO_TIMESTAMP: Final = -1
-
-
-class Refusal:
-    """Why a batch is not appended."""
-
-    __slots__ = ("error_code", "message", "record_errors")
-
-    def __init__(
-        self, error_code: int, message: str, record_errors: list[tuple[int, str | None]] | None = None
-    ) -> None:
-        self.error_code = error_code
-        self.message = message
-        self.record_errors = record_errors or []
 
 
 class _Walked(NamedTuple):

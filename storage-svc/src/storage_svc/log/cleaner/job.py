@@ -34,6 +34,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.pace import Pace
 from storage_svc.log.errors import Uncleanable
+from storage_svc.log.partition.segment_swap import CleanedGroup
 from storage_svc.log.segment.transaction_index import AbortedTransaction
 from storage_svc.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
 
@@ -77,14 +78,6 @@ class CleaningJob:
         """The inverse of `as_data`, also after a trip through JSON."""
         last = {int(producer_id): tuple(batch) for producer_id, batch in data.pop("last_batches").items()}
         return cls(last_batches=last, **data)
-
-
-@dataclass(frozen=True, slots=True)
-class CleanedGroup:
-    """A new segment, complete beside the old ones (their base offsets) that it takes the place of."""
-
-    base_offsets: Sequence[int]
-    size: int
 
 
 @dataclass(slots=True)

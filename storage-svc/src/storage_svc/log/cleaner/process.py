@@ -17,10 +17,11 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from storage_svc.log.cleaner.job import CleanedGroup, Cleaning, CleaningJob, CleaningStatistics
+from storage_svc.log.cleaner.job import Cleaning, CleaningJob, CleaningStatistics
 from storage_svc.log.disk import helper_process
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
+from storage_svc.log.partition.segment_swap import CleanedGroup
 
 
 class CleanerProcess:

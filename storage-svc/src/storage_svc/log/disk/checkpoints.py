@@ -19,19 +19,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from storage_svc.log.errors import LogError
+from storage_svc.topic_partition import TopicPartition
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 CLEANED: Final = "cleaner-offset-checkpoint"
+LAST_SCRUB: Final = "last-scrub"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 LOCK: Final = ".lock"
-
-TopicPartition = tuple[str, int]
 
 
 class UnreadableCheckpoint(LogError):  # noqa: N818 (reads as what happened)

@@ -41,7 +41,7 @@ from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import apply_retention
 from storage_svc.log.producers.state import ProducerState
-from storage_svc.log.scrub.scrubber import LAST_SCRUB, Scrubber
+from storage_svc.log.scrub.scrubber import Scrubber
 from storage_svc.log.segment.open_segments import OpenSegments, open_segments_max
 from storage_svc.log.segment.segment import Segment
 
@@ -125,7 +125,7 @@ class DataFolder:
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
         if not opened.clean:
             # A partition's folder may have been made by a process that died before it had synced this one.
-            self.files.unlink(self._path(LAST_SCRUB))  # what recovery did not read is to be read soon
+            self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # what recovery did not read is to be read soon
             self.files.sync_path(self.root)
             self.sync_recovered()
         self.recovery_seconds = time.perf_counter() - started

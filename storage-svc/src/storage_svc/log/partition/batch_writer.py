@@ -14,9 +14,9 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
-from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, Rules, admit, shape_refusal, stamped
+from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, admit, shape_refusal, stamped
 from storage_svc.log.batch.header import pack_prefix, unpack_header
-from storage_svc.log.batch.record_checks import Refusal
+from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.errors import DiskFull, StorageFailure

@@ -14,9 +14,9 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 
-from storage_svc.log.batch.admission import Rules, admit
+from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import Refusal
+from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.producers.state import ProducedBatch, ProducerState
 
 _NONE: Final = int(ErrorCode.NONE)

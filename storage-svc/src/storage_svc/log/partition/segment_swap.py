@@ -15,16 +15,24 @@ files are unlinked after `file.delete.delay.ms`: who reads them by an open descr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from storage_svc.log.cleaner.job import CleanedGroup
 from storage_svc.log.errors import LogError, StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment_names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 _OWN: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """A new segment, complete beside the old ones (their base offsets) that it takes the place of."""
+
+    base_offsets: Sequence[int]
+    size: int
 
 
 class Outdated(LogError):  # noqa: N818 (reads as what happened)

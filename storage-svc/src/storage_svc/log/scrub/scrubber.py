@@ -21,19 +21,16 @@ from typing import TYPE_CHECKING, Final
 
 from service_chassis import logs
 
-from storage_svc.log.cleaner.job import CleanedGroup
-from storage_svc.log.disk import helper_process
+from storage_svc.log.disk import checkpoints, helper_process
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.segment_swap import Outdated, swap
+from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, swap
 from storage_svc.log.recovery.quarantine import log_corrected, log_holes, set_aside_holes, write_sound
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.segment_names import CLEANED_SUFFIX
 
 if TYPE_CHECKING:
     from storage_svc.log.folder.data_folder import DataFolder
-
-LAST_SCRUB: Final = "last-scrub"
 
 _REPAIR_WAIT_S: Final = 1.0
 _ASKED_AGAIN_S: Final = 60
@@ -121,7 +118,7 @@ class Scrubber:
     def _due_in_s(self) -> float:
         """How long until the next round over everything."""
         interval_ms, now_ms = self._settings.scrub_interval_ms, self._directory.clock()
-        content = self._files.read_file(f"{self._directory.root}/{LAST_SCRUB}") or b""
+        content = self._files.read_file(f"{self._directory.root}/{checkpoints.LAST_SCRUB}") or b""
         last_ms = int(content) if content.strip().isdigit() else 0
         since_ms = now_ms - last_ms if 0 < last_ms <= now_ms else interval_ms
         return max(self._settings.scrub_delay_ms, interval_ms - since_ms) / 1000
@@ -129,7 +126,7 @@ class Scrubber:
     def _note_round(self) -> None:
         try:
             content = b"%d\n" % self._directory.clock()
-            self._files.replace_file(f"{self._directory.root}/{LAST_SCRUB}", content, sync=False)
+            self._files.replace_file(f"{self._directory.root}/{checkpoints.LAST_SCRUB}", content, sync=False)
         except StorageFailure as error:  # the next start scrubs once more
             _log.warning("end of the scrub not noted", reason=str(error))
 

@@ -6,43 +6,43 @@ is compared with the batch it leads to when it is followed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from storage_svc.log.batch.header import headers
+from storage_svc.log.batch.header import WALK_CHUNK, headers
 from storage_svc.log.disk.files import Files
-
-if TYPE_CHECKING:
-    from storage_svc.log.segment.segment import Segment
-
-#: A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
-WALK_CHUNK: Final = 4 << 10
+from storage_svc.log.segment.offset_index import OffsetIndex
+from storage_svc.log.segment.time_index import TimeIndex
 
 
-def ends_agree(segment: Segment, files: Files, index_interval: int) -> bool:
-    """Whether the last entries of both indexes are true and nothing is missing behind them; of an open segment."""
-    entry, timed = segment.offset_index.last, segment.time_index.last
+def ends_agree(
+    files: Files, descriptor: int, size: int, offset_index: OffsetIndex, time_index: TimeIndex, index_interval: int
+) -> bool:
+    """Return whether the last entries of both indexes are true and no later entry is missing.
+
+    `descriptor` is that of the open `.log` file, of which `size` bytes are whole batches.
+    """
+    entry, timed = offset_index.last, time_index.last
     indexed_to, largest = entry[1] if entry else 0, timed[0] if timed else -1
-    if not 0 <= indexed_to <= segment.size:
+    if not 0 <= indexed_to <= size:
         return False
     entry_true, end = entry is None, indexed_to
-    for position, header in headers(files, segment.descriptor, indexed_to, segment.size):
+    for position, header in headers(files, descriptor, indexed_to, size):
         if position - indexed_to > index_interval or header.max_timestamp > largest:
             return False
         if entry and position == indexed_to:
             entry_true = header.last_offset == entry[0]
         end = position + header.size
-    if not entry_true or end != segment.size:
+    if not entry_true or end != size:
         return False
-    return timed is None or _is_true(timed, segment, files, index_interval)
+    if timed is None:
+        return True
+    start = offset_index.lookup(timed[1])
+    return _is_true(timed, files, descriptor, start[1] if start else 0, size, index_interval)
 
 
-def _is_true(timed: tuple[int, int], segment: Segment, files: Files, index_interval: int) -> bool:
-    """Whether a batch ends at the offset of this entry of the time index and has its timestamp."""
-    entry = segment.offset_index.lookup(timed[1])
-    start = entry[1] if entry else 0
+def _is_true(timed: tuple[int, int], files: Files, descriptor: int, start: int, size: int, index_interval: int) -> bool:
+    """Return whether a batch at or after `start` ends at the offset of this time index entry and has its timestamp."""
     if start < 0:
         return False
-    for position, header in headers(files, segment.descriptor, start, segment.size, WALK_CHUNK):
+    for position, header in headers(files, descriptor, start, size, WALK_CHUNK):
         if header.last_offset >= timed[1]:
             return (header.max_timestamp, header.last_offset) == timed
         if position - start > index_interval:

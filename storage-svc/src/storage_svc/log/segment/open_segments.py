@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from storage_svc.log.segment.segment import Segment
+from typing import Final, Protocol
 
 # A closed segment has three descriptors (its log and two mapped indexes). Connections need some as well.
 _SHARE: Final = 8
@@ -26,18 +23,29 @@ def open_segments_max() -> int:
     return _MAX if soft == resource.RLIM_INFINITY else max(_MIN, min(_MAX, soft // _SHARE))
 
 
+class Closable(Protocol):
+    """An open segment, as far as its release is concerned."""
+
+    #: Whether it was used since the clock's hand last passed it.
+    used: bool
+
+    def release_unused(self) -> bool:
+        """Close it, and return whether that was possible."""
+        ...
+
+
 class OpenSegments:
     """Owned by the DataFolder. Several threads add to it while logs are recovered."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._ring: dict[Segment, None] = {}
+        self._ring: dict[Closable, None] = {}
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._ring)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: Closable) -> None:
         """The segment is open from now on; others may be released for it."""
         with self._lock:
             self._ring[segment] = None
@@ -50,7 +58,7 @@ class OpenSegments:
                     del self._ring[oldest]
                     self._ring[oldest] = None
 
-    def discard(self, segment: Segment) -> None:
+    def discard(self, segment: Closable) -> None:
         """The segment was closed."""
         with self._lock:
             self._ring.pop(segment, None)

@@ -16,11 +16,11 @@ from typing import Final
 
 from service_chassis import logs
 
-from storage_svc.log.batch.header import Header, headers
+from storage_svc.log.batch.header import WALK_CHUNK, Header, headers
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Buffer, Files
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.segment.index_agreement import WALK_CHUNK, ends_agree
+from storage_svc.log.segment.index_agreement import ends_agree
 from storage_svc.log.segment.offset_index import OffsetIndex
 from storage_svc.log.segment.open_segments import OpenSegments
 from storage_svc.log.segment.time_index import TimeIndex
@@ -264,7 +264,8 @@ class Segment:
 
     def _indexes_agree(self) -> bool:
         """Whether they can be believed; sets what `note` would have set."""
-        if not ends_agree(self, self._files, self._index_interval):
+        indexes = self.offset_index, self.time_index
+        if not ends_agree(self._files, self.descriptor, self.size, *indexes, self._index_interval):
             return False
         entry = self.offset_index.last
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last or (-1, self.base_offset)

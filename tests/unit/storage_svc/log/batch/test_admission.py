@@ -12,8 +12,8 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, read_batch_header
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.record import Record, read_records
-from storage_svc.log.batch.admission import Rules, admit
-from storage_svc.log.batch.record_checks import RECORD_ERRORS_MAX, Refusal
+from storage_svc.log.batch.admission import admit
+from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 from storage_svc.log.config import LogConfig
 from storage_svc.log.partition.partition_log import Origin
 from support.crafted_batches import batch_of, edited, with_records

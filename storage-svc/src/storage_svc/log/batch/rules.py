@@ -1,0 +1,71 @@
+"""The terms in which a batch is judged: the rules of its topic, and the refusal of a batch that breaks them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol_lib.records.compression import Codec
+
+from storage_svc.log.config import FOREVER, LogConfig
+
+#: The most bad records that one answer names. Kafka names all, so that its answer can be many times the request.
+RECORD_ERRORS_MAX: Final = 1000
+
+_CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class Rules:
+    """What a topic's settings demand of a batch, in the form the checks use."""
+
+    __slots__ = (
+        "bytes_max",
+        "codec",
+        "keys_required",
+        "level",
+        "log_append_time",
+        "opens",
+        "segment_bytes",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+    )
+
+    def __init__(self, config: LogConfig) -> None:
+        self.bytes_max = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.keys_required = config.compacted
+        self.log_append_time = config.log_append_time
+        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
+        self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
+        self.level = config.compression_level
+        #: Whether some or all batches must be opened whatever their timestamps are.
+        self.opens = (
+            self.codec is not None
+            or self.keys_required
+            or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
+        )
+
+    def opens_codec(self, codec: int) -> bool:
+        """Whether a batch of this codec must be opened; only asked if some must."""
+        if self.keys_required or (self.codec is not None and codec != self.codec):
+            return True
+        return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
+
+
+class Refusal:
+    """Why a batch is not appended."""
+
+    __slots__ = ("error_code", "message", "record_errors")
+
+    def __init__(
+        self, error_code: int, message: str, record_errors: list[tuple[int, str | None]] | None = None
+    ) -> None:
+        self.error_code = error_code
+        self.message = message
+        self.record_errors = record_errors or []
