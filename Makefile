@@ -7,6 +7,7 @@
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
 # make bench        Millrace beside Apache Kafka (Java 17), into docs/benchmarks, within 30 minutes; QUICK=1 within 5, into build
 # make bench-check  the short run; fails where a ratio to Apache Kafka is far below the one in docs/benchmarks
+# make bench-against CHECKOUT=FOLDER   this tree beside another checkout of Millrace, in turns of one run
 # make profile      flame graphs of gateway and storage under load, and what a megabyte costs, into build/profile (Linux)
 # make bench-parts  figures of groups, of the log and of protocol_lib alone
 # make compose-test the main job in containers (needs a Docker engine)
@@ -15,7 +16,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup jars demo test lint faults mutants fuzz conformance bench bench-check bench-parts profile compose-test generate clean
+.PHONY: setup jars demo test lint faults mutants fuzz conformance bench bench-check bench-against bench-parts profile compose-test generate clean
 
 setup: .venv/ready
 
@@ -68,6 +69,9 @@ bench: setup
 
 bench-check: setup
 	$(BIN)/python tests/load/side_by_side.py --quick --check
+
+bench-against: setup
+	$(BIN)/python tests/load/against.py $(CHECKOUT)
 
 profile: setup
 	$(BIN)/python tests/load/profiling.py

@@ -195,8 +195,10 @@ class ApacheKafka(Side):
 class Millrace(Side):
     """`millrace up` and its processes."""
 
-    def __init__(self, layout: Layout, durability: Durability, folder: Path) -> None:
+    def __init__(self, layout: Layout, durability: Durability, folder: Path, programs: Path | None = None) -> None:
+        """`programs`: the folder of the commands of another checkout; None: this one's."""
         super().__init__(layout, durability, folder)
+        self._programs = programs or Path(sys.executable).parent
         folder.mkdir(parents=True)
         self._processes: list[subprocess.Popen[str]] = []
         self._held = contextlib.ExitStack()
@@ -210,7 +212,7 @@ class Millrace(Side):
             raise
 
     def _start_up(self) -> None:
-        process = self._run(up_command(self.layout, self.folder / "data"), {})
+        process = self._run(up_command(self.layout, self.folder / "data", programs=self._programs), {})
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"kafka=(\S+)", line)
@@ -228,8 +230,8 @@ class Millrace(Side):
             "MILLRACE_LISTENERS": f"EXTERNAL://{self.address}",
             "MILLRACE_GATEWAY_HTTP": self._port(),
         }
-        self._run([_script("storage-svc")], storage)
-        self._run([_script("gateway-svc")], gateway)
+        self._run([str(self._programs / "storage-svc")], storage)
+        self._run([str(self._programs / "gateway-svc")], gateway)
         self._wait_until_served()
 
     def _wait_until_served(self) -> None:
@@ -278,14 +280,11 @@ class Millrace(Side):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def up_command(layout: Layout, data_dir: Path, kafka_port: int = 0) -> list[str]:
+def up_command(layout: Layout, data_dir: Path, kafka_port: int = 0, programs: Path | None = None) -> list[str]:
     flags = ["--processes"] if layout is Layout.APART else []
     ports = ["--host", "127.0.0.1", "--kafka-port", str(kafka_port), "--http-port", "0"]
-    return [_script("millrace"), "up", "--data-dir", str(data_dir), *ports, *flags]
-
-
-def _script(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
+    program = (programs or Path(sys.executable).parent) / "millrace"
+    return [str(program), "up", "--data-dir", str(data_dir), *ports, *flags]
 
 
 def _name(pid: int) -> str:
