@@ -76,17 +76,62 @@ def log_of(broker: Running) -> PartitionLog:
     return broker.core.logs.logs["single", 0]
 
 
-async def test_what_is_known_is_not_asked_of_storage(reader: tuple[Running, Wire]) -> None:
-    """On a machine that is slow enough for it to be forgotten, in one of many rounds."""
-    broker, wire = reader
-    unasked = 0
-    for offset in [*range(2, BATCHES), *[*range(BATCHES)] * 200]:
-        before = broker.core.data.read_bytes
-        assert await read(wire, offset) == (0, BATCHES, kept(offset))
-        unasked += broker.core.data.read_bytes == before
-        if unasked > 1:
+class Consumer:
+    """Reads the partition from end to end, over and over."""
+
+    def __init__(self, wire: Wire, version: int, *, session: bool) -> None:
+        self.wire = wire
+        self.version = version
+        self.session_id = 0
+        self.epoch = 0 if session else -1
+
+    async def read(self, offset: int) -> tuple[int, int, bytes]:
+        request = asked(offset)
+        request.session_id, request.session_epoch = self.session_id, self.epoch
+        response: FetchResponse = await self.wire.call(1, self.version, request)
+        assert response.error_code == 0
+        if self.epoch >= 0:
+            assert response.session_id == self.session_id or not self.epoch
+            self.session_id = response.session_id
+            self.epoch += 1
+        return told(response)
+
+
+@pytest.mark.parametrize(
+    ("version", "session"), [(4, False), (11, False), (12, False), (7, True), (11, True), (12, True)]
+)
+async def test_consumers_with_and_without_a_session_are_answered_from_read_ahead(
+    reader: tuple[Running, Wire], version: int, session: bool
+) -> None:
+    """Results are good for a tenth of a second; on a slow machine it takes more than one round until one is used."""
+    broker, _ = reader
+    consumer = Consumer(await broker.connect(), version, session=session)
+    counted = broker.gateway.metrics
+    of_api = counted.api("Fetch")
+    before = counted.fetches_read_ahead
+    for offset in [*range(BATCHES)] * 200:
+        read_bytes, ahead, answers = broker.core.data.read_bytes, counted.fetches_read_ahead, of_api.answers.total()
+        assert await consumer.read(offset) == (0, BATCHES, kept(offset))
+        assert of_api.answers.total() == answers + 1
+        if counted.fetches_read_ahead == ahead:
+            assert broker.core.data.read_bytes > read_bytes  # storage was asked
+        if counted.fetches_read_ahead == before + 5:
             return
-    pytest.fail("storage was asked every time")
+    pytest.fail(f"{counted.fetches_read_ahead - before} requests were answered from read-ahead")
+
+
+async def test_a_request_that_asks_for_something_else_is_not_answered_from_read_ahead(
+    reader: tuple[Running, Wire],
+) -> None:
+    """The first reads uncommitted records, for which an answer has no list of aborted transactions."""
+    broker, wire = reader
+    request = asked(2)
+    request.isolation_level = 1
+    ahead = broker.gateway.metrics.fetches_read_ahead
+    response = await wire.call(1, 11, request)
+    assert response.responses[0].partitions[0].aborted_transactions == ()
+    assert told(response) == (0, BATCHES, kept(2))
+    assert broker.gateway.metrics.fetches_read_ahead == ahead
 
 
 async def test_what_is_known_waits_for_what_was_asked_before(reader: tuple[Running, Wire]) -> None:

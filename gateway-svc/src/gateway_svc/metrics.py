@@ -85,6 +85,8 @@ class GatewayMetrics(Collector):
         self.storage_errors: Counter[str] = Counter()
         #: Frames of records on the stream to storage, by direction.
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
+        #: Fetch requests answered from what was read ahead.
+        self.fetches_read_ahead = 0
         self._names: dict[bytes, str] = {}
         self.connections = 0
         self.loop_lag_s = 0.0
@@ -122,6 +124,9 @@ class GatewayMetrics(Collector):
         yield _counter("millrace_storage_rpc_errors", "Failed calls to storage.", "code", self.storage_errors)
         yield _counter(
             "millrace_storage_frames", "Frames of records to and from storage.", "direction", self.storage_frames
+        )
+        yield CounterMetricFamily(
+            "millrace_fetches_read_ahead", "Fetch requests answered from read-ahead.", self.fetches_read_ahead
         )
         yield GaugeMetricFamily("millrace_kafka_connections_open", "Client connections.", self.connections)
         yield GaugeMetricFamily(

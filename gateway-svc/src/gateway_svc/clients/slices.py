@@ -138,21 +138,6 @@ class SliceFiles:
             raise self._gone(error, now) from error
         return parts
 
-    def range(self, piece: Slice, now: float) -> FileRange:
-        """The bytes of one large slice.
-
-        Raises:
-            SliceGone: it cannot be read, or slices are not asked for just now.
-        """
-        if now < self._pause_until:
-            raise SliceGone("another slice was gone")
-        try:
-            file = self._file(piece)
-        except (OSError, SliceGone) as error:
-            raise self._gone(error, now) from error
-        file.last_used = now
-        return FileRange(file, piece.position, piece.length)
-
     def _gone(self, error: OSError | SliceGone, now: float) -> SliceGone:
         """What to raise; nobody asks for slices for a while."""
         self._pause_until = now + GONE_PAUSE_S

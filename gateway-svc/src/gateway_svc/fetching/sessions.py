@@ -70,6 +70,11 @@ class Fetch:
         self.session = session
         self.incremental = incremental
 
+    @property
+    def session_id(self) -> int:
+        """The session's id; 0 without a session."""
+        return 0 if self.session is None else self.session.session_id
+
     def must_tell(
         self, partition: FetchedPartition, high_watermark: int, log_start_offset: int, error_code: int, size: int
     ) -> bool:
@@ -116,10 +121,38 @@ class FetchSessions:
         if session.by_id != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._change(session, request)
+        self._advance(session, now)
+        return Fetch(list(session.partitions.values()), session, incremental=True)
+
+    def continues(self, last: Fetch, request: FetchRequest) -> bool:
+        """Return whether a request goes on with the one partition of `last`, in the same session or without any.
+
+        The caller has compared the partition, its topic and the version of both requests.
+        """
+        session = last.session
+        if session is None:
+            return request.session_id == 0 and request.session_epoch == _FINAL_EPOCH
+        return (
+            request.session_epoch == session.epoch
+            and request.session_id == session.session_id
+            and self._sessions.get(session.session_id) is session
+            and not request.forgotten_topics_data
+            and [*session.partitions.values()] == last.partitions
+        )
+
+    def go_on(self, last: Fetch, asked: FetchPartition, now: float) -> Fetch:
+        """Return the fetch of a request that `continues` the last one; its session moves on."""
+        session = last.session
+        if session is None:
+            return last
+        last.partitions[0].asked = asked
+        self._advance(session, now)
+        return last if last.incremental else Fetch(last.partitions, session, incremental=True)
+
+    def _advance(self, session: FetchSession, now: float) -> None:
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
         session.used_at = now
         self._sessions.move_to_end(session.session_id)
-        return Fetch(list(session.partitions.values()), session, incremental=True)
 
     def _create(self, partitions: list[FetchedPartition], by_id: bool, now: float) -> FetchSession | None:
         if len(partitions) > PARTITIONS_MAX:

@@ -33,7 +33,9 @@ from protocol_lib.messages.fetch import (
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.clients.slices import FileRange, Part, RecordParts
 from gateway_svc.errors import SliceGone
+from gateway_svc.fetching.answer_layout import AnswerLayout
 from gateway_svc.fetching.message_sets import MessageSetRead
+from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from gateway_svc.requests.call import Call, Services
 from gateway_svc.requests.route import InlineHandler
@@ -50,26 +52,14 @@ _BY_VALUE_MIN_BYTES = 64 * 1024
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
     now = services.loop.time()
+    ahead = _read_ahead(call, request, services)
+    if ahead is not None and ahead.has_results and _answer_ahead(call, request, services, ahead, now):
+        return
     fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, now)
     if isinstance(fetch, ErrorCode):
         call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
         return
-    by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
-    max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
-    if not by_reference:
-        room = services.answers.limit - services.answers.used
-        max_bytes = min(max_bytes, max(_BY_VALUE_MIN_BYTES, min(_BY_VALUE_MAX_BYTES, room // 8)))
-    read = ReadRequest(
-        call.correlation_id,
-        call.client_id,
-        call.version,
-        max(request.max_wait_ms, 0),
-        max(request.min_bytes, 0),
-        max_bytes,
-        request.isolation_level,
-        by_reference,
-        [_wanted(partition) for partition in fetch.partitions],
-    )
+    read = _read_request(call, request, services, fetch, now)
 
     def done(response: ReadResponse) -> None:
         call.abandon = None
@@ -82,14 +72,64 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
         MessageSetRead(call, services.storage.records, services.conversions, magic, done).start(read)
         return
-    follows = call.follows
-    if follows is not None and by_reference and len(read.partitions) == 1:
-        result = follows.take(read.partitions[0].fetch_offset, time.monotonic())
-        if result is not None and _answer_records(call, services, fetch, read, result):
-            return
     cancel = services.joined_reads.read(read, done)
     if call.parts is None:
         call.abandon = cancel
+
+
+def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAhead | None:
+    """Return the read-ahead of the connection's consumer; None if its requests cannot be read ahead."""
+    states = call.client.handler_states
+    ahead: ReadAhead | None = states.get(ApiKey.FETCH)
+    key = request_key(call.version, request)
+    if ahead is not None and ahead.key == key:
+        ahead.repeated = True
+        return ahead
+    if key is None or call.version < _RECORD_BATCH_VERSION or services.files is None:
+        ahead = None
+    else:
+        ahead = ReadAhead(key, services.storage.records, services.loop)
+    states[ApiKey.FETCH] = ahead
+    return ahead
+
+
+def _answer_ahead(call: Call, request: FetchRequest, services: Services, ahead: ReadAhead, now: float) -> bool:
+    """Answer with records that storage was asked for ahead; return False, with nothing done, if they are not known."""
+    files, sessions, last = services.files, services.sessions, ahead.fetch
+    if last is None or files is None or not files.usable(now) or not sessions.continues(last, request):
+        return False
+    (asked,) = request.topics[0].partitions
+    result = ahead.take(asked.fetch_offset, time.monotonic())
+    if result is None:
+        return False
+    try:
+        records = files.parts(result.slices, now)
+    except SliceGone:
+        return False
+    ahead.fetch = fetch = sessions.go_on(last, asked, now)
+    size = _send_records(call, services, fetch, ahead.layout, result, records)
+    services.metrics.fetches_read_ahead += 1
+    ahead.ask(size)
+    return True
+
+
+def _read_request(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> ReadRequest:
+    by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
+    max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
+    if not by_reference:
+        room = services.answers.limit - services.answers.used
+        max_bytes = min(max_bytes, max(_BY_VALUE_MIN_BYTES, min(_BY_VALUE_MAX_BYTES, room // 8)))
+    return ReadRequest(
+        call.correlation_id,
+        call.client_id,
+        call.version,
+        max(request.max_wait_ms, 0),
+        max(request.min_bytes, 0),
+        max_bytes,
+        request.isolation_level,
+        by_reference,
+        [_wanted(partition) for partition in fetch.partitions],
+    )
 
 
 def _wanted(partition: FetchedPartition) -> ReadPartition:
@@ -141,7 +181,7 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
 
 
 def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult) -> bool:
-    """Answers with one partition's records as most answers are, if there is nothing else to say of them."""
+    """Answer with one partition's records, if the answer holds nothing else; return whether it did."""
     if result.error_code or result.aborted or call.version < _RECORD_BATCH_VERSION:
         return False
     records: list[Part]
@@ -156,20 +196,28 @@ def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequ
         records = [result.records]
     else:
         return False
+    (partition,) = fetch.partitions
+    layout = services.fetch_answers.find(call.version, call.route.header_tail, partition, fetch.session_id, result)
+    size = _send_records(call, services, fetch, layout, result, records)
+    ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
+    if ahead is not None and result.slices:
+        ahead.answered(read, fetch, layout, size)
+    return True
+
+
+def _send_records(
+    call: Call, services: Services, fetch: Fetch, layout: AnswerLayout, result: ReadResult, records: list[Part]
+) -> int:
+    """Answer with one partition's records; return their size in bytes."""
     size = sum(map(len, records))
     (partition,) = fetch.partitions
-    session_id = 0
     if fetch.session is not None:
-        session_id = fetch.session.session_id
         fetch.must_tell(partition, result.high_watermark, result.log_start_offset, 0, size)
-    layout = services.fetch_answers.find(call.version, call.route.header_tail, partition, session_id, result)
     call.answer_parts(layout.answer(call.correlation_id, result, records, size))
     counts = services.metrics.topic_by(partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size
-    if call.follows is not None and result.slices:
-        call.follows.answered(read, size, layout, services)
-    return True
+    return size
 
 
 def _data(call: Call, services: Services, partition: FetchedPartition, result: ReadResult) -> PartitionData:

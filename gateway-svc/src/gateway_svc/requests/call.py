@@ -20,7 +20,6 @@ from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.errors import RequestRefused
 from gateway_svc.fetching.answer_layout import FetchAnswers
 from gateway_svc.fetching.message_sets import Conversions
-from gateway_svc.fetching.read_ahead import AheadReads
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.fetching.shared_reads import JoinedReads
 from gateway_svc.memory_budget import MemoryBudget
@@ -73,6 +72,8 @@ class Client(Protocol):
     host: str
     #: Name of the listener it connected to.
     listener: str
+    #: What handlers remember of this connection, by API key. Only the handler of an API knows the type of its entry.
+    handler_states: dict[int, Any]
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
 
@@ -141,7 +142,7 @@ class Route:
 class Call(Pending):
     """One request on its way: who sent it, its header, and its place in its connection's order of answers."""
 
-    __slots__ = ("client", "client_id", "correlation_id", "follows", "repeat", "route", "started_at")
+    __slots__ = ("client", "client_id", "correlation_id", "repeat", "route", "started_at")
 
     def __init__(self, client: Client, route: Route, correlation_id: int, client_id: str | None, size: int) -> None:
         super().__init__(route.kind, size, may_park=route.may_park)
@@ -151,8 +152,6 @@ class Call(Pending):
         self.client_id = client_id
         #: Of a heartbeat.
         self.repeat: RepeatableHeartbeat | None = None
-        #: Of a fetch like the connection's last: where what it asks for may be known already.
-        self.follows: AheadReads | None = None
         self.started_at = time.perf_counter()
 
     @property

@@ -20,7 +20,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from service_chassis import logs
 
@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
+        self.handler_states: dict[int, Any] = {}
         self._services = services
         self._dispatcher = dispatcher
         self._connections = connections

@@ -4,7 +4,6 @@ A request is decoded by `dispatch`, unless it is so like an earlier one of the s
 what it asks:
 
     Produce, several that follow each other    produce_runs      one append for all of them
-    Fetch                                      known_fetches     not decoded; ahead_reads: answered here
     OffsetCommit                               known_commit      not decoded
     heartbeats                                 known_heartbeat   answered here
 
@@ -15,20 +14,16 @@ reads them would send one client's records into another's topic.
 
 from __future__ import annotations
 
-from typing import Any
-
 from protocol_lib.api import ApiKey
 from service_chassis import logs
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Kind, Pipeline
-from gateway_svc.fetching.read_ahead import AheadReads
 from gateway_svc.handlers.heartbeat_pattern import KnownHeartbeat, known
 from gateway_svc.handlers.offset_commit_pattern import KnownCommit, KnownCommits
 from gateway_svc.handlers.produce_pattern import KnownHeads, ProduceRun
 from gateway_svc.requests.call import Client, Services
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.known_fetches import KnownFetches
 
 #: Requests up to this length are bytes of their own, longer ones views of the buffer they alone were received into.
 SMALL_REQUEST_BYTES = 16 * 1024
@@ -43,7 +38,6 @@ class RequestStarter:
         "_client",
         "_commits",
         "_dispatcher",
-        "_fetches",
         "_heads",
         "_heartbeat",
         "_pipeline",
@@ -70,7 +64,6 @@ class RequestStarter:
         self._writer = writer
         self._shared = shared
         self._heads = KnownHeads()
-        self._fetches = KnownFetches()
         self._commits = KnownCommits()
         self._heartbeat: KnownHeartbeat | None = None
         #: How often it was repeated since anything else was said.
@@ -99,8 +92,6 @@ class RequestStarter:
                 if self._repeated >= QUIET_AFTER:
                     self._client.rouse()
                 self._repeated = 0
-            if (ahead := self._fetches.ahead) is not None and self._answers(ahead, store, begin, frame_end):
-                return frame_end
             if self._commits.latest is not None and (commit := self._commits.find(store, begin, frame_end)) is not None:
                 self._start_known(commit, store, begin)
                 return frame_end
@@ -138,20 +129,12 @@ class RequestStarter:
         self._writer.send((answer,))
         return True
 
-    def _answers(self, ahead: AheadReads, store: bytes | bytearray, begin: int, frame_end: int) -> bool:
-        """Answers the request if it is a fetch whose answer is known and nothing waits before it."""
-        return not self._pipeline.order and ahead.answer(store, begin, frame_end, self._services, self._writer.send)
-
     def _open(self, frame: bytes | memoryview) -> None:
-        request: Any
-        fetch = None if logs.debug_enabled() else self._fetches.open(self._client, frame)
-        call, request = fetch or self._dispatcher.open(self._client, frame)
+        call, request = self._dispatcher.open(self._client, frame)
         self._services.requests.take(call.size)
         self._pipeline.open(call)
         if call.route.kind is Kind.APPEND:
             self._heads.learn(call, request, frame)
-        elif fetch is None and call.route.api_key == ApiKey.FETCH:
-            self._fetches.learn(call, request, frame)
         elif call.route.api_key == ApiKey.OFFSET_COMMIT:
             self._commits.learn(call, request, frame)
         self._dispatcher.start(call, request, self._services)

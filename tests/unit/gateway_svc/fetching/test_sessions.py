@@ -124,3 +124,57 @@ def test_the_epoch_wraps_to_one() -> None:
     session.epoch = 2**31 - 1
     opened(sessions.open(request(session.session_id, 2**31 - 1, {}), False, 0.0))
     assert session.epoch == 1
+
+
+# -- requests that go on with the one partition of the last fetch -----------------------------------------------------
+
+
+def test_without_a_session_a_request_that_wants_none_goes_on() -> None:
+    sessions = FetchSessions()
+    last = opened(sessions.open(request(0, -1, {0: 5}), False, 0.0))
+    assert sessions.continues(last, request(0, -1, {0: 6}))
+    for session_id, epoch in ((0, 0), (7, 0), (7, -1), (7, 1)):
+        assert not sessions.continues(last, request(session_id, epoch, {0: 6}))
+    assert sessions.go_on(last, request(0, -1, {0: 6}).topics[0].partitions[0], 1.0) is last
+
+
+def test_in_a_session_the_next_epoch_goes_on() -> None:
+    sessions = FetchSessions()
+    last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
+    session = last.session
+    assert session is not None
+    for epoch in (1, 2, 3):
+        following = request(session.session_id, epoch, {0: 5 + epoch})
+        assert sessions.continues(last, following)
+        last = sessions.go_on(last, following.topics[0].partitions[0], float(epoch))
+        assert (asked(last), last.session, last.incremental) == ([(0, 5 + epoch)], session, True)
+        assert (session.epoch, session.used_at) == (epoch + 1, epoch)
+    # The ordinary way goes on from there.
+    assert asked(opened(sessions.open(request(session.session_id, 4, {}), False, 4.0))) == [(0, 8)]
+
+
+@pytest.mark.parametrize(
+    ("other_session", "epoch", "forgotten"),
+    [(1, 1, ()), (0, 0, ()), (0, 2, ()), (0, -1, ()), (0, 1, (0,)), (0, 1, (1,))],
+    ids=["another session", "again from the start", "an epoch too far", "the end", "none left", "another forgotten"],
+)
+def test_other_requests_of_a_session_do_not_go_on(other_session: int, epoch: int, forgotten: tuple[int, ...]) -> None:
+    sessions = FetchSessions()
+    last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
+    assert not sessions.continues(last, request(last.session_id + other_session, epoch, {0: 6}, forgotten))
+
+
+def test_a_session_that_was_changed_elsewhere_does_not_go_on() -> None:
+    sessions = FetchSessions()
+    last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
+    opened(sessions.open(request(last.session_id, 1, {1: 0}), False, 0.0))
+    assert not sessions.continues(last, request(last.session_id, 2, {0: 6}))
+    opened(sessions.open(request(last.session_id, 2, {}, forgotten=(0,)), False, 0.0))
+    assert not sessions.continues(last, request(last.session_id, 3, {0: 6}))
+
+
+def test_a_session_that_has_ended_does_not_go_on() -> None:
+    sessions = FetchSessions()
+    last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
+    sessions.open(request(last.session_id, -1, {0: 5}), False, 0.0)
+    assert not sessions.continues(last, request(last.session_id, 1, {0: 6}))
