@@ -24,6 +24,7 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.rpc.offsets import OffsetsService
 from support.kafka_broker import ApacheKafka, need_java
@@ -115,7 +116,7 @@ def cleaned_by_us(data: Path) -> list[tuple[int, int, int, int]]:
     directory, log = opened(data)
     log.request_sync()
     directory.flusher.sync_now()
-    statistics = directory.cleaner.clean_now(log)
+    statistics = Maintenance(directory).cleaner.clean_now(log)
     assert statistics.cleaned_to == log.segments.active.base_offset
     assert statistics.records_kept < statistics.records_read
     targets = [pb.ListOffsetsRequest.Target(topic=TOPIC, timestamp=at, current_leader_epoch=-1) for at in ASKED]

@@ -26,6 +26,7 @@ from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from support.kafka_broker import ApacheKafka
 from support.maven import need_java
@@ -160,7 +161,7 @@ def compacted(ours: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = directory.create(TOPIC, 0, bytes(range(16)), config)
     log.roll(directory.clock())
     directory.flusher.sync_now()
-    assert directory.cleaner.clean_now(log).cleaned_to == log.log_end_offset
+    assert Maintenance(directory).cleaner.clean_now(log).cleaned_to == log.log_end_offset
     asyncio.run(directory.close())
     return data
 

@@ -17,6 +17,7 @@ from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -66,11 +67,11 @@ class Life:
         self.write(log, b"gone", None)
         for number in range(24, 34):
             self.write(log, b"often%d" % (number % 2), str(number).encode() * 90)
-        self.directory.cleaner.clean_now(log)
+        Maintenance(self.directory).cleaner.clean_now(log)
         self.now_ms += 10_000
         for number in range(34, 44):
             self.write(log, b"often%d" % (number % 2), str(number).encode() * 90)
-        self.directory.cleaner.clean_now(log)
+        Maintenance(self.directory).cleaner.clean_now(log)
 
     def check(self) -> int:
         """How many records were compacted away."""

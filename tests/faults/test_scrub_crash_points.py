@@ -15,6 +15,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -49,7 +50,7 @@ class Life:
         return self.directory.create("t", 0, bytes(16), CONFIG)
 
     def repair(self, log: PartitionLog) -> None:
-        assert asyncio.run(self.directory.scrubber.repair(log, self.base_offset))
+        assert asyncio.run(Maintenance(self.directory).scrubber.repair(log, self.base_offset))
 
     def check(self) -> None:
         log = self.open()

@@ -8,6 +8,7 @@ from pathlib import Path
 from raw import batch
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from table import Row
 
 SETTINGS = LogSettings(flush_policy=FlushPolicy.OS, scrub_delay_ms=1 << 40)
@@ -24,9 +25,11 @@ async def _scrubbed(folder: Path, records: int, scale: float) -> Row:
     for _ in range(int(2e9 * scale / len(made))):
         log.append(made)
     directory.start(asyncio.get_running_loop())
-    assert await directory.scrubber.scrub([log])
-    totals = directory.scrubber.totals
+    scrubber = Maintenance(directory).scrubber
+    assert await scrubber.scrub([log])
+    totals = scrubber.totals
     assert (totals.bytes_read, totals.segments_damaged) == (log.segments.size_bytes, 0)
+    await scrubber.stop()
     await directory.close()
     said = f"{totals.bytes_read / totals.seconds / 1e9:.2f} GB/s"
     return Row(

@@ -1,11 +1,11 @@
 """The storage core: builds every part from settings, starts and stops them in order. Transport is added by `serve`.
 
-Start: lock and recover the data folder → catalog, brought into step with the directories → flusher → groups load (those
-that take longer than a moment, in the background) → topics of the settings → ready.
+Start: lock and recover the data folder → catalog, brought into step with the folder → flushers and maintenance → groups
+load (those that take longer than a moment, in the background) → topics of the settings → ready.
 
-Stop: ready no more → server accepts nothing new → parked joins and syncs, parked reads are answered → server's calls
-end → logs are closed (sync, checkpoints, clean marker) → catalog is closed. `lifecycle` cuts it at the deadline; the
-next start then recovers as after a crash.
+Stop: not ready → the server accepts no new calls → parked joins, syncs and reads are answered → the server's calls end
+→ maintenance stops → logs are closed (sync, checkpoints, clean marker) → catalog is closed. `lifecycle` cuts it at the
+deadline; the next start then recovers as after a crash.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
@@ -72,6 +73,7 @@ class Storage:
         self.settings = settings
         self.health = health
         self.logs = logs
+        self.maintenance = Maintenance(logs)
         self._catalog = catalog
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, partial(_log_config, settings))
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
@@ -107,7 +109,7 @@ class Storage:
         self.cluster = ClusterService(logs.cluster_id, self.leases)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
-        self.registry.register(DataMetrics(logs, self.data))
+        self.registry.register(DataMetrics(logs, self.maintenance, self.data))
 
     @classmethod
     async def start(
@@ -142,6 +144,7 @@ class Storage:
             undo.push_async_callback(logs.close)
             (catalog,) = catalogs
             storage = cls(settings, logs, catalog, health, registry)
+            undo.push_async_callback(storage.maintenance.stop)
             await storage._begin()
             undo.pop_all()
         return storage
@@ -149,7 +152,9 @@ class Storage:
     async def _begin(self) -> None:
         self.topic_registry.reconcile()
         await asyncio.to_thread(self.logs.sync_recovered)
-        self.logs.start(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.logs.start(loop)
+        self.maintenance.start(loop)
         self.health.checks["groups"] = lambda: self.coordinator.fault
         self.group_configs.load()
         loading = self.coordinator.start()
@@ -176,6 +181,7 @@ class Storage:
 
     async def stop(self) -> None:
         await self.answer_parked()
+        await self.maintenance.stop()
         await self.logs.close()
         self._catalog.close()
         log.info("storage is closed", data_dir=str(self.settings.data_dir))

@@ -17,6 +17,7 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.cleaner.cleaner import Cleaner
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub.scrubber import ScrubTotals
 from storage_svc.rpc.data import DataService
@@ -27,8 +28,9 @@ _NAMES: Final = {int(code): code.name for code in ErrorCode}
 class DataMetrics(Collector):
     """Register one with the storage core's registry."""
 
-    def __init__(self, directory: DataFolder, service: DataService) -> None:
+    def __init__(self, directory: DataFolder, maintenance: Maintenance, service: DataService) -> None:
         self._directory = directory
+        self._maintenance = maintenance
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
@@ -37,8 +39,8 @@ class DataMetrics(Collector):
         yield from _partitions(logs)
         yield from self._service_totals()
         yield from self._folder()
-        yield from _compaction(self._directory.cleaner, logs)
-        yield from _scrubs(self._directory.scrubber.totals)
+        yield from _compaction(self._maintenance.cleaner, logs)
+        yield from _scrubs(self._maintenance.scrubber.totals)
 
     def _service_totals(self) -> Iterator[Metric]:
         service = self._service

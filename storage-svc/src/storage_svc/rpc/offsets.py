@@ -161,7 +161,7 @@ class OffsetsService:
 
     def _drop_segments(self, log: PartitionLog) -> None:
         try:
-            self._directory.deleted_bytes += drop_below_start(log)
+            drop_below_start(log)
         except StorageFailure as error:  # nobody reads them any more: retention tries again
             _log.warning("segments below the log start not deleted", log=log.folder, reason=str(error))
 

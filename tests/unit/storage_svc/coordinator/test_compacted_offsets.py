@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from storage_svc.log.config import OFFSETS_TOPIC, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
 
 
@@ -24,7 +25,7 @@ async def test_offsets_survive_compaction(node):
             log.roll(directory.clock())
             log.request_sync()
             directory.flusher.sync_now()
-            statistics = directory.cleaner.clean_now(log)
+            statistics = Maintenance(directory).cleaner.clean_now(log)
             removed += statistics.records_read - statistics.records_kept
     assert removed >= 2 * 49
     await directory.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import LogConfig
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
@@ -44,3 +46,18 @@ def make_cleanable(directory: DataFolder, log: PartitionLog) -> None:
         log.roll(directory.clock())
     log.request_sync()
     directory.flusher.sync_now()
+
+
+def start(directory: DataFolder) -> Maintenance:
+    """Start a data folder and its maintenance as app.py does."""
+    loop = asyncio.get_running_loop()
+    directory.start(loop)
+    maintenance = Maintenance(directory)
+    maintenance.start(loop)
+    return maintenance
+
+
+async def stop(directory: DataFolder, maintenance: Maintenance) -> None:
+    """Stop both as app.py does."""
+    await maintenance.stop()
+    await directory.close()

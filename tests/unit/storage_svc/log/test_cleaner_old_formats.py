@@ -9,6 +9,7 @@ from protocol_lib.records.batch import read_batches
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
+from storage_svc.log.folder.maintenance import Maintenance
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
 
@@ -23,7 +24,7 @@ def test_old_formats_are_compacted(folders: Any, tmp_path: Path) -> None:
     log = directory.create("t", 0, TOPIC_ID, COMPACT)
     append(log, (b"key1", b"new"))
     make_cleanable(directory, log)
-    statistics = directory.cleaner.clean_now(log)
+    statistics = Maintenance(directory).cleaner.clean_now(log)
     assert (statistics.records_read, statistics.records_kept) == (9, 4)
     without_timestamp = [Record(5, -1, b"key2", b"5")]
     assert records_of(log) == [*without_timestamp, *wrapped, Record(8, NOW_MS, b"key1", b"new")]

@@ -10,6 +10,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
 
@@ -20,7 +21,7 @@ async def test_values(tmp_path):
     directory.start(asyncio.get_running_loop())
     service = DataService(directory, lambda _: None)
     registry = CollectorRegistry()
-    registry.register(DataMetrics(directory, service))
+    registry.register(DataMetrics(directory, Maintenance(directory), service))
     batch = build_batch([Record(n, 0, b"k", b"v") for n in range(3)])
     answered = asyncio.Event()
     partitions = [AppendPartition("t", 0, batch), AppendPartition("t", 1, batch), AppendPartition("t", 0, batch[:-1])]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from service_chassis import logs
 
@@ -21,12 +22,11 @@ from storage_svc.log.cleaner.job import Cleaning, CleaningJob, CleaningStatistic
 from storage_svc.log.cleaner.process import CleanerProcess
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
+from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
-
-if TYPE_CHECKING:
-    from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.topic_partition import TopicPartition
 
 #: Disk space that a cleaning leaves to those who append.
 _RESERVE_BYTES: Final = 64 << 20
@@ -56,14 +56,36 @@ class _Round:
     statistics: CleaningStatistics = field(default_factory=CleaningStatistics)
 
 
-class Cleaner:
-    """Owned by the DataFolder, on the event loop's thread."""
+class CheckpointWriter(Protocol):
+    """The store of the data folder's checkpoints, as far as the cleaner writes them."""
 
-    def __init__(self, directory: DataFolder) -> None:
-        self._directory = directory
-        self._files = directory.files
-        self._settings = directory.settings
-        self._clock = directory.clock
+    async def store(self, name: str) -> bool:
+        """Store one checkpoint as of now; return whether that worked."""
+        ...
+
+    def store_all(self) -> bool:
+        """Store every checkpoint as of now; return whether that worked."""
+        ...
+
+
+class Cleaner:
+    """Owned by the Maintenance, on the event loop's thread."""
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        files: Files,
+        settings: LogSettings,
+        clock: Callable[[], int],
+        root: str,
+        stored: CheckpointWriter,
+    ) -> None:
+        self._logs = logs
+        self._files = files
+        self._settings = settings
+        self._clock = clock
+        self._root = root
+        self._checkpoints = stored
         self._process = CleanerProcess()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -98,7 +120,7 @@ class Cleaner:
     def _choose(self) -> Cleanable | None:
         now_ms = self._clock()
         found = []
-        for log in list(self._directory.logs.values()):
+        for log in list(self._logs.values()):
             state = log.compaction
             kept_out = state.running or state.uncleanable is not None
             if log.config.compacted and not log.deleted and log.offline is None and not kept_out:
@@ -114,7 +136,7 @@ class Cleaner:
         if not found.due:
             return True
         needed = found.clean_bytes + found.dirty_bytes + _RESERVE_BYTES
-        if self._files.free_bytes(self._directory.root) >= needed:
+        if self._files.free_bytes(self._root) >= needed:
             return True
         _log.warning("no space to compact", log=found.log.folder, bytes=needed)
         return False
@@ -128,7 +150,7 @@ class Cleaner:
                     for path in swap(log, group, self._clock()):
                         await asyncio.to_thread(self._files.sync_path, path)
             self._complete(cleaning)
-            await self._directory.checkpoints.store(checkpoints.CLEANED)
+            await self._checkpoints.store(checkpoints.CLEANED)
         except (Stopped, Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             await self._process.close()
@@ -149,7 +171,7 @@ class Cleaner:
                     self._files.sync_path(path)
             cleaning.statistics = work.statistics
             self._complete(cleaning)
-            self._directory.checkpoints.store_all()
+            self._checkpoints.store_all()
         except (Outdated, Uncleanable, StorageFailure) as error:
             self._failed(cleaning, error)
             raise

@@ -14,7 +14,7 @@
 
 Checkpoints are written every minute, and at a clean stop; recovery points, which say how much a start after a crash has
 to check, five seconds after they moved, or once 128 MB were written. Retention, compaction, the scrub and the expiry of
-producers run here too.
+producers are maintenance.py's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from pathlib import Path
 from broker_contract.revisions import Revisions
 from service_chassis import logs
 
-from storage_svc.log.cleaner.cleaner import Cleaner
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
@@ -36,14 +35,14 @@ from storage_svc.log.disk.later_deletion import LaterDeletion
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
 from storage_svc.log.folder.opening import DELETED_FOLDER, identify, open_logs
+from storage_svc.log.folder.periodic_work import PeriodicWork
 from storage_svc.log.partition.flusher import Flusher
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.retention import apply_retention
 from storage_svc.log.producers.state import ProducerState
-from storage_svc.log.scrub.scrubber import Scrubber
 from storage_svc.log.segment.open_segments import OpenSegments, open_segments_max
 from storage_svc.log.segment.segment import Segment
+from storage_svc.topic_partition import TopicPartition
 
 _log = logs.get(__name__)
 
@@ -66,18 +65,19 @@ class DataFolder:
         self.revisions = Revisions()
         self.flusher = Flusher(files)
         self.background = Flusher(files)
-        self.logs: dict[tuple[str, int], PartitionLog] = {}
-        self.cleaner = Cleaner(self)
-        self.scrubber = Scrubber(self)
+        self.logs: dict[TopicPartition, PartitionLog] = {}
         self.checkpoints = CheckpointStore(files, root, self.logs)
         self.cluster_id = ""
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
+        #: Bytes of the segments that retention and DeleteRecords have removed since the start.
         self.deleted_bytes = 0
+        #: Called with a log in which a damaged batch was met.
+        self.on_suspect: Callable[[PartitionLog], None] = _nothing
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._work = PeriodicWork()
         self._deletion = LaterDeletion(files)
         self._forgetting: asyncio.Task[bool] | None = None
 
@@ -152,8 +152,12 @@ class DataFolder:
         log.flusher = self.flusher if log.policy is FlushPolicy.GROUP else self.background
         return log.flusher
 
-    def suspect(self, log: PartitionLog) -> None:
-        self.scrubber.request(log)
+    def suspect(self, key: TopicPartition) -> None:
+        if (log := self.logs.get(key)) is not None:
+            self.on_suspect(log)
+
+    def note_deleted(self, size: int) -> None:
+        self.deleted_bytes += size
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         self._deletion.unlink(paths, delay_ms)
@@ -251,7 +255,7 @@ class DataFolder:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the flusher and the periodic work."""
+        """Start the flushers and the writing of checkpoints."""
         self._loop = loop
         self.checkpoints.start(loop)
         self._deletion.start(loop)
@@ -260,45 +264,14 @@ class DataFolder:
         self.background.start(loop)
         for log in gathered:
             self.mark(log)
-        self.cleaner.start(loop)
-        self.scrubber.start(loop)
-        self._every("checkpoints", self.settings.checkpoint_interval_ms, self.checkpoints.write_all)
-        self._every("recovery points", RECOVERY_POINT_CHECK_MS, self.checkpoints.freshen_recovery_points)
-        self._every("retention", self.settings.retention_check_interval_ms, self.apply_retention)
-        self._every("producers", self.settings.producer_id_check_interval_ms, self.expire_producers)
-
-    def _every(self, name: str, interval_ms: int, action: Callable[[], None]) -> None:
-        assert self._loop is not None
-
-        def due() -> None:
-            try:
-                action()
-            except StorageFailure as error:
-                _log.error("periodic work failed", work=name, reason=str(error))
-            self._every(name, interval_ms, action)
-
-        self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
-
-    def apply_retention(self) -> None:
-        now_ms = self.clock()
-        for log in list(self.logs.values()):
-            try:
-                self.deleted_bytes += apply_retention(log, now_ms)
-            except StorageFailure as error:
-                _log.error("retention failed", log=log.folder, reason=str(error))
-
-    def expire_producers(self) -> None:
-        before_ms = self.clock() - self.settings.producer_id_expiration_ms
-        for log in self.logs.values():
-            log.producers.expire(before_ms)
+        every, stored = self._work.every, self.checkpoints
+        every(loop, "checkpoints", self.settings.checkpoint_interval_ms, stored.write_all)
+        every(loop, "recovery points", RECOVERY_POINT_CHECK_MS, stored.freshen_recovery_points)
 
     async def close(self) -> None:
         """Sync, complete the indexes, store producer state and checkpoints; the marker comes last, if all went well."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._work.stop()
         self._deletion.stop()
-        await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
         await asyncio.gather(self.flusher.stop(), self.background.stop())
         if self._forgetting is not None:
             await self._forgetting
@@ -341,3 +314,7 @@ class DataFolder:
         """Raise AssertionError unless every log's state is consistent."""
         for log in self.logs.values():
             log.check_invariants()
+
+
+def _nothing(_log: PartitionLog) -> None:
+    """Ignore the log: nobody scrubs it."""

@@ -9,6 +9,7 @@ from broker_contract.revisions import Revisions
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
 from storage_svc.log.segment.open_segments import OpenSegments
+from storage_svc.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from storage_svc.log.partition.partition_log import PartitionLog
@@ -31,8 +32,11 @@ class LogEnvironment(Protocol):
     def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
         """Ask the log for a sync when the delay is over."""
 
-    def suspect(self, log: PartitionLog) -> None:
-        """Somebody has met a batch in the log that is not what was written: have it scrubbed."""
+    def suspect(self, key: TopicPartition) -> None:
+        """Have the log of this partition scrubbed: it holds a batch that is not what was written."""
+
+    def note_deleted(self, size: int) -> None:
+        """Count the bytes of segments that were deleted because their time was over."""
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""

@@ -237,8 +237,8 @@ class PartitionLog:
         self.quarantine(reason, recovery_point, high_watermark)
 
     def suspect(self) -> None:
-        """Whoever calls has met a batch that is not what was written."""
-        self._environment.suspect(self)
+        """Have the log scrubbed: the caller has met a batch that is not what was written."""
+        self._environment.suspect((self.topic, self.partition))
 
     @property
     def checkpoint(self) -> tuple[int, int]:
@@ -304,7 +304,9 @@ class PartitionLog:
                 paths += set_aside(self.files, segment)
         finally:
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
-        return sum(segment.size for segment in dropped)
+        freed = sum(segment.size for segment in dropped)
+        self._environment.note_deleted(freed)
+        return freed
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """A rewritten segment takes the place of those behind the active one that it was made of (segment_swap.py).

@@ -16,21 +16,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from service_chassis import logs
 
+from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints, helper_process
+from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, swap
 from storage_svc.log.recovery.quarantine import log_corrected, log_holes, set_aside_holes, write_sound
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.segment_names import CLEANED_SUFFIX
-
-if TYPE_CHECKING:
-    from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.topic_partition import TopicPartition
 
 _REPAIR_WAIT_S: Final = 1.0
 _ASKED_AGAIN_S: Final = 60
@@ -52,12 +53,21 @@ class ScrubTotals:
 
 
 class Scrubber:
-    """Owned by the DataFolder, on the event loop's thread."""
+    """Owned by the Maintenance, on the event loop's thread."""
 
-    def __init__(self, directory: DataFolder) -> None:
-        self._directory = directory
-        self._files = directory.files
-        self._settings = directory.settings
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        files: Files,
+        settings: LogSettings,
+        clock: Callable[[], int],
+        root: str,
+    ) -> None:
+        self._logs = logs
+        self._files = files
+        self._settings = settings
+        self._clock = clock
+        self._last_scrub_path = f"{root}/{checkpoints.LAST_SCRUB}"
         self._helper: helper_process.Helper | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted: dict[PartitionLog, None] = {}
@@ -70,7 +80,7 @@ class Scrubber:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._directory.logs:  # a new folder: what will be written was not there to be damaged
+        if not self._logs:  # a new folder: what will be written was not there to be damaged
             self._note_round()
         self._task = loop.create_task(self._work())
 
@@ -105,7 +115,7 @@ class Scrubber:
             wanted, self._wanted = list(self._wanted), {}
             try:
                 if time.monotonic() >= due:
-                    if await self.scrub(list(self._directory.logs.values())):
+                    if await self.scrub(list(self._logs.values())):
                         self._note_round()
                     due = time.monotonic() + self._settings.scrub_interval_ms / 1000
                 else:
@@ -117,16 +127,16 @@ class Scrubber:
 
     def _due_in_s(self) -> float:
         """How long until the next round over everything."""
-        interval_ms, now_ms = self._settings.scrub_interval_ms, self._directory.clock()
-        content = self._files.read_file(f"{self._directory.root}/{checkpoints.LAST_SCRUB}") or b""
+        interval_ms, now_ms = self._settings.scrub_interval_ms, self._clock()
+        content = self._files.read_file(self._last_scrub_path) or b""
         last_ms = int(content) if content.strip().isdigit() else 0
         since_ms = now_ms - last_ms if 0 < last_ms <= now_ms else interval_ms
         return max(self._settings.scrub_delay_ms, interval_ms - since_ms) / 1000
 
     def _note_round(self) -> None:
         try:
-            content = b"%d\n" % self._directory.clock()
-            self._files.replace_file(f"{self._directory.root}/{checkpoints.LAST_SCRUB}", content, sync=False)
+            content = b"%d\n" % self._clock()
+            self._files.replace_file(self._last_scrub_path, content, sync=False)
         except StorageFailure as error:  # the next start scrubs once more
             _log.warning("end of the scrub not noted", reason=str(error))
 

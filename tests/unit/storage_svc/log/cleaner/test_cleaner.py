@@ -14,6 +14,7 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
 
@@ -64,7 +65,7 @@ class CompactedLog(RuleBasedStateMachine):
     @rule()
     def clean(self) -> None:
         make_cleanable(self.directory, self.log)
-        statistics = self.directory.cleaner.clean_now(self.log)
+        statistics = Maintenance(self.directory).cleaner.clean_now(self.log)
         self.cleaned_to = statistics.cleaned_to
         assert self.cleaned_to == self.log.log_end_offset
         found = [record for record in records_of(self.log) if record.offset < self.cleaned_to]

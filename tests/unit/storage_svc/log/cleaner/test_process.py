@@ -13,8 +13,9 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
-from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
+from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of, start, stop
 
 SETTINGS = LogSettings(cleaner_backoff_ms=50)
 
@@ -47,14 +48,14 @@ async def test_a_dirty_log_is_compacted_by_itself(tmp_path: Path) -> None:
     other = directory.create("other", 0, TOPIC_ID, COMPACT)
     append(other, (b"a", b"1"))
     before = {record.key: record for record in records_of(log)}
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     await until(lambda: log.compaction.cleaned_to == 120)
     directory.check_invariants()
     assert {record.key: record for record in records_of(log)} == before
     assert len(records_of(log)) == 7
-    assert directory.cleaner.totals.runs == 1
-    assert directory.cleaner.totals.records_removed == 113
-    await directory.close()
+    assert maintenance.cleaner.totals.runs == 1
+    assert maintenance.cleaner.totals.records_removed == 113
+    await stop(directory, maintenance)
     assert (tmp_path / checkpoints.CLEANED).read_text() == "0\n1\nt 0 120\n"
     assert half_done(tmp_path) == []
     directory = open_directory(tmp_path)
@@ -72,24 +73,24 @@ async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(tmp_path: 
     assert log.append(bytes(senseless), origin=Origin.COORDINATOR).error_code == 0
     make_cleanable(directory, log)
     files = sorted(entry.name for entry in (tmp_path / "t-0").iterdir())
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     await until(lambda: log.compaction.uncleanable and sound.compaction.cleaned_to)
-    await until(lambda: directory.scrubber.totals.rounds)
+    await until(lambda: maintenance.scrubber.totals.rounds)
     await asyncio.sleep(0.2)
-    assert directory.cleaner.totals.failures == 1
+    assert maintenance.cleaner.totals.failures == 1
     assert log.offline is None
     assert sorted(entry.name for entry in (tmp_path / "t-0").iterdir()) == files
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 async def test_stopping_ends_a_cleaning_that_takes_long(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
     log = dirty_log(directory)
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     await until(lambda: log.compaction.running)
     await asyncio.sleep(0.5)
     async with asyncio.timeout(30):
-        await directory.close()
+        await stop(directory, maintenance)
     assert log.compaction.cleaned_to is None
     assert half_done(tmp_path) == []
     directory = open_directory(tmp_path)
@@ -100,7 +101,7 @@ async def test_stopping_ends_a_cleaning_that_takes_long(tmp_path: Path) -> None:
 async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=100_000))
     log = dirty_log(directory)
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     async with asyncio.timeout(60):
         while not log.compaction.running:  # noqa: ASYNC110 (nothing tells, and it may soon be over)
             await asyncio.sleep(0)
@@ -110,14 +111,14 @@ async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> N
     await until(lambda: not log.compaction.running)
     assert [record.key for record in records_of(again)] == [b"new"]
     assert again.compaction.uncleanable is None
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
     log = dirty_log(directory)
-    directory.start(asyncio.get_running_loop())
-    process = directory.cleaner._process
+    maintenance = start(directory)
+    process = maintenance.cleaner._process
     await until(lambda: process._process is not None)
     assert process._process is not None
     process._process.kill()
@@ -125,7 +126,7 @@ async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -
     assert log.compaction.uncleanable == "the cleaning process ended with status -9"
     append(log, (b"a", b"1"))
     assert len(records_of(log)) == 121
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 @pytest.mark.parametrize("keys", [1, 2, 5, 1000])
@@ -133,12 +134,12 @@ def test_a_key_map_that_is_too_small_cleans_in_parts(tmp_path: Path, keys: int) 
     """1024 slots are the least there are: three quarters of them take 768 keys."""
     directory = open_directory(tmp_path, LogSettings(cleaner_dedupe_buffer_bytes=0))
     log = directory.create("t", 0, TOPIC_ID, COMPACT)
-    for start in range(0, 2000, 50):
-        append(log, *((b"%d" % (number % keys), b"") for number in range(start, start + 50)))
+    for first in range(0, 2000, 50):
+        append(log, *((b"%d" % (number % keys), b"") for number in range(first, first + 50)))
     make_cleanable(directory, log)
     rounds = 0
     while log.compaction.cleaned_to != 2000:
-        directory.cleaner.clean_now(log)
+        Maintenance(directory).cleaner.clean_now(log)
         rounds += 1
     assert rounds == (3 if keys == 1000 else 1)
     assert [record.offset for record in records_of(log)] == list(range(2000 - keys, 2000))

@@ -13,6 +13,7 @@ from storage_svc.log.cleaner.job import Cleaning
 from storage_svc.log.disk.files import Buffer, Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
@@ -85,7 +86,7 @@ def cleaned(folders: Any, path: Path, fail_at: int, failure: BaseException) -> t
     log = make_log(directory)
     files.calls, files.fail_at, files.failure = 0, fail_at, failure
     with contextlib.suppress(Death, StorageFailure):
-        directory.cleaner.clean_now(log)
+        Maintenance(directory).cleaner.clean_now(log)
     files.fail_at = -1
     return directory, log, files.calls
 
@@ -112,7 +113,7 @@ def test_the_process_may_end_at_any_call(folders: Any, tmp_path: Path) -> None:
         outcomes.add(offsets)
         assert left_over(path) == []
         make_cleanable(directory, log)
-        directory.cleaner.clean_now(log)
+        Maintenance(directory).cleaner.clean_now(log)
         assert [record.offset for record in records_of(log)] == LAST
     assert outcomes == {(0, 1, 2, 3, 4, 5), (2, 4, 5)}
 
@@ -200,7 +201,7 @@ def test_the_new_segment_has_the_age_of_the_last_old_one(folders: Any, tmp_path:
     log = make_log(directory)
     for index, segment in enumerate(log.segments):
         directory.files.set_modified_ms(segment.path, NOW_MS + index)
-    directory.cleaner.clean_now(log)
+    Maintenance(directory).cleaner.clean_now(log)
     assert [directory.files.modified_ms(segment.path) - NOW_MS for segment in log.segments] == [1, 2, 3]
 
 
@@ -212,7 +213,7 @@ def test_a_sync_under_way_meets_a_segment_that_was_replaced(folders: Any, tmp_pa
     log.unsynced.add_segments(*log.segments.behind_active())
     target = log.sync_target()
     assert target is not None
-    directory.cleaner.clean_now(log)
+    Maintenance(directory).cleaner.clean_now(log)
     target.run(directory.files)
     log.synced(target)
     assert (target.failure, log.offline) == (None, None)

@@ -7,6 +7,7 @@ import struct
 import pytest
 from crc32c import crc32c
 from storage_svc.log.config import LogConfig
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.producers.snapshot_file import UnreadableSnapshot
 from storage_svc.log.producers.state import ProducerState
 
@@ -127,8 +128,8 @@ def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
     log.append(make_batch(1, timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0))
     now[0] += 86_400_000
     log.append(make_batch(1, timestamp=5, producer_id=2, producer_epoch=0, base_sequence=0))
-    directory.expire_producers()
+    Maintenance(directory).expire_producers()
     assert set(log.producers.producers) == {1, 2}
     now[0] += 1
-    directory.expire_producers()
+    Maintenance(directory).expire_producers()
     assert set(log.producers.producers) == {2}

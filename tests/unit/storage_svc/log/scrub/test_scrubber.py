@@ -15,7 +15,7 @@ from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.rpc.offsets import OffsetsService
-from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable
+from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, start, stop
 from unit.storage_svc.log.conftest import NOW_MS
 
 NEVER_BY_ITSELF = LogSettings(flush_policy=FlushPolicy.GROUP, scrub_delay_ms=1 << 40, cleaner_backoff_ms=50)
@@ -72,21 +72,21 @@ async def until(condition: Any) -> None:
 async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_batch, read_all, offset):
     directory, log, stored = filled(tmp_path, fill)
     name = flip_batch(log, offset)
-    directory.start(asyncio.get_running_loop())
-    assert await directory.scrubber.scrub([log])
+    maintenance = start(directory)
+    assert await maintenance.scrubber.scrub([log])
     assert (log.offline, log.log_end_offset, log.high_watermark) == (None, 120, 120)
     assert read_all(log) == b"".join(batch for base, batch in stored if base != offset)
     assert quarantined(tmp_path) == [name.removesuffix("120") if offset == 118 else name]
-    totals = directory.scrubber.totals
+    totals = maintenance.scrubber.totals
     assert (totals.rounds, totals.segments_damaged, totals.failures) == (1, 1, 0)
     assert totals.quarantined_bytes == len(stored[0][1])
     assert totals.bytes_read == sum(len(batch) for _, batch in stored)
     appended = log.append(make_batch(1))
     assert (appended.base_offset, await log.durable(121)) == (120, 0)
-    assert await directory.scrubber.scrub([log])
-    assert directory.scrubber.totals.segments_damaged == 1
+    assert await maintenance.scrubber.scrub([log])
+    assert maintenance.scrubber.totals.segments_damaged == 1
     directory.check_invariants()
-    await directory.close()
+    await stop(directory, maintenance)
     assert faults(tmp_path) == []
     directory = open_directory(tmp_path)
     assert read_all(directory.logs["t", 0]).startswith(b"".join(batch for base, batch in stored if base != offset))
@@ -98,11 +98,11 @@ async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_ba
 async def test_fields_outside_the_crc_are_put_right(tmp_path, fill, read_all, at):
     directory, log, stored = filled(tmp_path, fill)
     flip_batch(log, 50, at)
-    directory.start(asyncio.get_running_loop())
-    assert await directory.scrubber.scrub([log])
+    maintenance = start(directory)
+    assert await maintenance.scrubber.scrub([log])
     assert read_all(log) == b"".join(batch for _, batch in stored)
     assert quarantined(tmp_path) == []
-    await directory.close()
+    await stop(directory, maintenance)
     assert faults(tmp_path) == []
 
 
@@ -115,10 +115,10 @@ async def test_aborted_transactions_stay_aborted(tmp_path, fill, make_batch):
     log.request_sync()
     directory.flusher.sync_now()
     flip_batch(log, 118)
-    directory.start(asyncio.get_running_loop())
-    assert await directory.scrubber.scrub([log])
+    maintenance = start(directory)
+    assert await maintenance.scrubber.scrub([log])
     assert log.transactions.aborted(0, log.spans(0, 1 << 20, min_one=True, committed=True)) == [(7, 120)]
-    await directory.close()
+    await stop(directory, maintenance)
     assert faults(tmp_path) == []
 
 
@@ -135,12 +135,12 @@ async def test_a_start_after_a_crash_is_followed_by_a_scrub(tmp_path, fill, fold
     directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
     log = directory.logs["t", 0]
     assert read_all(log) != (sound := b"".join(batch for base, batch in stored if base != 4))
-    directory.start(asyncio.get_running_loop())
-    await until(lambda: directory.scrubber.totals.rounds)
+    maintenance = start(directory)
+    await until(lambda: maintenance.scrubber.totals.rounds)
     assert read_all(log) == sound
     await until((tmp_path / "last-scrub").exists)
     assert (tmp_path / "last-scrub").read_bytes() == b"%d\n" % NOW_MS
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 @pytest.mark.parametrize(("content", "scrubs"), [(None, True), (b"%d\n" % NOW_MS, False), (b"9%d\n" % NOW_MS, True)])
@@ -150,37 +150,37 @@ async def test_after_a_clean_stop_it_waits_until_the_interval_is_over(tmp_path, 
     if content is not None:
         (tmp_path / "last-scrub").write_bytes(content)
     directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     if scrubs:
-        await until(lambda: directory.scrubber.totals.rounds)
+        await until(lambda: maintenance.scrubber.totals.rounds)
     else:
         await asyncio.sleep(0.3)
-        assert directory.scrubber.totals.rounds == 0
-    await directory.close()
+        assert maintenance.scrubber.totals.rounds == 0
+    await stop(directory, maintenance)
 
 
 async def test_a_new_folder_has_nothing_to_scrub(tmp_path, make_batch):
     directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     assert directory.create("t", 0, bytes(16), LogConfig()).append(make_batch(1)).error_code == 0
     await asyncio.sleep(0.3)
-    assert directory.scrubber.totals.rounds == 0
-    await directory.close()
+    assert maintenance.scrubber.totals.rounds == 0
+    await stop(directory, maintenance)
 
 
 async def test_who_meets_damage_has_it_taken_out(tmp_path, fill, read_all):
     directory, log, stored = filled(tmp_path, fill)
     flip_batch(log, 50)
-    directory.start(asyncio.get_running_loop())
+    maintenance = start(directory)
     target = pb.ListOffsetsRequest.Target(topic="t", timestamp=NOW_MS + 51, current_leader_epoch=-1)
     request = pb.ListOffsetsRequest(targets=[target])
     service = OffsetsService(directory)
     assert (await service.list_offsets(request)).offsets[0].error_code == 2
-    await until(lambda: directory.scrubber.totals.rounds)
+    await until(lambda: maintenance.scrubber.totals.rounds)
     found = (await service.list_offsets(request)).offsets[0]
     assert (found.error_code, found.offset) == (0, 52)
     assert read_all(log) == b"".join(batch for base, batch in stored if base != 50)
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 async def test_a_log_that_damage_kept_from_being_compacted_is_compacted_afterwards(tmp_path):
@@ -190,12 +190,12 @@ async def test_a_log_that_damage_kept_from_being_compacted_is_compacted_afterwar
         append(log, (b"%d" % (number % 7), b"%d" % number * 40))
     make_cleanable(directory, log)
     flip_batch(log, 3, 80)
-    directory.start(asyncio.get_running_loop())
-    await until(lambda: directory.scrubber.totals.segments_damaged)
+    maintenance = start(directory)
+    await until(lambda: maintenance.scrubber.totals.segments_damaged)
     await until(lambda: log.compaction.cleaned_to is not None)
     assert log.compaction.uncleanable is None
     assert len(quarantined(tmp_path)) == 1
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 async def test_a_full_disk_leaves_everything_as_it_was(tmp_path, fill, read_all):
@@ -203,11 +203,11 @@ async def test_a_full_disk_leaves_everything_as_it_was(tmp_path, fill, read_all)
     flip_batch(log, 50)
     before = read_all(log)
     (tmp_path / "t-0" / "quarantine").write_bytes(b"in the way")
-    directory.start(asyncio.get_running_loop())
-    assert not await directory.scrubber.scrub([log])
-    assert (log.offline, read_all(log), directory.scrubber.totals.failures) == (None, before, 1)
+    maintenance = start(directory)
+    assert not await maintenance.scrubber.scrub([log])
+    assert (log.offline, read_all(log), maintenance.scrubber.totals.failures) == (None, before, 1)
     assert list((tmp_path / "t-0").glob("*.cleaned")) == []
-    await directory.close()
+    await stop(directory, maintenance)
 
 
 def test_a_sound_log_looks_sound_and_what_is_gone_is_passed_over(tmp_path, fill):

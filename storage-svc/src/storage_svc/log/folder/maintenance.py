@@ -1,0 +1,62 @@
+"""The background work on the logs of a data folder: compaction, the scrub, retention and the expiry of producers.
+
+`storage_svc/app.py` builds one for its data folder, starts it after the folder and stops it before the folder closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from service_chassis import logs
+
+from storage_svc.log.cleaner.cleaner import Cleaner
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.periodic_work import PeriodicWork
+from storage_svc.log.partition.retention import apply_retention
+from storage_svc.log.scrub.scrubber import Scrubber
+
+_log = logs.get(__name__)
+
+
+class Maintenance:
+    """Owned by the event loop's thread. The scrubber learns from the folder which logs were found damaged."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._logs = folder.logs
+        self._settings = folder.settings
+        self._clock = folder.clock
+        self._work = PeriodicWork()
+        self.cleaner = Cleaner(
+            folder.logs, folder.files, folder.settings, folder.clock, folder.root, folder.checkpoints
+        )
+        self.scrubber = Scrubber(folder.logs, folder.files, folder.settings, folder.clock, folder.root)
+        folder.on_suspect = self.scrubber.request
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the cleaner, the scrubber and the timers. The folder is started already."""
+        settings = self._settings
+        self.cleaner.start(loop)
+        self.scrubber.start(loop)
+        self._work.every(loop, "retention", settings.retention_check_interval_ms, self.apply_retention)
+        self._work.every(loop, "producers", settings.producer_id_check_interval_ms, self.expire_producers)
+
+    async def stop(self) -> None:
+        """Stop everything; a segment swap that has begun is finished first."""
+        self._work.stop()
+        await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
+
+    def apply_retention(self) -> None:
+        """Delete the segments that every log's settings no longer keep. A log that fails is tried again next time."""
+        now_ms = self._clock()
+        for log in list(self._logs.values()):
+            try:
+                apply_retention(log, now_ms)
+            except StorageFailure as error:
+                _log.error("retention failed", log=log.folder, reason=str(error))
+
+    def expire_producers(self) -> None:
+        """Forget producers that have written nothing for `producer_id_expiration_ms`."""
+        before_ms = self._clock() - self._settings.producer_id_expiration_ms
+        for log in self._logs.values():
+            log.producers.expire(before_ms)
