@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -26,7 +27,7 @@ from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import FetchAnswers
 from gateway_svc.fetching.message_sets import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
-from gateway_svc.fetching.shared_reads import JoinedReads
+from gateway_svc.fetching.shared_reads import SharedReads
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
@@ -65,7 +66,7 @@ class Gateway:
         self._dispatcher = Dispatcher(HANDLERS, counts)
         self._connections = Connections(settings, counts, self._refusals, self._files)
         self._services = Services(
-            storage=storage,
+            storage=replace(storage, records=SharedReads(storage.records, loop)),
             cluster=self._membership,
             settings=settings,
             metrics=counts,
@@ -75,7 +76,6 @@ class Gateway:
             files=self._files,
             sessions=FetchSessions(),
             fetch_answers=FetchAnswers(),
-            joined_reads=JoinedReads(storage.records, loop),
             conversions=Conversions(loop),
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),

@@ -142,7 +142,7 @@ class MessageSetRead:
         self._read(request, list(range(len(request.partitions))))
 
     def _read(self, request: ReadRequest, indexes: list[int]) -> None:
-        """Reads the partitions of a request, which are those of the whole read at these indexes."""
+        """Read the partitions of a request, which are at `indexes` in the request of the client."""
         answered = False
 
         def read(response: ReadResponse) -> None:
@@ -153,10 +153,10 @@ class MessageSetRead:
             self._conversions.run(
                 self._call,
                 lambda: [
-                    _shown(result, asked.fetch_offset, self._magic)
+                    _converted(result, asked.fetch_offset, self._magic)
                     for result, asked in zip(results, request.partitions, strict=True)
                 ],
-                lambda behind: self._converted(request, indexes, results, behind),
+                lambda converted: self._converted(request, indexes, converted),
                 inline=not any(result.records for result in results),
             )
 
@@ -165,13 +165,13 @@ class MessageSetRead:
             self._call.abandon = cancel
 
     def _converted(
-        self, request: ReadRequest, indexes: list[int], results: list[ReadResult], behind: list[int | None]
+        self, request: ReadRequest, indexes: list[int], converted: list[tuple[ReadResult, int | None]]
     ) -> None:
         partitions, again = [], []
-        for index, result, asked, offset in zip(indexes, results, request.partitions, behind, strict=True):
+        for index, (result, next_offset), asked in zip(indexes, converted, request.partitions, strict=True):
             self._results[index] = result
-            if offset is not None:
-                partitions.append(replace(asked, fetch_offset=offset))
+            if next_offset is not None:
+                partitions.append(replace(asked, fetch_offset=next_offset))
                 again.append(index)
         if not again:
             self._done(ReadResponse(self._results))
@@ -180,21 +180,23 @@ class MessageSetRead:
         self._read(replace(request, partitions=partitions, max_wait_ms=0 if something else request.max_wait_ms), again)
 
 
-def _shown(result: ReadResult, fetch_offset: int, magic: int) -> int | None:
-    """Converts the records of a result; the offset behind them when there is nothing of them to be shown."""
+def _converted(result: ReadResult, fetch_offset: int, magic: int) -> tuple[ReadResult, int | None]:
+    """Return a result with its records converted, and the next offset to read if none of them can be shown.
+
+    The result itself stays as it is: other requests may share it.
+    """
     if not result.records:
-        return None
-    records, result.records = result.records, b""
+        return result, None
     try:
-        behind = _end_offset(records)
-        result.records = down_convert(records, magic, first_offset=fetch_offset, limit=SHOWN_BYTES_MAX)
+        end_offset = _end_offset(result.records)
+        records = down_convert(result.records, magic, first_offset=fetch_offset, limit=SHOWN_BYTES_MAX)
     except UnsupportedCompression:
-        result.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return replace(result, records=b"", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), None
     except DecompressedTooLarge:
-        result.error_code = ErrorCode.MESSAGE_TOO_LARGE
+        return replace(result, records=b"", error_code=ErrorCode.MESSAGE_TOO_LARGE), None
     except DecodeError:
-        result.error_code = ErrorCode.CORRUPT_MESSAGE
-    return None if result.records or result.error_code else behind
+        return replace(result, records=b"", error_code=ErrorCode.CORRUPT_MESSAGE), None
+    return replace(result, records=records), None if records else end_offset
 
 
 def _end_offset(records: Buffer) -> int:

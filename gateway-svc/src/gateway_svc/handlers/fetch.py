@@ -72,7 +72,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
         MessageSetRead(call, services.storage.records, services.conversions, magic, done).start(read)
         return
-    cancel = services.joined_reads.read(read, done)
+    cancel = services.storage.records.read(read, done)
     if call.parts is None:
         call.abandon = cancel
 

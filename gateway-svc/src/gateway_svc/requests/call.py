@@ -21,7 +21,6 @@ from gateway_svc.errors import RequestRefused
 from gateway_svc.fetching.answer_layout import FetchAnswers
 from gateway_svc.fetching.message_sets import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
-from gateway_svc.fetching.shared_reads import JoinedReads
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import ApiCounts, GatewayMetrics
 from gateway_svc.refusals import Refusals
@@ -51,7 +50,6 @@ class Services:
     files: SliceFiles | None
     sessions: FetchSessions
     fetch_answers: FetchAnswers
-    joined_reads: JoinedReads
     conversions: Conversions
     #: Where answers wait for their sockets.
     room: SocketRoom

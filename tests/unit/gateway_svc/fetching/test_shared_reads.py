@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from broker_contract.data import (
+    AheadRequest,
+    AheadResponse,
     AppendRequest,
     AppendResponse,
     AppendRun,
@@ -16,7 +18,9 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
 )
-from gateway_svc.fetching.shared_reads import ANSWERS_A_TURN, ASKED_A_TURN, JoinedReads
+from broker_contract.revisions import Revisions
+from gateway_svc.fetching.shared_reads import ANSWERS_A_TURN, ASKED_A_TURN, SharedReads
+from gateway_svc.storage.protocols import Records
 
 EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
 
@@ -32,6 +36,11 @@ class Storage:
 
     def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
         raise AssertionError("nobody appends")
+
+    revisions: Revisions | None = None
+
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
+        raise AssertionError("nobody reads ahead")
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
         self.asked.append(request)
@@ -51,7 +60,7 @@ def request(correlation_id: int = 1, partition: ReadPartition = PARTITION) -> Re
 
 async def test_alike_in_one_turn_is_asked_once_and_answered_to_all() -> None:
     storage, answers = Storage(), list[tuple[int, ReadResponse]]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(3):
         reads.read(
             dataclasses.replace(request(number), client_id=str(number)), lambda a, n=number: answers.append((n, a))
@@ -92,7 +101,7 @@ OTHERS = [
 async def test_what_differs_in_anything_is_asked_by_itself() -> None:
     for other in OTHERS:
         storage = Storage()
-        reads = JoinedReads(storage, asyncio.get_running_loop())
+        reads = SharedReads(storage, asyncio.get_running_loop())
         for each in (request(), other):
             reads.read(each, lambda _answer: None)
         assert storage.asked == [request(), other]
@@ -100,7 +109,7 @@ async def test_what_differs_in_anything_is_asked_by_itself() -> None:
 
 async def test_several_partitions_are_never_joined() -> None:
     storage = Storage()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(dataclasses.replace(request(), partitions=[PARTITION, PARTITION]), lambda _answer: None)
     assert len(storage.asked) == 2
@@ -108,7 +117,7 @@ async def test_several_partitions_are_never_joined() -> None:
 
 async def test_a_read_of_an_earlier_turn_is_not_joined() -> None:
     storage = Storage()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(request(), lambda _answer: None)
         await asyncio.sleep(0)
@@ -117,7 +126,7 @@ async def test_a_read_of_an_earlier_turn_is_not_joined() -> None:
 
 async def test_an_answer_is_not_given_to_who_asks_after_it() -> None:
     storage, answers = Storage(EMPTY), list[ReadResponse]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(request(), answers.append)
     assert (len(storage.asked), answers) == (2, [EMPTY, EMPTY])
@@ -126,7 +135,7 @@ async def test_an_answer_is_not_given_to_who_asks_after_it() -> None:
 @pytest.mark.parametrize("leaving", [0, 1])
 async def test_one_that_gives_up_leaves_the_other(leaving: int) -> None:
     storage, answers = Storage(), list[int]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     give_up = [reads.read(request(), lambda _answer, n=number: answers.append(n)) for number in range(2)]  # type: ignore[misc]
     give_up[leaving]()
     give_up[leaving]()
@@ -138,7 +147,7 @@ async def test_one_that_gives_up_leaves_the_other(leaving: int) -> None:
 
 async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> None:
     storage, answers = Storage(), list[ReadResponse]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for give_up in [reads.read(request(), answers.append) for _ in range(2)]:
         give_up()
     assert storage.given_up == [0]
@@ -146,6 +155,15 @@ async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> N
     assert len(storage.asked) == 2
     storage.done[1](EMPTY)
     assert answers == [EMPTY]
+
+
+async def test_all_but_reads_passes_through() -> None:
+    """The revisions are those of the moment: another object once storage was lost."""
+    storage = Storage()
+    reads: Records = SharedReads(storage, asyncio.get_running_loop())
+    assert (reads.append, reads.read_ahead, reads.revisions) == (storage.append, storage.read_ahead, None)
+    storage.revisions = Revisions()
+    assert reads.revisions is storage.revisions
 
 
 # -- turns ------------------------------------------------------------------------------------------------------------
@@ -158,7 +176,7 @@ def apart(number: int) -> ReadRequest:
 
 async def test_storage_is_asked_so_often_in_a_turn() -> None:
     storage = Storage()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(2 * ASKED_A_TURN + 1):
         reads.read(apart(number), lambda _answer: None)
     counts = []
@@ -170,7 +188,7 @@ async def test_storage_is_asked_so_often_in_a_turn() -> None:
 
 async def test_who_asks_the_same_is_not_counted() -> None:
     storage, answers = Storage(), list[int]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(ASKED_A_TURN + 2):
         reads.read(request(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
     assert len(storage.asked) == 1
@@ -182,7 +200,7 @@ async def test_who_asks_the_same_is_not_counted() -> None:
 
 async def test_where_storage_answers_at_once_it_is_asked_as_often_as_is_answered() -> None:
     storage, answers = Storage(EMPTY), list[int]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(2 * ANSWERS_A_TURN + 1):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
     counts = []
@@ -196,7 +214,7 @@ async def test_where_storage_answers_at_once_it_is_asked_as_often_as_is_answered
 
 async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
     storage, answers = Storage(), list[int]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(ANSWERS_A_TURN + 2):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
     for _ in range(3):
@@ -210,7 +228,7 @@ async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
 
 async def test_who_asks_while_many_are_answered_begins_when_few_are_left() -> None:
     storage, answers = Storage(), list[ReadResponse]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(4 * ANSWERS_A_TURN):
         reads.read(request(), answers.append)
     storage.done[0](EMPTY)
@@ -227,7 +245,7 @@ async def test_who_asks_while_many_are_answered_begins_when_few_are_left() -> No
 
 async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() -> None:
     storage, answers = Storage(), list[int]()
-    reads = JoinedReads(storage, asyncio.get_running_loop())
+    reads = SharedReads(storage, asyncio.get_running_loop())
     count = ASKED_A_TURN + 3
     give_up = [
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
