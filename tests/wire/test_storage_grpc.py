@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from broker_contract import cluster_pb2, groups_pb2
 from broker_contract.data import (
-    AppendPartition,
-    AppendRequest,
+    Append,
     AppendResponse,
     ReadPartition,
     ReadRequest,
     ReadResponse,
+    TopicIdPartition,
 )
 from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
@@ -273,15 +273,17 @@ async def test_what_is_in_flight_when_storage_dies_is_answered(
     read: asyncio.Future[ReadResponse] = asyncio.get_running_loop().create_future()
     try:
         await until(lambda: connection.fault() is None)
-        parked = ReadRequest(1, "c", 11, 60_000, 1, 1000, 0, False, [ReadPartition("single", 0, 0, 1000)])
+        parked = ReadRequest(
+            1, "c", 11, 60_000, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("single", 0), 0, 1000)]
+        )
         records.read(parked, read.set_result)
         await asyncio.sleep(0.1)
         stopping = asyncio.create_task(storage.server.stop(0))
-        append = AppendRequest(2, "c", 7, -1, 5000, [AppendPartition("single", 0, batch(b"x"))])
+        append = Append(2, "c", 7, -1, 5000, [TopicIdPartition("single", 0)], [batch(b"x")])
         records.append(append, appended.set_result)
         async with asyncio.timeout(20):
             assert [result.error_code for result in (await read).partitions] == [6]
-            assert (await appended).partitions[0].error_code in (5, 7)
+            assert (await appended).outcomes[0].error_code in (5, 7)
             await stopping
         assert counts.storage_errors["stream"] == 1
     finally:

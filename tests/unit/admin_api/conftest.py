@@ -23,7 +23,7 @@ from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
 from broker_contract import cluster_pb2, groups_pb2
-from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from broker_contract.data import Append, AppendResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import address
@@ -94,13 +94,14 @@ class Stack:
 
     def append(self, topic: str, partition: int, count: int) -> None:
         records = [Record(offset, 1_700_000_000_000, None, b"value", ()) for offset in range(count)]
-        request = AppendRequest(
+        request = Append(
             correlation_id=1,
             client_id="test",
             version=9,
             acks=-1,
             timeout_ms=10_000,
-            partitions=[AppendPartition(topic=topic, partition=partition, records=build_batch(records))],
+            partitions=[TopicIdPartition(topic, partition)],
+            batches=[build_batch(records)],
         )
 
         async def append() -> AppendResponse:
@@ -109,7 +110,7 @@ class Stack:
             return await done
 
         answer = self.loop.run(append())
-        assert [each.error_code for each in answer.partitions] == [0]
+        assert [each.error_code for each in answer.outcomes] == [0]
 
     def register_gateway(self, name: str, *listeners: tuple[str, str, int]) -> int:
         request = cluster_pb2.RegisterGatewayRequest(

@@ -3,24 +3,23 @@
 from contextlib import suppress
 
 import pytest
+from broker_contract.append_items import put_append
 from broker_contract.data import (
     AheadRead,
     AheadRequest,
     AheadResponse,
+    Append,
     AppendedPartition,
-    AppendPartition,
-    AppendRequest,
     AppendResponse,
-    AppendRun,
     Cancel,
     FrameTaken,
     Item,
-    LaidAppend,
     ReadPartition,
     ReadRequest,
     ReadResponse,
     ReadResult,
     Slice,
+    TopicIdPartition,
 )
 from broker_contract.data_pb2 import Frame
 from broker_contract.errors import FrameError
@@ -35,27 +34,14 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 names = st.text(max_size=20)
 topic_ids = st.binary(min_size=16, max_size=16)
 
-append_requests = st.builds(
-    AppendRequest,
-    int32,
-    st.none() | names,
-    int16,
-    int16,
-    int32,
-    st.lists(st.builds(AppendPartition, names, int32, st.binary(max_size=300), topic_ids), max_size=4),
+partitions = st.builds(TopicIdPartition, names, int32, topic_ids)
+batches = st.binary(max_size=300)
+#: Batches for a partition each, and batches that all go to one.
+places = st.lists(st.tuples(partitions, batches), max_size=4).map(
+    lambda pairs: (tuple(p for p, _ in pairs), [b for _, b in pairs])
 )
-append_runs = st.builds(
-    AppendRun,
-    int32,
-    st.none() | names,
-    int16,
-    int16,
-    int32,
-    names,
-    topic_ids,
-    int32,
-    st.lists(st.binary(max_size=300), max_size=4),
-)
+runs = st.tuples(partitions.map(lambda one: (one,)), st.lists(batches, max_size=4))
+appends = st.tuples(int32, st.none() | names, int16, int16, int32, places | runs).map(lambda f: Append(*f[:5], *f[5]))
 appended = st.builds(AppendedPartition, st.just(0), int64, int64, int64)
 refused = st.builds(
     AppendedPartition,
@@ -77,7 +63,7 @@ read_requests = st.builds(
     int32,
     st.integers(0, 1),
     st.booleans(),
-    st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, topic_ids), max_size=4),
+    st.lists(st.builds(ReadPartition, partitions, int64, int32, int32), max_size=4),
 )
 slices = st.builds(Slice, names, st.integers(0, 2**64 - 1), st.integers(0, 2**63), st.integers(0, 2**32 - 1))
 read_responses = st.builds(
@@ -108,7 +94,7 @@ ahead_requests = st.builds(
         int32,
         st.integers(0, 1),
         st.booleans(),
-        st.lists(st.builds(ReadPartition, names, int32, int64, int32, int32, topic_ids), min_size=1, max_size=1),
+        st.lists(st.builds(ReadPartition, partitions, int64, int32, int32), min_size=1, max_size=1),
     ),
     st.integers(0, 255),
 )
@@ -122,8 +108,7 @@ ahead_responses = st.builds(
     st.lists(st.builds(AheadRead, int64, st.lists(slices, max_size=3)), max_size=4),
 )
 items = (
-    append_requests
-    | append_runs
+    appends
     | append_responses
     | read_requests
     | read_responses
@@ -170,73 +155,85 @@ def test_a_changed_byte_is_another_item_or_a_frame_error(call: tuple[int, Item],
         list(read_items(bytes(body)))
 
 
-def test_append_request_bytes_are_as_documented() -> None:
-    item = AppendRequest(7, "c", 9, -1, 1000, [AppendPartition("t", 3, b"xyz")])
-    assert encode([(5, item)]).hex(" ") == (
-        "01 00 00 00 00 00 00 00 05 00 00 00 31 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 00 00 01 "
-        "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03 78 79 7a"
+def test_append_bytes_are_as_documented() -> None:
+    several = [TopicIdPartition("t", 3), TopicIdPartition("uv", 258, bytes(range(16)))]
+    assert encode([(5, Append(7, None, 9, -1, 1000, several, [b"xyz", b""]))]).hex(" ") == (
+        "01 00 00 00 00 00 00 00 05 00 00 00 54 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 ff ff 00 00 00 02 00 00 00 2f 00 00 00 02 "
+        "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
+        "00 02 00 00 01 02 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 75 76 "
+        "00 00 00 03 00 00 00 00 78 79 7a"
     )
 
 
-def test_append_run_bytes_are_as_documented() -> None:
-    item = AppendRun(7, "c", 9, -1, 1000, "t", bytes(16), 3, [b"xyz", b"uv"])
-    assert encode([(5, item)]).hex(" ") == (
-        "06 00 00 00 00 00 00 00 05 00 00 00 37 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 "
-        "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 "
-        "00 01 00 01 00 00 00 02 63 74 00 00 00 03 00 00 00 02 78 79 7a 75 76"
+RUN = Append(7, "c", 9, -1, 1000, [TopicIdPartition("t", 3)], [b"xyz", b"uv"])
+
+
+def test_bytes_of_several_batches_for_one_partition_are_as_documented() -> None:
+    assert encode([(5, RUN)]).hex(" ") == (
+        "01 00 00 00 00 00 00 00 05 00 00 00 3f "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 00 00 01 00 00 00 18 00 00 00 02 63 "
+        "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
+        "00 00 00 03 00 00 00 02 78 79 7a 75 76"
     )
 
 
-def in_area(append: AppendRequest | AppendRun, place: int) -> bytes:
-    """An area in which nothing but the append's batches lies."""
-    batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
-    return bytes(place) + b"".join(batches)
+def test_laid_append_bytes_are_as_documented() -> None:
+    assert laid(RUN, 0x1234).hex(" ") == (
+        "06 00 00 00 00 00 00 00 05 00 00 00 42 00 00 00 00 00 00 12 34 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 00 00 01 00 00 00 18 00 00 00 02 63 "
+        "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
+        "00 00 00 03 00 00 00 02"
+    )
 
 
-@given(st.tuples(st.integers(0, 2**64 - 1), append_requests | append_runs), st.integers(0, 100), items)
+@pytest.mark.parametrize(("partition_count", "batch_count"), [(0, 1), (2, 1), (2, 3), (3, 2)])
+def test_an_append_names_one_partition_or_one_for_each_batch(partition_count: int, batch_count: int) -> None:
+    unpaired = Append(7, "c", 9, -1, 1000, [TopicIdPartition("t", 3)] * partition_count, [b"xyz"] * batch_count)
+    with pytest.raises(FrameError, match=f"{batch_count} batches for {partition_count} partitions"):
+        list(read_items(encode([(5, unpaired)])))
+
+
+@pytest.mark.parametrize("size", [65_535, 70_000])
+def test_a_name_too_long_is_a_frame_error(size: int) -> None:
+    for client_id, topic in (("c" * size, "t"), ("c", "t" * size)):
+        with pytest.raises(FrameError, match=f"string of {size} bytes is longer than 65534"):
+            encode([(5, Append(7, client_id, 9, -1, 1000, [TopicIdPartition(topic, 3)], [b""]))])
+
+
+def laid(append: Append, position: int, call_id: int = 5) -> bytes:
+    """Encode an append whose batches lie at this position of the area."""
+    parts: list[bytes | memoryview] = []
+    size = put_append(parts, call_id, append, position)
+    body = b"".join(parts)
+    assert len(body) == size
+    return body
+
+
+@given(st.tuples(st.integers(0, 2**64 - 1), appends), st.integers(0, 100), items)
 def test_a_laid_append_is_read_with_its_batches_from_the_area(
-    call: tuple[int, AppendRequest | AppendRun], place: int, behind: Item
+    call: tuple[int, Append], position: int, after: Item
 ) -> None:
     call_id, append = call
-    frame = encode([(call_id, LaidAppend(append, place)), (1, behind)])
-    area = memoryview(in_area(append, place))
-    assert list(read_items(frame, area)) == [call, (1, behind)]
+    frame = laid(append, position, call_id) + encode([(1, after)])
+    area = memoryview(bytes(position) + b"".join(append.batches))
+    assert list(read_items(frame, area)) == [call, (1, after)]
     with pytest.raises(FrameError, match="memory that was not named"):
         list(read_items(frame))
 
 
-@given(append_requests | append_runs, st.integers(0, 2**64 - 1), st.integers(0, 400))
-def test_a_laid_append_reaches_no_further_than_the_area(
-    append: AppendRequest | AppendRun, place: int, size: int
-) -> None:
-    needed = len(in_area(append, 0))
-    empty = not (append.batches if isinstance(append, AppendRun) else append.partitions)
-    for begin in (place, max(0, size - needed), max(0, size - needed) + 1):
-        frame = encode([(1, LaidAppend(append, begin))])
+@given(appends, st.integers(0, 2**64 - 1), st.integers(0, 400))
+def test_a_laid_append_reaches_no_further_than_the_area(append: Append, position: int, size: int) -> None:
+    needed = sum(map(len, append.batches))
+    for begin in (position, max(0, size - needed), max(0, size - needed) + 1):
+        frame = laid(append, begin)
         if begin + needed <= size:
             ((_, read),) = read_items(frame, memoryview(bytes(size)))
-            assert len(in_area(read, 0)) == needed
-        elif not empty:
+            assert isinstance(read, Append)
+            assert list(map(len, read.batches)) == list(map(len, append.batches))
+        else:
             with pytest.raises(FrameError):
                 list(read_items(frame, memoryview(bytes(size))))
-
-
-def test_laid_append_bytes_are_as_documented() -> None:
-    run = AppendRun(7, "c", 9, -1, 1000, "t", bytes(16), 3, [b"xyz", b"uv"])
-    assert encode([(5, LaidAppend(run, 0x1234))]).hex(" ") == (
-        "0c 00 00 00 00 00 00 00 05 00 00 00 3a 00 00 00 00 00 00 12 34 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 "
-        "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 "
-        "00 01 00 01 00 00 00 02 63 74 00 00 00 03 00 00 00 02"
-    )
-    request = AppendRequest(7, "c", 9, -1, 1000, [AppendPartition("t", 3, b"xyz")])
-    assert encode([(5, LaidAppend(request, 0x1234))]).hex(" ") == (
-        "0b 00 00 00 00 00 00 00 05 00 00 00 36 00 00 00 00 00 00 12 34 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 63 00 00 00 01 "
-        "00 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00 00 03"
-    )
 
 
 def test_answers_without_errors_are_short() -> None:
@@ -250,10 +247,10 @@ def test_answers_without_errors_are_short() -> None:
 
 
 def test_record_bytes_are_views_of_the_frame() -> None:
-    body = encode([(1, AppendRequest(1, None, 9, 1, 0, [AppendPartition("t", 0, b"batch")]))])
+    body = encode([(1, Append(1, None, 9, 1, 0, [TopicIdPartition("t", 0)], [b"batch"]))])
     ((_, item),) = read_items(body)
-    assert isinstance(item, AppendRequest)
-    records = item.partitions[0].records
+    assert isinstance(item, Append)
+    (records,) = item.batches
     assert isinstance(records, memoryview)
     assert records.obj is body
     assert bytes(records) == b"batch"
@@ -273,7 +270,7 @@ def test_what_is_not_a_frame_is_refused(wire: bytes) -> None:
 
 
 def test_what_is_asked_ahead_is_of_one_partition_and_answered_with_a_place_there_is() -> None:
-    read = ReadRequest(7, "c", 11, 0, 1, 10, 0, True, [ReadPartition("t", 0, 5, 10)] * 2)
+    read = ReadRequest(7, "c", 11, 0, 1, 10, 0, True, [ReadPartition(TopicIdPartition("t", 0), 5, 10)] * 2)
     with pytest.raises(FrameError, match="2 partitions"):
         list(read_items(encode([(1, AheadRequest(read, 8))])))
     with pytest.raises(FrameError, match="place 4096"):

@@ -196,9 +196,7 @@ class ReadAhead:
             return
         (wanted,) = read.partitions
         last = self._results[-1][0] if self._results else self._last_offset
-        from_last = ReadPartition(
-            wanted.topic, wanted.partition, last, wanted.max_bytes, wanted.leader_epoch, wanted.topic_id
-        )
+        from_last = ReadPartition(wanted.topic_partition, last, wanted.max_bytes, wanted.leader_epoch)
         received = partial(self._received, revisions, good_until, read.isolation_level == 1, last)
         self._records.read_ahead(AheadRequest(replace(read, partitions=[from_last]), self._count), received)
 

@@ -167,7 +167,7 @@ class SharedReads:
         else:
             (wanted,) = request.partitions
             key = (
-                *(wanted.topic, wanted.topic_id, wanted.partition, wanted.fetch_offset, wanted.max_bytes),
+                *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes),
                 *(wanted.leader_epoch, request.version, request.max_wait_ms, request.min_bytes, request.max_bytes),
                 *(request.isolation_level, request.by_reference),
             )

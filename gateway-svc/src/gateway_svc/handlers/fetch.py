@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
-from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult
+from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import (
@@ -135,12 +135,10 @@ def _read_request(call: Call, request: FetchRequest, services: Services, fetch: 
 def _wanted(partition: FetchedPartition) -> ReadPartition:
     asked = partition.asked
     return ReadPartition(
-        partition.topic,
-        asked.partition,
+        TopicIdPartition(partition.topic, asked.partition, partition.topic_id),
         asked.fetch_offset,
         max(asked.partition_max_bytes, 0),
         asked.current_leader_epoch,
-        partition.topic_id,
     )
 
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from broker_contract.data import (
+    Append,
     AppendedPartition,
     AppendOutcome,
-    AppendPartition,
-    AppendRequest,
     AppendResponse,
     Buffer,
+    TopicIdPartition,
 )
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
@@ -54,32 +54,32 @@ _MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT, _BATCH_HEADER_BYTES = 16, 22, 57, 6
 
 
 def serve(call: Call, request: ProduceRequest, services: Services) -> None:
-    partitions = [
-        AppendPartition(topic.name, data.index, data.records or b"", topic.topic_id)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    ]
+    partitions, batches = [], []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
+            batches.append(data.records or b"")
     if call.version < _RECORD_BATCH_VERSION:
-        _serve_message_sets(call, request, services, partitions)
-    elif request.transactional_id is None and _are_transactional(partitions):
+        _serve_message_sets(call, request, services, partitions, batches)
+    elif request.transactional_id is None and _are_transactional(batches):
         refused = AppendedPartition(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
         )
-        _finish(call, request, services, partitions, [refused for _ in partitions])
+        _finish(call, request, services, partitions, batches, [refused for _ in partitions])
     else:
-        _append(call, request, services, partitions, {})
+        _append(call, request, services, partitions, batches, {})
 
 
 def _serve_message_sets(
-    call: Call, request: ProduceRequest, services: Services, partitions: list[AppendPartition]
+    call: Call,
+    request: ProduceRequest,
+    services: Services,
+    partitions: list[TopicIdPartition],
+    sets: list[bytes | memoryview],
 ) -> None:
-    sets = [each.records for each in partitions]
-
     def converted(result: tuple[list[Buffer], dict[int, AppendedPartition]]) -> None:
         batches, outcomes = result
-        for partition, batch in zip(partitions, batches, strict=True):
-            partition.records = batch
-        _append(call, request, services, partitions, outcomes)
+        _append(call, request, services, partitions, batches, outcomes)
 
     services.conversions.run(call, lambda: batches_of(sets), converted, inline=is_quick(sets))
 
@@ -88,23 +88,24 @@ def _append(
     call: Call,
     request: ProduceRequest,
     services: Services,
-    partitions: list[AppendPartition],
+    partitions: list[TopicIdPartition],
+    batches: list[Buffer],
     known: dict[int, AppendedPartition],
 ) -> None:
     """Appends and answers. What is `known` of partitions, by index, is told unless storage knows worse of them."""
 
     def done(response: AppendResponse) -> None:
         try:
-            appended = list(response.partitions)
+            appended = list(response.outcomes)
             for index, outcome in known.items():
                 if appended[index].error_code == ErrorCode.INVALID_RECORD:  # what it says of no records at all
                     appended[index] = outcome
-            _finish(call, request, services, partitions, appended)
+            _finish(call, request, services, partitions, batches, appended)
         except Exception as error:
             call.failed(error)
 
-    append = AppendRequest(
-        call.correlation_id, call.client_id, call.version, request.acks, request.timeout_ms, partitions
+    append = Append(
+        call.correlation_id, call.client_id, call.version, request.acks, request.timeout_ms, partitions, batches
     )
     services.storage.records.append(append, done)
 
@@ -113,10 +114,11 @@ def _finish(
     call: Call,
     request: ProduceRequest,
     services: Services,
-    partitions: list[AppendPartition],
+    partitions: list[TopicIdPartition],
+    batches: list[Buffer],
     appended: Sequence[AppendOutcome],
 ) -> None:
-    response, error = told(call, request.topic_data, services, partitions, appended)
+    response, error = told(call, request.topic_data, services, partitions, batches, appended)
     if request.acks:
         call.answer(response, error)
     elif error:
@@ -129,13 +131,14 @@ def told(
     call: Call,
     topic_data: Sequence[TopicProduceData],
     services: Services,
-    partitions: list[AppendPartition],
+    partitions: list[TopicIdPartition],
+    batches: list[Buffer],
     appended: Sequence[AppendOutcome],
 ) -> tuple[ProduceResponse, int]:
     """What is answered, and its first error code; refusals are logged, and what was appended is counted."""
     error = 0
     metrics = services.metrics
-    for partition, result in zip(partitions, appended, strict=True):
+    for partition, batch, result in zip(partitions, batches, appended, strict=True):
         if result.error_code:
             error = error or result.error_code
             if partition.topic in metrics.topics:
@@ -143,8 +146,8 @@ def told(
             continue
         counts = metrics.topic_by(partition.topic, partition.topic_id)
         counts.produces += 1
-        counts.bytes_in += len(partition.records)
-        counts.records_in += _record_count(partition.records)
+        counts.bytes_in += len(batch)
+        counts.records_in += _record_count(batch)
     if error and error not in _NOT_REFUSALS:
         _refused(call, services, partitions, appended)
     results = iter(appended)
@@ -176,7 +179,7 @@ def _topic(topic: TopicProduceData, results: Iterator[AppendOutcome], version: i
 
 
 def _refused(
-    call: Call, services: Services, partitions: list[AppendPartition], appended: Sequence[AppendOutcome]
+    call: Call, services: Services, partitions: list[TopicIdPartition], appended: Sequence[AppendOutcome]
 ) -> None:
     partition, result = next(pair for pair in zip(partitions, appended, strict=True) if pair[1].error_code)
     services.refusals.request(
@@ -192,9 +195,8 @@ def _refused(
     )
 
 
-def _are_transactional(partitions: list[AppendPartition]) -> bool:
-    for partition in partitions:
-        records = partition.records
+def _are_transactional(batches: list[Buffer]) -> bool:
+    for records in batches:
         if len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC and records[_ATTRIBUTES_AT] & TRANSACTIONAL:
             return True
     return False

@@ -21,13 +21,10 @@ from struct import Struct
 from typing import Final
 
 from broker_contract.data import (
-    OUTCOME,
+    Append,
     AppendOutcome,
-    AppendPartition,
-    AppendRequest,
     AppendResponse,
-    AppendRun,
-    OutcomesAsTheyTravel,
+    TopicIdPartition,
 )
 from protocol_lib.codec import encode, encode_parts
 from protocol_lib.errors import DecodeError
@@ -143,31 +140,21 @@ class ProduceRun(Pending):
     def start(self) -> None:
         known, partition, correlation_id = self._requests[0]
         said = (correlation_id, known.client_id, known.route.version, known.acks, known.timeout_ms)
-        append: AppendRun | AppendRequest
         if len(self._requests) == 1 or all(each[1] == partition and each[0] is known for each in self._requests):
-            append = AppendRun(*said, known.topic, known.topic_id, partition, self._batches)
+            partitions = [TopicIdPartition(known.topic, partition, known.topic_id)]
         else:
-            append = AppendRequest(*said, self._partitions())
-        self._services.storage.records.append(append, self._done)
+            partitions = self._partitions()
+        self._services.storage.records.append(Append(*said, partitions, self._batches), self._done)
 
-    def _partitions(self) -> list[AppendPartition]:
-        return [
-            AppendPartition(known.topic, partition, batch, known.topic_id)
-            for (known, partition, _), batch in zip(self._requests, self._batches, strict=True)
-        ]
+    def _partitions(self) -> list[TopicIdPartition]:
+        return [TopicIdPartition(known.topic, partition, known.topic_id) for known, partition, _ in self._requests]
 
     def _done(self, response: AppendResponse) -> None:
-        outcomes = response.partitions
         try:
-            offsets: Iterable[tuple[int, ...]]
-            if type(outcomes) is OutcomesAsTheyTravel:
-                offsets = OUTCOME.iter_unpack(outcomes.packed)
-            else:
-                for each in outcomes:
-                    if each.error_code:
-                        self._answer_one_by_one(outcomes)
-                        return
-                offsets = ((each.base_offset, each.log_append_time_ms, each.log_start_offset) for each in outcomes)
+            offsets = response.offsets()
+            if offsets is None:
+                self._answer_one_by_one(response.outcomes)
+                return
             answer = self._answer(offsets) if self._requests[0][0].acks else b""
             self._client.answered(self, (answer,) if answer else ())
         except Exception as error:
@@ -206,11 +193,12 @@ class ProduceRun(Pending):
         """As produce.py does: each request answered, counted and, if it was refused, logged by itself."""
         parts = list[Part]()
         acks = self._requests[0][0].acks
-        for number, (appended, outcome) in enumerate(zip(self._partitions(), outcomes, strict=True)):
+        appended = zip(self._partitions(), self._batches, outcomes, strict=True)
+        for number, (partition, batch, outcome) in enumerate(appended):
             call = self._call(number)
-            partition = PartitionProduceData(index=appended.partition, records=appended.records)
-            topic = TopicProduceData(name=appended.topic, topic_id=appended.topic_id, partition_data=(partition,))
-            response, error = produce.told(call, (topic,), self._services, [appended], [outcome])
+            data = PartitionProduceData(index=partition.partition, records=batch)
+            topic = TopicProduceData(name=partition.topic, topic_id=partition.topic_id, partition_data=(data,))
+            response, error = produce.told(call, (topic,), self._services, [partition], [batch], [outcome])
             parts += call.encoded(response, error) if acks else ()
         if acks:
             self._client.answered(self, parts)

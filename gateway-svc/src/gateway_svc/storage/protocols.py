@@ -16,9 +16,8 @@ from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, to
 from broker_contract.data import (
     AheadRequest,
     AheadResponse,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     ReadRequest,
     ReadResponse,
 )
@@ -30,7 +29,7 @@ from gateway_svc.storage.append_window import AppendWindow
 class Records(Protocol):
     """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
 
-    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None: ...
+    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None: ...
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
         """Returns a function that gives the read up: `done` is then not called any more."""

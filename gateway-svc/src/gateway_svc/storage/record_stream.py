@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import grpc
 from broker_contract.append_area import SLOT_BYTES, AppendArea
-from broker_contract.append_items import put_append_run
+from broker_contract.append_items import put_append
 from broker_contract.data import (
     APPEND_AREA_METADATA,
     APPEND_AREA_SEEN,
@@ -30,14 +30,12 @@ from broker_contract.data import (
     REVISIONS_METADATA,
     AheadRequest,
     AheadResponse,
+    Append,
     AppendedPartition,
-    AppendRequest,
     AppendResponse,
-    AppendRun,
     Buffer,
     Cancel,
     FrameTaken,
-    LaidAppend,
     ReadRequest,
     ReadResponse,
     ReadResult,
@@ -66,8 +64,7 @@ OUTSTANDING_MAX: Final = 100_000
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
 
 
-_Request = AppendRequest | AppendRun | ReadRequest | AheadRequest
-_APPENDS: Final = (AppendRun, AppendRequest)
+_Request = Append | ReadRequest | AheadRequest
 
 
 class _Outgoing:
@@ -92,10 +89,8 @@ def _failure(
 ) -> AppendResponse | ReadResponse | AheadResponse:
     if isinstance(request, AheadRequest):
         return AheadResponse()
-    if isinstance(request, AppendRun):
+    if isinstance(request, Append):
         return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
-    if isinstance(request, AppendRequest):
-        return AppendResponse([AppendedPartition(append_error) for _ in request.partitions])
     return ReadResponse([ReadResult(read_error) for _ in request.partitions])
 
 
@@ -141,7 +136,7 @@ class RecordStream:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
+    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None:
         self._send(request, done)
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
@@ -163,7 +158,7 @@ class RecordStream:
         mark = len(frame.parts)
         appended = 0
         try:
-            if isinstance(request, _APPENDS):
+            if isinstance(request, Append):
                 size = appended = self._put_append(frame, call_id, request)
             else:
                 size = put_item(frame.parts, call_id, request)
@@ -181,25 +176,21 @@ class RecordStream:
         self._write_soon()
         return call_id
 
-    def _put_append(self, frame: _Outgoing, call_id: int, append: AppendRequest | AppendRun) -> int:
+    def _put_append(self, frame: _Outgoing, call_id: int, append: Append) -> int:
         """Into the frame, or what is long of it into the frame's slot of the area; the bytes of both."""
-        run = append if isinstance(append, AppendRun) else None
-        batches = append.batches if isinstance(append, AppendRun) else [each.records for each in append.partitions]
+        batches = append.batches
         size = sum(map(len, batches))
         area = self._area
         if area is not None and LAID_BYTES_MIN <= size <= SLOT_BYTES - frame.laid:
             if frame.slot < 0:
                 frame.slot = area.take_slot()
             if frame.slot >= 0:
-                place = frame.slot + frame.laid
-                if run is not None:
-                    put = put_append_run(frame.parts, call_id, run, place)
-                else:
-                    put = put_item(frame.parts, call_id, LaidAppend(append, place))
-                area.lay(place, batches)
+                position = frame.slot + frame.laid
+                put = put_append(frame.parts, call_id, append, position)
+                area.lay(position, batches)
                 frame.laid += size
                 return put + size
-        return put_item(frame.parts, call_id, append) if run is None else put_append_run(frame.parts, call_id, run)
+        return put_append(frame.parts, call_id, append)
 
     def _cancel(self, call_id: int) -> None:
         if self._waiting.pop(call_id, None) is not None and self.connected.is_set():

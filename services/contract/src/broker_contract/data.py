@@ -1,15 +1,15 @@
-"""What travels on the record stream: appends, reads and their answers, and how they are named in one process.
+"""Appends, reads and their answers, as gateway and storage exchange them.
 
-The dataclasses are passed as they are between gateway and storage in one process, and encoded by frames.py between two.
-`topic_id` is all zeros when the topic is named by name. Answers list partitions in the request's order.
+The combined broker passes these objects from gateway to storage as they are. Separate services encode them in the
+frames of the record stream (frames.py). Answers list partitions, or batches, in the request's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final, Protocol, overload
+from typing import Final, NamedTuple, Protocol, overload
 
 Buffer = bytes | memoryview
 
@@ -26,33 +26,23 @@ APPEND_AREA_METADATA: Final = "millrace-append-area"
 APPEND_AREA_SEEN: Final = "seen"
 
 
-@dataclass(slots=True)
-class AppendPartition:
-    """Record batches for one partition, exactly as the producer sent them."""
+class TopicIdPartition(NamedTuple):
+    """One partition of a topic. The topic is named by `topic_id`, or by `topic` when the id is all zeros."""
 
     topic: str
     partition: int
-    records: Buffer
     topic_id: bytes = NO_TOPIC_ID
 
 
 @dataclass(slots=True)
-class AppendRequest:
-    """One Produce request. `version` is the Produce version, `timeout_ms` bounds the wait for durability (acks -1)."""
+class Append:
+    """Record batches to append: of one Produce request, or of several that a connection sent one after the other.
 
-    correlation_id: int
-    client_id: str | None
-    version: int
-    acks: int
-    timeout_ms: int
-    partitions: list[AppendPartition]
+    `batches[n]` goes to `partitions[n]`. When `partitions` names only one partition, all batches go to it in order.
+    Batches are exactly as the producer sent them. The answer has one outcome for each batch.
 
-
-@dataclass(slots=True)
-class AppendRun:
-    """Produce requests that a connection sent one behind the other: one batch each, and otherwise alike.
-
-    `batches` are appended in this order; the answer has an outcome for each. `correlation_id` is the first one's.
+    `correlation_id` is the one of the first request, `version` the Produce version. `timeout_ms` bounds the wait for
+    durability with acks -1.
     """
 
     correlation_id: int
@@ -60,19 +50,8 @@ class AppendRun:
     version: int
     acks: int
     timeout_ms: int
-    topic: str
-    topic_id: bytes
-    partition: int
+    partitions: Sequence[TopicIdPartition]
     batches: Sequence[Buffer]
-
-
-@dataclass(slots=True)
-class LaidAppend:
-    """An append whose record batches lie in the gateway's AppendArea, back to back from `place` on. Storage reads it as
-    the append itself."""
-
-    append: AppendRequest | AppendRun
-    place: int
 
 
 RecordErrors = Sequence[tuple[int, str | None]]
@@ -113,9 +92,8 @@ class AppendedPartition:
     record_errors: RecordErrors = ()
 
 
-class OutcomesAsTheyTravel(Sequence[AppendOutcome]):
-    """Outcomes without an error. Answers to clients hold the same fields: `packed` is
-    an OUTCOME each, back to back."""
+class PackedOutcomes(Sequence[AppendOutcome]):
+    """Outcomes without an error: `packed` holds one OUTCOME for each, back to back, as a frame does."""
 
     __slots__ = ("packed",)
 
@@ -146,19 +124,29 @@ class OutcomesAsTheyTravel(Sequence[AppendOutcome]):
 
 @dataclass(slots=True)
 class AppendResponse:
-    """Outcomes of an AppendRequest's partitions, or of an AppendRun's batches."""
+    """The outcome of each of an Append's batches, in their order."""
 
-    partitions: Sequence[AppendOutcome]
+    outcomes: Sequence[AppendOutcome]
+
+    def offsets(self) -> Iterable[tuple[int, ...]] | None:
+        """Return base offset, append time and log start offset of each batch, or None if any batch was refused."""
+        outcomes = self.outcomes
+        if type(outcomes) is PackedOutcomes:
+            return OUTCOME.iter_unpack(outcomes.packed)
+        for outcome in outcomes:
+            if outcome.error_code:
+                return None
+        return [(each.base_offset, each.log_append_time_ms, each.log_start_offset) for each in outcomes]
 
 
 @dataclass(slots=True)
 class ReadPartition:
-    topic: str
-    partition: int
+    """One partition to read, from `fetch_offset` on. `leader_epoch` is -1 when the client names none."""
+
+    topic_partition: TopicIdPartition
     fetch_offset: int
     max_bytes: int
     leader_epoch: int = -1
-    topic_id: bytes = NO_TOPIC_ID
 
 
 @dataclass(slots=True)
@@ -243,15 +231,4 @@ class FrameTaken:
     AppendArea. Answered so, with the same call id."""
 
 
-Item = (
-    AppendRequest
-    | AppendRun
-    | LaidAppend
-    | AppendResponse
-    | ReadRequest
-    | ReadResponse
-    | Cancel
-    | FrameTaken
-    | AheadRequest
-    | AheadResponse
-)
+Item = Append | AppendResponse | ReadRequest | ReadResponse | Cancel | FrameTaken | AheadRequest | AheadResponse

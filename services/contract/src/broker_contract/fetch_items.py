@@ -2,7 +2,7 @@
 
     kind 3   read request      correlation_id i32, version i16, max_wait_ms i32, min_bytes i32, max_bytes i32,
                                isolation_level u8, by_reference u8, client_id nstring, count u32,
-                               count x (topic string, topic_id 16 bytes, partition i32, leader_epoch i32,
+                               count x (topic string, partition i32, topic_id 16 bytes, leader_epoch i32,
                                fetch_offset i64, max_bytes i32)
     kind 4   read response     count u32, count x (error_code i16, high_watermark i64, last_stable_offset i64,
                                log_start_offset i64, aborted_count i32 (-1 null), aborted_count x (producer_id i64,
@@ -31,13 +31,14 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
     Slice,
+    TopicIdPartition,
 )
 from broker_contract.errors import FrameError
 from broker_contract.item_fields import U32, Reader, put_nstring
 from broker_contract.revisions import PLACES
 
 _READ_HEAD: Final = Struct(">ihiiiBB")
-_READ_PARTITION: Final = Struct(">iiqi")
+_READ_PARTITION: Final = Struct(">i16siqi")
 _READ_RESULT: Final = Struct(">hqqqi")
 _SLICE: Final = Struct(">QQI")
 _AHEAD_RESPONSE: Final = Struct(">IQqqq")
@@ -61,9 +62,11 @@ def put_read_request(parts: list[Buffer], item: ReadRequest) -> int:
     size = _READ_HEAD.size + put_nstring(parts, item.client_id) + 4
     parts.append(U32.pack(len(item.partitions)))
     for wanted in item.partitions:
-        size += put_nstring(parts, wanted.topic) + len(wanted.topic_id) + _READ_PARTITION.size
-        parts.append(wanted.topic_id)
-        parts.append(_READ_PARTITION.pack(wanted.partition, wanted.leader_epoch, wanted.fetch_offset, wanted.max_bytes))
+        topic, partition, topic_id = wanted.topic_partition
+        size += put_nstring(parts, topic) + _READ_PARTITION.size
+        parts.append(
+            _READ_PARTITION.pack(partition, topic_id, wanted.leader_epoch, wanted.fetch_offset, wanted.max_bytes)
+        )
     return size
 
 
@@ -122,9 +125,8 @@ def get_read_request(reader: Reader) -> ReadRequest:
     partitions = []
     for _ in range(reader.count()):
         topic = reader.string()
-        topic_id = bytes(reader.take(16))
-        partition, epoch, offset, limit = reader.unpack(_READ_PARTITION)
-        partitions.append(ReadPartition(topic, partition, offset, limit, epoch, topic_id))
+        partition, topic_id, epoch, offset, limit = reader.unpack(_READ_PARTITION)
+        partitions.append(ReadPartition(TopicIdPartition(topic, partition, topic_id), offset, limit, epoch))
     return ReadRequest(
         correlation_id, client_id, version, wait, min_bytes, max_bytes, isolation, bool(by_reference), partitions
     )

@@ -4,7 +4,7 @@ A body is items back to back. All integers are big-endian; a string is `length u
 length 0xFFFF for null.
 
     item     = kind u8, call_id u64, payload_length u32, payload
-    kind 1, 2, 6, 7, 11, 12   appends and their answers: append_items.py
+    kind 1, 2, 6, 7           appends and their answers: append_items.py
     kind 3, 4, 9, 10          reads, reads ahead and their answers: fetch_items.py
     kind 5   cancel           (empty) the read of that call id is not waited for any more; no answer comes
     kind 8   frame taken      (empty) in a frame to storage: say so when its appends are written, or wait with their
@@ -21,28 +21,22 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker_contract.append_items import (
-    get_append_request,
+    get_append,
     get_append_response,
-    get_append_run,
     get_appended,
     get_laid_append,
-    get_laid_run,
-    put_append_request,
+    put_append,
     put_append_response,
-    put_append_run,
-    put_laid_append,
 )
 from broker_contract.data import (
     AheadRequest,
     AheadResponse,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     Buffer,
     Cancel,
     FrameTaken,
     Item,
-    LaidAppend,
     ReadRequest,
     ReadResponse,
 )
@@ -66,15 +60,13 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
     Raises:
         FrameError: a string is longer than 65,534 bytes.
     """
-    if type(item) is AppendRun:
-        return put_append_run(parts, call_id, item)
+    if type(item) is Append:
+        return put_append(parts, call_id, item)
     if type(item) is AppendResponse:
         return put_append_response(parts, call_id, item)
     if type(item) is FrameTaken:
         parts.append(ITEM.pack(8, call_id, 0))
         return ITEM.size
-    if type(item) is LaidAppend and type(item.append) is AppendRun:
-        return put_append_run(parts, call_id, item.append, item.place)
     index = len(parts)
     parts.append(b"")
     kind, size = _put_payload(parts, item)
@@ -95,10 +87,6 @@ def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
             return 9, put_ahead_request(parts, item)
         case AheadResponse():
             return 10, put_ahead_response(parts, item)
-        case AppendRequest():
-            return 1, put_append_request(parts, item)
-        case LaidAppend():
-            return 11, put_laid_append(parts, item)
     raise TypeError(f"{type(item).__name__} is put otherwise")
 
 
@@ -109,21 +97,19 @@ def _frame_taken(_buffer: memoryview, position: int, end: int, _area: memoryview
 
 
 _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
-    1: get_append_request,
     2: get_append_response,
     3: get_read_request,
     4: get_read_response,
     5: lambda _reader: Cancel(),
     9: get_ahead_request,
     10: get_ahead_response,
-    11: get_laid_append,
 }
 #: Those that are decoded without a Reader, to exactly where they end.
 _QUICK_DECODERS: Final[dict[int, Callable[[memoryview, int, int, memoryview | None], Item]]] = {
-    6: get_append_run,
+    1: get_append,
+    6: get_laid_append,
     7: get_appended,
     8: _frame_taken,
-    12: get_laid_run,
 }
 
 

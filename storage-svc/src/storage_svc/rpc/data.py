@@ -24,13 +24,12 @@ from broker_contract.data import (
     NO_TOPIC_ID,
     AheadRequest,
     AheadResponse,
-    AppendPartition,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     Buffer,
     ReadRequest,
     ReadResponse,
+    TopicIdPartition,
 )
 from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
@@ -101,7 +100,7 @@ class _Acknowledgement:
         if done is not None:
             if self._timer is not None:
                 self._timer.cancel()
-            done(AppendResponse([*self._outcomes]))
+            done(AppendResponse(self._outcomes))
 
 
 class DataService:
@@ -112,7 +111,7 @@ class DataService:
         self._logs = logs.logs
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
-        self._calls: list[tuple[AppendRequest | AppendRun, AppendDone]] = []
+        self._calls: list[tuple[Append, AppendDone]] = []
         self._reads = WaitingReads(self._loop, logs, topic_name)
         self._slow = SlowAppends(self._loop, logs.clock)
         self._closed = False
@@ -129,14 +128,14 @@ class DataService:
 
     # -- append -------------------------------------------------------------------------------------------------------
 
-    def append(self, request: AppendRequest | AppendRun, done: AppendDone) -> None:
+    def append(self, request: Append, done: AppendDone) -> None:
         """Append one batch per partition, or those of a run; `done` is called once, later."""
         calls = self._calls
         calls.append((request, done))
         if len(calls) == 1:
             self._loop.call_soon(self.append_collected)
 
-    def append_at_once(self, calls: list[tuple[AppendRequest | AppendRun, AppendDone]]) -> None:
+    def append_at_once(self, calls: list[tuple[Append, AppendDone]]) -> None:
         """As `append` for each, without waiting until the turn is over."""
         self._calls += calls
         self.append_collected()
@@ -148,12 +147,12 @@ class DataService:
             return
         now_ms = self._directory.clock()
         touched: dict[PartitionLog, None] = {}
-        staged: list[tuple[AppendRequest | AppendRun, AppendDone, Logs, list[Appended]]] = []
+        staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:
-            if isinstance(request, AppendRun):
+            if len(request.partitions) == 1:
                 logs, outcomes = self._stage_run(request, touched, now_ms)
             else:
-                logs, outcomes = self._stage_request(request, touched, now_ms)
+                logs, outcomes = self._stage_many(request, touched, now_ms)
             staged.append((request, done, logs, outcomes))
         for log in touched:
             log.writer.write_staged()
@@ -163,9 +162,7 @@ class DataService:
             ):
                 self._answer(request, done, logs, outcomes)
 
-    def _answer(
-        self, request: AppendRequest | AppendRun, done: AppendDone, logs: Logs, outcomes: list[Appended]
-    ) -> None:
+    def _answer(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         if service_logs.debug_enabled():
             self._log_appends(request, outcomes)
         for number, appended in enumerate(outcomes):
@@ -174,34 +171,37 @@ class DataService:
         if request.acks == _ALL:
             self._answer_durable(request, done, logs, outcomes)
         else:
-            done(AppendResponse([*outcomes]))
+            done(AppendResponse(outcomes))
 
-    def _stage_request(
-        self, request: AppendRequest, touched: dict[PartitionLog, None], now_ms: int
+    def _stage_many(
+        self, request: Append, touched: dict[PartitionLog, None], now_ms: int
     ) -> tuple[Logs, list[Appended]]:
+        """Stage batches that go to a partition each."""
         logs: list[PartitionLog | None] = []
         outcomes: list[Appended] = []
         checked = self._may_refuse_shape(request)
-        for wanted in request.partitions:
-            found = self._find(wanted)
-            if type(found) is PartitionLog:
-                logs.append(found)
-                outcomes.append(self._stage_batch(request, found, wanted.records, touched, now_ms, checked=checked))
+        for partition, batch in zip(request.partitions, request.batches, strict=True):
+            log = self._log_of(partition)
+            logs.append(log)
+            if log is None:
+                outcomes.append(self._refused(partition))
             else:
-                assert isinstance(found, Appended)
-                logs.append(None)
-                outcomes.append(found)
+                outcomes.append(self._stage_batch(request, log, batch, touched, now_ms, checked=checked))
         return logs, outcomes
 
-    def _stage_run(self, run: AppendRun, touched: dict[PartitionLog, None], now_ms: int) -> tuple[Logs, list[Appended]]:
-        batches = run.batches
-        log = self._find(run)
-        if not isinstance(log, PartitionLog):
-            return (None,) * len(batches), [self._refused(run) for _ in batches]
+    def _stage_run(
+        self, request: Append, touched: dict[PartitionLog, None], now_ms: int
+    ) -> tuple[Logs, list[Appended]]:
+        """Stage batches that all go to one partition: most appends, so that its log is found once."""
+        (partition,) = request.partitions
+        batches = request.batches
+        log = self._log_of(partition)
+        if log is None:
+            return (None,) * len(batches), [self._refused(partition) for _ in batches]
         logs = (log,) * len(batches)
-        checked = self._may_refuse_shape(run)
+        checked = self._may_refuse_shape(request)
         if checked or log.writer.opens_records or self._slow.queues:
-            return logs, [self._stage_batch(run, log, batch, touched, now_ms, checked=checked) for batch in batches]
+            return logs, [self._stage_batch(request, log, batch, touched, now_ms, checked=checked) for batch in batches]
         touched[log] = None
         stage = log.writer.stage
         outcomes: list[Appended] = []
@@ -209,34 +209,35 @@ class DataService:
             appended = stage(memoryview(batch), Origin.CLIENT, now_ms, may_wait=True)
             if appended is MUST_WAIT:
                 rest = batches[number:]
-                return logs, outcomes + [self._slow.add(log, memoryview(b), run.timeout_ms / 1000) for b in rest]
+                return logs, outcomes + [self._slow.add(log, memoryview(b), request.timeout_ms / 1000) for b in rest]
             outcomes.append(appended)
         return logs, outcomes
 
-    def _find(self, wanted: AppendPartition | AppendRun) -> PartitionLog | Appended:
-        """The log that is meant, or the outcome without one."""
-        topic = wanted.topic
-        if wanted.topic_id != NO_TOPIC_ID:
-            topic = self._topic_name(wanted.topic_id) or ""
-        log = self._logs.get((topic, wanted.partition))
-        return self._refused(wanted) if log is None or self._closed else log
+    def _log_of(self, named: TopicIdPartition) -> PartitionLog | None:
+        """Return the partition's log, or None when there is none or storage is stopping."""
+        if self._closed:
+            return None
+        topic, partition, topic_id = named
+        if topic_id != NO_TOPIC_ID:
+            topic = self._topic_name(topic_id) or ""
+        return self._logs.get((topic, partition))
 
-    def _refused(self, wanted: AppendPartition | AppendRun) -> Appended:
-        """The outcome of a batch for a partition that is not there."""
+    def _refused(self, partition: TopicIdPartition) -> Appended:
+        """Return the outcome of a batch for a partition without a log."""
         if self._closed:
             return Appended(_NOT_LEADER, error_message="storage is stopping")
-        if wanted.topic_id != NO_TOPIC_ID and self._topic_name(wanted.topic_id) is None:
+        if partition.topic_id != NO_TOPIC_ID and self._topic_name(partition.topic_id) is None:
             return Appended(_UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
         return Appended(_UNKNOWN_PARTITION, error_message="there is no such partition")
 
     @staticmethod
-    def _may_refuse_shape(request: AppendRequest | AppendRun) -> bool:
+    def _may_refuse_shape(request: Append) -> bool:
         """Whether the acks or the version of the request make its batches be looked at before the log does."""
         return not -1 <= request.acks <= 1 or request.version < ZSTD_SINCE_VERSION
 
     def _stage_batch(
         self,
-        request: AppendRequest | AppendRun,
+        request: Append,
         log: PartitionLog,
         records: Buffer,
         touched: dict[PartitionLog, None],
@@ -257,25 +258,23 @@ class DataService:
         appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
         return self._slow.add(log, view, request.timeout_ms / 1000) if appended is MUST_WAIT else appended
 
-    def _answer_durable(
-        self, request: AppendRequest | AppendRun, done: AppendDone, logs: Logs, outcomes: list[Appended]
-    ) -> None:
+    def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         waiting: dict[PartitionLog, int] = {}
         for log, appended in zip(logs, outcomes, strict=True):
             if log is not None and not appended.error_code and log.high_watermark <= appended.last_offset:
                 waiting[log] = max(appended.last_offset, waiting.get(log, -1))
         if not waiting:
-            done(AppendResponse([*outcomes]))
+            done(AppendResponse(outcomes))
             return
         acknowledgement = _Acknowledgement(logs, outcomes, done)
         timer = self._loop.call_later(max(0, request.timeout_ms) / 1000, acknowledgement.timed_out)
         acknowledgement.wait(waiting, timer)
 
-    def _note_refusal(self, request: AppendRequest | AppendRun, number: int, appended: Appended) -> None:
+    def _note_refusal(self, request: Append, number: int, appended: Appended) -> None:
         self.refused[appended.error_code] += 1
         _log.info("append refused", **_fields(request, number, appended))
 
-    def _log_appends(self, request: AppendRequest | AppendRun, outcomes: list[Appended]) -> None:
+    def _log_appends(self, request: Append, outcomes: list[Appended]) -> None:
         for number, appended in enumerate(outcomes):
             _log.debug("append", **_fields(request, number, appended))
 
@@ -311,18 +310,16 @@ class DataService:
         self._reads.close()
 
 
-def _fields(request: AppendRequest | AppendRun, number: int, appended: Appended) -> dict[str, object]:
+def _fields(request: Append, number: int, appended: Appended) -> dict[str, object]:
     """What a log line says of an outcome of a call."""
-    if isinstance(request, AppendRun):
-        wanted = AppendPartition(request.topic, request.partition, request.batches[number])
-    else:
-        wanted = request.partitions[number]
+    partitions = request.partitions
+    partition = partitions[number] if len(partitions) > 1 else partitions[0]
     return {
         "correlation_id": request.correlation_id,
         "client_id": request.client_id,
-        "topic": wanted.topic,
-        "partition": wanted.partition,
-        "bytes": len(wanted.records),
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "bytes": len(request.batches[number]),
         "acks": request.acks,
         "base_offset": appended.base_offset,
         "error_code": appended.error_code,

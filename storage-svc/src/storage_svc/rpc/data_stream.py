@@ -25,9 +25,8 @@ from broker_contract.data import (
     REVISIONS_METADATA,
     AheadRequest,
     AheadResponse,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     Buffer,
     Cancel,
     FrameTaken,
@@ -98,12 +97,12 @@ class _Exchange:
             self._reads.clear()
 
     def _take(self, frame: memoryview) -> None:
-        appends: list[tuple[AppendRequest | AppendRun, Callable[[AppendResponse], None]]] = []
+        appends: list[tuple[Append, Callable[[AppendResponse], None]]] = []
         reads: dict[int, ReadRequest] = {}
         taken: list[int] = []
         for call_id, item in read_items(frame, self._area):
             match item:
-                case AppendRun() | AppendRequest():
+                case Append():
                     self._open_calls += 1
                     appends.append((item, partial(self._answer, call_id)))
                 case FrameTaken():

@@ -25,6 +25,7 @@ from broker_contract.data import (
     ReadResponse,
     ReadResult,
     Slice,
+    TopicIdPartition,
 )
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
@@ -117,7 +118,7 @@ class WaitingReads:
             return _nothing
         parked = _ParkedRead(self, request, done, results, sizes)
         for index, wanted in enumerate(request.partitions):
-            log = self._log_of(wanted)
+            log = self._log_of(wanted.topic_partition)
             if isinstance(log, PartitionLog):
                 parked.logs.setdefault(log, []).append(index)
         for log in parked.logs:
@@ -149,8 +150,8 @@ class WaitingReads:
         request = parked.request
         (wanted,) = request.partitions
         key = (
-            *(wanted.topic, wanted.topic_id, wanted.partition, wanted.fetch_offset, wanted.max_bytes),
-            *(wanted.leader_epoch, request.version, request.max_bytes, request.isolation_level, request.by_reference),
+            *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes, wanted.leader_epoch),
+            *(request.version, request.max_bytes, request.isolation_level, request.by_reference),
         )
         found = alike.get(key)
         if found is None:
@@ -211,21 +212,21 @@ class WaitingReads:
             failed = failed or result.error_code != 0
         return results, sizes, failed
 
-    def _log_of(self, wanted: ReadPartition) -> PartitionLog | int:
-        """The log that a partition of a request means, or an error code."""
-        topic = wanted.topic
-        if wanted.topic_id != NO_TOPIC_ID:
-            found = self._topic_name(wanted.topic_id)
+    def _log_of(self, partition: TopicIdPartition) -> PartitionLog | int:
+        """Return the partition's log, or an error code."""
+        topic = partition.topic
+        if partition.topic_id != NO_TOPIC_ID:
+            found = self._topic_name(partition.topic_id)
             if found is None:
                 return _UNKNOWN_TOPIC_ID
             topic = found
-        log = self._logs.get((topic, wanted.partition))
+        log = self._logs.get((topic, partition.partition))
         return _UNKNOWN_PARTITION if log is None else log
 
     def _read_partition(
         self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool
     ) -> tuple[ReadResult, int]:
-        log = self._log_of(wanted)
+        log = self._log_of(wanted.topic_partition)
         if not isinstance(log, PartitionLog):
             return ReadResult(log), 0
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
@@ -267,7 +268,7 @@ class WaitingReads:
         """Answers to the reads that follow one that was answered, as they would be given now."""
         read = request.read
         (wanted,) = read.partitions
-        log = self._log_of(wanted)
+        log = self._log_of(wanted.topic_partition)
         if self._closed or not isinstance(log, PartitionLog) or log.withheld:
             return AheadResponse()
         offset, committed = wanted.fetch_offset, read.isolation_level == _READ_COMMITTED

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult
+from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
 from gateway_svc.fetching.message_sets import Conversions, MessageSetRead
 from gateway_svc.storage.protocols import Records
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 
-READ = ReadRequest(1, "c", 2, 0, 1, 1000, 0, False, [ReadPartition("t", 0, 7, 1000)])
+READ = ReadRequest(1, "c", 2, 0, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("t", 0), 7, 1000)])
 
 
 class Storage:

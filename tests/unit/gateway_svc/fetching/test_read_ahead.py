@@ -13,14 +13,14 @@ from broker_contract.data import (
     AheadRead,
     AheadRequest,
     AheadResponse,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     ReadPartition,
     ReadRequest,
     ReadResponse,
     ReadResult,
     Slice,
+    TopicIdPartition,
 )
 from broker_contract.revisions import Revisions
 from gateway_svc.fetching.answer_layout import AnswerLayout
@@ -32,7 +32,7 @@ SIZE = 100_000
 KEY = (11, "t", bytes(16), 0, SIZE, -1, 500, 1, SIZE, 0)
 FETCH = Fetch([], None, incremental=False)
 LAYOUT = AnswerLayout((11, "t", bytes(16), 0, 0, False), b"")
-READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition("t", 0, 10, SIZE)])
+READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPartition("t", 0), 10, SIZE)])
 SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
 
@@ -44,7 +44,7 @@ class Storage:
         self.asked: list[AheadRequest] = []
         self.done: list[Callable[[AheadResponse], None]] = []
 
-    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
+    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None:
         raise AssertionError("nobody appends")
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
@@ -167,7 +167,7 @@ async def test_of_large_answers_fewer_are_asked_for() -> None:
 async def test_what_comes_for_a_reader_who_is_elsewhere_is_dropped() -> None:
     storage = Storage()
     ahead, now = await prepared(storage, 2)
-    answered(ahead, dataclasses.replace(READ, partitions=[ReadPartition("t", 0, 11, SIZE)]))
+    answered(ahead, dataclasses.replace(READ, partitions=[ReadPartition(TopicIdPartition("t", 0), 11, SIZE)]))
     await asyncio.sleep(0)
     assert ahead.take(11, now) is not None
     storage.done[1](response(13, 2))

@@ -10,13 +10,13 @@ import pytest
 from broker_contract.data import (
     AheadRequest,
     AheadResponse,
-    AppendRequest,
+    Append,
     AppendResponse,
-    AppendRun,
     ReadPartition,
     ReadRequest,
     ReadResponse,
     ReadResult,
+    TopicIdPartition,
 )
 from broker_contract.revisions import Revisions
 from gateway_svc.fetching.shared_reads import ANSWERS_A_TURN, ASKED_A_TURN, SharedReads
@@ -34,7 +34,7 @@ class Storage:
         self.done: list[Callable[[ReadResponse], None]] = []
         self.given_up: list[int] = []
 
-    def append(self, request: AppendRequest | AppendRun, done: Callable[[AppendResponse], None]) -> None:
+    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None:
         raise AssertionError("nobody appends")
 
     revisions: Revisions | None = None
@@ -51,7 +51,7 @@ class Storage:
         return lambda: self.given_up.append(number)
 
 
-PARTITION = ReadPartition("t", 0, 7, 1000)
+PARTITION = ReadPartition(TopicIdPartition("t", 0), 7, 1000)
 
 
 def request(correlation_id: int = 1, partition: ReadPartition = PARTITION) -> ReadRequest:
@@ -75,13 +75,18 @@ OTHERS = [
     *(
         dataclasses.replace(request(), partitions=[dataclasses.replace(PARTITION, **{name: value})])  # type: ignore[arg-type]
         for name, value in {
-            "topic": "u",
-            "partition": 1,
             "fetch_offset": 8,
             "max_bytes": 999,
             "leader_epoch": 0,
-            "topic_id": bytes(15) + b"\1",
         }.items()
+    ),
+    *(
+        dataclasses.replace(request(), partitions=[dataclasses.replace(PARTITION, topic_partition=other)])
+        for other in (
+            TopicIdPartition("u", 0),
+            TopicIdPartition("t", 1),
+            TopicIdPartition("t", 0, bytes(15) + b"\1"),
+        )
     ),
     *(
         dataclasses.replace(request(), **{name: value})
@@ -171,7 +176,7 @@ async def test_all_but_reads_passes_through() -> None:
 
 def apart(number: int) -> ReadRequest:
     """Each asks for a partition of its own."""
-    return request(number, ReadPartition("t", number, 7, 1000))
+    return request(number, ReadPartition(TopicIdPartition("t", number), 7, 1000))
 
 
 async def test_storage_is_asked_so_often_in_a_turn() -> None:

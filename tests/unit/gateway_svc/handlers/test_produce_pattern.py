@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from broker_contract.data import (
     OUTCOME,
+    Append,
     AppendedPartition,
-    AppendRequest,
     AppendResponse,
-    AppendRun,
-    OutcomesAsTheyTravel,
+    PackedOutcomes,
+    TopicIdPartition,
 )
 from gateway_svc.errors import RequestRefused
 from gateway_svc.handlers import HANDLERS
@@ -180,7 +180,7 @@ def test_what_is_not_remembered() -> None:
 class Store:
     """Stands where storage is, and what the services of a gateway are asked for on the way."""
 
-    outcomes: Sequence[AppendedPartition] | OutcomesAsTheyTravel
+    outcomes: Sequence[AppendedPartition] | PackedOutcomes
     metrics: GatewayMetrics = dataclasses.field(default_factory=GatewayMetrics)
 
     @property
@@ -195,7 +195,7 @@ class Store:
     def refusals(self) -> Store:
         return self
 
-    def append(self, append: AppendRun | AppendRequest, done: Any) -> None:
+    def append(self, append: Append, done: Any) -> None:
         self.appended = append
         done(AppendResponse(self.outcomes))
 
@@ -236,7 +236,7 @@ SEVERAL = [("t", 2), ("t", 0), ("u", 2), ("t", 2)]
 @pytest.mark.parametrize("travelled", [False, True])
 def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[str, int]], travelled: bool) -> None:
     outcomes = [AppendedPartition(0, 10 * n, 123, 4) for n in range(4)]
-    packed = OutcomesAsTheyTravel(b"".join(OUTCOME.pack(10 * n, 123, 4) for n in range(4)))
+    packed = PackedOutcomes(b"".join(OUTCOME.pack(10 * n, 123, 4) for n in range(4)))
     assert packed == outcomes
     store = Store(packed if travelled else outcomes)
     answers = answered(version, places, store)
@@ -249,12 +249,9 @@ def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[
         assert (partition.base_offset, partition.log_append_time_ms, partition.log_start_offset) == (offset, 123, 4)
     appended = store.appended
     assert (appended.acks, appended.version, appended.correlation_id) == (1, version, 40)
-    if isinstance(appended, AppendRun):
-        assert places == ONE
-        assert (appended.topic, appended.partition, appended.batches) == (*named[0], BATCHES)
-    else:
-        assert [(each.topic, each.partition) for each in appended.partitions] == named
-        assert [each.records for each in appended.partitions] == BATCHES
+    assert appended.batches == BATCHES
+    partitions = [TopicIdPartition(*each) for each in named]
+    assert appended.partitions == (partitions[:1] if places == ONE else partitions)
     for name in {name for name, _ in named}:
         counts = store.metrics.topics[name or "_other"]
         sizes = [len(batch) for batch, (other, _) in zip(BATCHES, named, strict=True) if other == name]
@@ -287,6 +284,6 @@ def test_a_call_of_a_run_is_counted_as_its_requests() -> None:
 
 
 def test_outcomes_of_other_than_all_batches_are_no_answer() -> None:
-    store = Store(OutcomesAsTheyTravel(bytes(3 * OUTCOME.size)))
+    store = Store(PackedOutcomes(bytes(3 * OUTCOME.size)))
     with pytest.raises(RequestRefused, match="failed"):
         answered(9, ONE, store)

@@ -15,13 +15,12 @@ from broker_contract.append_area import SLOT_BYTES, SLOTS, see_area
 from broker_contract.data import (
     APPEND_AREA_METADATA,
     APPEND_AREA_SEEN,
+    Append,
     AppendedPartition,
-    AppendPartition,
-    AppendRequest,
     AppendResponse,
-    AppendRun,
     FrameTaken,
     Item,
+    TopicIdPartition,
 )
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from gateway_svc.metrics import GatewayMetrics
@@ -146,8 +145,8 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def run(size: int) -> AppendRun:
-    return AppendRun(1, "client", 9, 1, 5000, "t", bytes(16), 0, [bytes(size)])
+def run(size: int) -> Append:
+    return Append(1, "client", 9, 1, 5000, [TopicIdPartition("t", 0)], [bytes(size)])
 
 
 def kinds(frame: list[tuple[int, Item]]) -> list[type]:
@@ -161,15 +160,15 @@ async def test_large_frames_wait_until_those_before_them_are_taken(
     for _ in range(FRAMES_AHEAD + 2):
         stream.append(run(LARGE), answers.put_nowait)
     ahead = [await storage.next_frame() for _ in range(FRAMES_AHEAD)]
-    assert [kinds(frame) for frame in ahead] == [[AppendRun, FrameTaken]] * FRAMES_AHEAD
+    assert [kinds(frame) for frame in ahead] == [[Append, FrameTaken]] * FRAMES_AHEAD
     assert await storage.nothing_more()
     # An answer to its appends says nothing: those with acks=all are answered much later than they are taken.
     await storage.send((ahead[0][0][0], AppendResponse([AppendedPartition(0, 5)])))
     answer = await asyncio.wait_for(answers.get(), 10)
     assert await storage.nothing_more()
-    assert (answer.partitions[0].base_offset, answers.empty()) == (5, True)
+    assert (answer.outcomes[0].base_offset, answers.empty()) == (5, True)
     await storage.take(ahead[0])
-    assert kinds(await storage.next_frame()) == [AppendRun, FrameTaken]
+    assert kinds(await storage.next_frame()) == [Append, FrameTaken]
     assert await storage.nothing_more()
 
 
@@ -198,7 +197,7 @@ async def test_who_waits_for_room_is_called_when_there_is_some(storage: Scripted
 async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream: RecordStream) -> None:
     for number in range(FRAMES_AHEAD + 2):
         stream.append(run(1000), lambda _: None)
-        assert (kinds(await storage.next_frame()), number) == ([AppendRun], number)
+        assert (kinds(await storage.next_frame()), number) == ([Append], number)
     assert await storage.nothing_more()
     await until(lambda: stream.window.used == 0)  # the last one has left, which its sender hears later than storage
 
@@ -220,7 +219,7 @@ async def test_what_is_on_its_way_is_given_up_with_the_stream(storage: ScriptedS
         await storage.next_frame()
     await storage.stop()
     await asyncio.wait_for(all_answered.wait(), 10)
-    codes = [answer.partitions[0].error_code for answer in answers]
+    codes = [answer.outcomes[0].error_code for answer in answers]
     assert codes == [ErrorCode.REQUEST_TIMED_OUT] * FRAMES_AHEAD + [ErrorCode.LEADER_NOT_AVAILABLE]
     assert stream.window.used == 0
     assert called == ["waiting"]
@@ -229,12 +228,13 @@ async def test_what_is_on_its_way_is_given_up_with_the_stream(storage: ScriptedS
 # -- batches that lie in memory which storage sees -----------------------------------------------------------------
 
 
-def filled(*values: int, size: int = LAID_BYTES_MIN) -> AppendRun:
-    return AppendRun(1, "client", 9, 1, 5000, "t", bytes(16), 0, [bytes([value]) * size for value in values])
+def filled(*values: int, size: int = LAID_BYTES_MIN) -> Append:
+    batches = [bytes([value]) * size for value in values]
+    return Append(1, "client", 9, 1, 5000, (TopicIdPartition("t", 0),), batches)
 
 
 def batches(frame: list[tuple[int, Item]]) -> list[memoryview]:
-    return [view for _, item in frame if type(item) is AppendRun for view in item.batches]
+    return [view for _, item in frame if type(item) is Append for view in item.batches]
 
 
 def laid(view: memoryview) -> bool:
@@ -244,14 +244,12 @@ def laid(view: memoryview) -> bool:
 async def test_long_batches_are_laid_and_short_ones_travel(seeing: ScriptedStorage, laying: RecordStream) -> None:
     laying.append(filled(1, 2), lambda _: None)
     laying.append(filled(3, size=LAID_BYTES_MIN - 1), lambda _: None)
-    parts = [AppendPartition("t", number, bytes([number]) * (LAID_BYTES_MIN // 2)) for number in (4, 5)]
-    request = AppendRequest(2, "client", 9, 1, 5000, parts)
+    request = filled(4, 5, size=LAID_BYTES_MIN // 2)
+    request.partitions = (TopicIdPartition("t", 4), TopicIdPartition("t", 5))
     laying.append(request, lambda _: None)
     (_, long), (_, short), (_, several), (_, taken) = await seeing.next_frame()
     assert (long, short, several) == (filled(1, 2), filled(3, size=LAID_BYTES_MIN - 1), request)
-    assert isinstance(several, AppendRequest)
-    assert list(map(laid, [*long.batches, *short.batches])) == [True, True, False]
-    assert [laid(part.records) for part in several.partitions] == [True, True]
+    assert list(map(laid, [*long.batches, *short.batches, *several.batches])) == [True, True, False, True, True]
     assert type(taken) is FrameTaken
 
 
@@ -332,10 +330,10 @@ async def test_storage_that_does_not_see_the_memory_gets_bytes(storage: Scripted
 async def test_a_name_too_long_to_be_sent_takes_no_memory(seeing: ScriptedStorage, laying: RecordStream) -> None:
     answers: list[AppendResponse] = []
     long = filled(1)
-    long.topic = "t" * 70_000
+    long.partitions = [TopicIdPartition("t" * 70_000, 0)]
     laying.append(long, answers.append)
     laying.append(filled(2), lambda _: None)
     frame = await seeing.next_frame()
-    assert kinds(frame) == [AppendRun, FrameTaken]
-    assert [answer.partitions[0].error_code for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert kinds(frame) == [Append, FrameTaken]
+    assert [answer.outcomes[0].error_code for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert [bytes(view) for view in batches(frame)] == [b"\2" * LAID_BYTES_MIN]

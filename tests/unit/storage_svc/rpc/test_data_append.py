@@ -10,7 +10,7 @@ import os
 import threading
 
 import pytest
-from broker_contract.data import NO_TOPIC_ID, AppendPartition, AppendRequest, AppendResponse, AppendRun
+from broker_contract.data import NO_TOPIC_ID, Append, AppendResponse, Buffer, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
@@ -21,6 +21,8 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))
+#: A batch, and the partition that it is for.
+To = tuple[TopicIdPartition, Buffer]
 
 
 class CountingFiles(Files):
@@ -63,15 +65,17 @@ class Bench:
         self.directory.start(asyncio.get_running_loop())
         self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
 
-    def send(self, *partitions: AppendPartition, acks: int = 1, timeout_ms: int = 60_000, version: int = 9):
+    def send(self, *batches: To, acks: int = 1, timeout_ms: int = 60_000, version: int = 9):
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
-        request = AppendRequest(1, "client", version, acks, timeout_ms, list(partitions))
+        partitions = [partition for partition, _ in batches]
+        records = [each for _, each in batches]
+        request = Append(1, "client", version, acks, timeout_ms, partitions, records)
         self.service.append(request, answer.set_result)
         return answer
 
     def send_run(self, *batches: bytes, topic="t", topic_id=NO_TOPIC_ID, acks=1, timeout_ms=60_000, version=9):
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
-        run = AppendRun(1, "client", version, acks, timeout_ms, topic, topic_id, 0, batches)
+        run = Append(1, "client", version, acks, timeout_ms, [TopicIdPartition(topic, 0, topic_id)], batches)
         self.service.append(run, answer.set_result)
         return answer
 
@@ -100,12 +104,16 @@ def batch(count: int = 1, codec: Codec = Codec.NONE, **options) -> bytes:
     return build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(count)], codec=codec, **options)
 
 
-def to(partition: int, count: int = 1) -> AppendPartition:
-    return AppendPartition("t", partition, batch(count))
+def to(partition: int, count: int = 1) -> To:
+    return to_topic("t", partition, batch(count))
+
+
+def to_topic(topic: str, partition: int, records: Buffer, topic_id: bytes = NO_TOPIC_ID) -> To:
+    return TopicIdPartition(topic, partition, topic_id), records
 
 
 def codes(response: AppendResponse) -> list[tuple[int, int]]:
-    return [(each.error_code, each.base_offset) for each in response.partitions]
+    return [(each.error_code, each.base_offset) for each in response.outcomes]
 
 
 async def test_one_turn_is_one_write_per_partition(os_bench):
@@ -125,17 +133,17 @@ async def test_each_partition_has_its_own_outcome(os_bench):
     broken[-1] ^= 1
     answer = await os_bench.send(
         to(0),
-        AppendPartition("t", 1, bytes(broken)),
-        AppendPartition("t", 2, batch()),
-        AppendPartition("nothing", 0, batch()),
-        AppendPartition("", 1, batch(), TOPIC_ID),
-        AppendPartition("t", 1, batch(), bytes(reversed(TOPIC_ID))),
-        AppendPartition("t", 1, batch(2)),
+        to_topic("t", 1, bytes(broken)),
+        to_topic("t", 2, batch()),
+        to_topic("nothing", 0, batch()),
+        to_topic("", 1, batch(), TOPIC_ID),
+        to_topic("t", 1, batch(), bytes(reversed(TOPIC_ID))),
+        to_topic("t", 1, batch(2)),
         acks=-1,
     )
     assert codes(answer) == [(0, 0), (2, -1), (3, -1), (3, -1), (0, 0), (100, -1), (0, 1)]
-    assert [each.log_start_offset for each in answer.partitions] == [0, -1, -1, -1, 0, -1, 0]
-    assert answer.partitions[1].error_message == "the batch's CRC does not match its bytes"
+    assert [each.log_start_offset for each in answer.outcomes] == [0, -1, -1, -1, 0, -1, 0]
+    assert answer.outcomes[1].error_message == "the batch's CRC does not match its bytes"
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767])
@@ -146,30 +154,30 @@ async def test_other_acks_are_refused(os_bench, acks):
 
 async def test_what_is_refused_before_acks_are_looked_at(os_bench):
     answer = await os_bench.send(
-        AppendPartition("t", 7, batch()),
-        AppendPartition("", 0, batch(), bytes(reversed(TOPIC_ID))),
-        AppendPartition("t", 0, b""),
-        AppendPartition("t", 0, bytes(8) + b"\0\0\0\x0d" + bytes(9)),
-        AppendPartition("t", 0, batch(codec=Codec.ZSTD)),
+        to_topic("t", 7, batch()),
+        to_topic("", 0, batch(), bytes(reversed(TOPIC_ID))),
+        to_topic("t", 0, b""),
+        to_topic("t", 0, bytes(8) + b"\0\0\0\x0d" + bytes(9)),
+        to_topic("t", 0, batch(codec=Codec.ZSTD)),
         to(0),
         acks=5,
         version=6,
     )
     assert codes(answer) == [(3, -1), (100, -1), (87, -1), (2, -1), (76, -1), (21, -1)]
-    assert all(each.error_message for each in answer.partitions)
+    assert all(each.error_message for each in answer.outcomes)
     assert os_bench.files.writes == []
 
 
 async def test_zstd_needs_version_7(os_bench):
-    zstd = AppendPartition("t", 0, batch(3, Codec.ZSTD))
+    zstd = to_topic("t", 0, batch(3, Codec.ZSTD))
     assert codes(await os_bench.send(zstd, version=6)) == [(76, -1)]
     assert codes(await os_bench.send(zstd, version=7)) == [(0, 0)]
-    assert codes(await os_bench.send(AppendPartition("t", 0, b""), version=3)) == [(87, -1)]
+    assert codes(await os_bench.send(to_topic("t", 0, b""), version=3)) == [(87, -1)]
 
 
 async def test_no_partitions(os_bench):
-    assert (await os_bench.send()).partitions == []
-    assert (await os_bench.send(acks=-1)).partitions == []
+    assert (await os_bench.send()).outcomes == []
+    assert (await os_bench.send(acks=-1)).outcomes == []
 
 
 async def test_acks_all_waits_for_the_sync(bench):
@@ -189,7 +197,7 @@ async def test_acks_all_waits_for_the_sync(bench):
 async def test_timeout_of_acks_all(bench):
     bench.files.gate.clear()
     started = asyncio.get_running_loop().time()
-    refused = AppendPartition("t", 7, batch())
+    refused = to_topic("t", 7, batch())
     answer = await asyncio.wait_for(bench.send(to(0), refused, acks=-1, timeout_ms=60), 20)
     assert codes(answer) == [(7, -1), (3, -1)]
     assert asyncio.get_running_loop().time() - started >= 0.05
@@ -199,7 +207,7 @@ async def test_timeout_of_acks_all(bench):
 
 async def test_repetition_of_a_batch_that_is_not_durable_waits_too(bench):
     bench.files.gate.clear()
-    again = AppendPartition("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
+    again = to_topic("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
     first, second = bench.send(again, acks=-1), bench.send(again, acks=-1)
     await asyncio.sleep(0.05)
     assert (first.done(), second.done()) == (False, False)
@@ -219,7 +227,7 @@ async def test_full_disk(os_bench):
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_repetition_of_a_batch_fails_with_it(os_bench, acks):
-    produced = AppendPartition("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
+    produced = to_topic("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))
     os_bench.files.full = True
     answers = await asyncio.gather(os_bench.send(produced, acks=acks), os_bench.send(produced, acks=acks))
     assert [codes(each) for each in answers] == [[(56, -1)], [(56, -1)]]
@@ -307,8 +315,8 @@ async def test_closed_service_refuses(os_bench):
 async def test_views_and_bytes_are_stored_alike(os_bench):
     data = batch(3)
     await asyncio.gather(
-        os_bench.send(AppendPartition("t", 0, memoryview(b"..." + data)[3:])),
-        os_bench.send(AppendPartition("t", 0, data)),
+        os_bench.send(to_topic("t", 0, memoryview(b"..." + data)[3:])),
+        os_bench.send(to_topic("t", 0, data)),
     )
     stored = os_bench.logs[0].read_batches(0, 1 << 20)
     assert stored[16 : len(data)] == stored[len(data) + 16 :] == data[16:]
@@ -354,7 +362,7 @@ async def test_a_run_that_takes_too_long(bench):
     bench.files.gate.clear()
     late = bench.send_run(batch(), batch(), acks=-1, timeout_ms=30)
     assert codes(await asyncio.wait_for(late, 20)) == [(7, -1), (7, -1)]
-    assert [each.error_message for each in (await late).partitions] == ["not durable within the request's timeout"] * 2
+    assert [each.error_message for each in (await late).outcomes] == ["not durable within the request's timeout"] * 2
 
 
 async def test_a_run_to_a_topic_whose_records_are_looked_at(os_bench):
@@ -373,7 +381,7 @@ async def test_a_run_is_answered_when_its_last_batch_is_durable(bench):
     first = batch(producer_id=1, producer_epoch=0, base_sequence=0)
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1)
     bench.files.gate.clear()
-    await bench.send(AppendPartition("t", 0, first), acks=1)
+    await bench.send(to_topic("t", 0, first), acks=1)
     assert await asyncio.to_thread(bench.files.reached.wait, 20)
     run = bench.send_run(first, second, acks=-1)
     await asyncio.sleep(0.02)

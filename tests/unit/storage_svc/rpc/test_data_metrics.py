@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_contract.data import AppendPartition, AppendRequest, ReadPartition, ReadRequest
+from broker_contract.data import Append, ReadPartition, ReadRequest, TopicIdPartition
 from prometheus_client import CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
@@ -24,12 +24,13 @@ async def test_values(tmp_path):
     registry.register(DataMetrics(directory, Maintenance(directory), service))
     batch = build_batch([Record(n, 0, b"k", b"v") for n in range(3)])
     answered = asyncio.Event()
-    partitions = [AppendPartition("t", 0, batch), AppendPartition("t", 1, batch), AppendPartition("t", 0, batch[:-1])]
-    service.append(AppendRequest(1, "c", 9, -1, 60_000, partitions), lambda _: answered.set())
+    first, second = TopicIdPartition("t", 0), TopicIdPartition("t", 1)
+    append = Append(1, "c", 9, -1, 60_000, [first, second, first], [batch, batch, batch[:-1]])
+    service.append(append, lambda _: answered.set())
     await answered.wait()
-    service.read(ReadRequest(1, "c", 12, 0, 1, 9999, 0, False, [ReadPartition("t", 0, 0, 9999)]), lambda _: None)
+    service.read(ReadRequest(1, "c", 12, 0, 1, 9999, 0, False, [ReadPartition(first, 0, 9999)]), lambda _: None)
     give_up = service.read(
-        ReadRequest(1, "c", 12, 60_000, 1, 9999, 0, False, [ReadPartition("t", 0, 3, 9999)]), lambda _: None
+        ReadRequest(1, "c", 12, 60_000, 1, 9999, 0, False, [ReadPartition(first, 3, 9999)]), lambda _: None
     )
     expected = {
         ("millrace_append_records_total", (("topic", "t"),)): 6,

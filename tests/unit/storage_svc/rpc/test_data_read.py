@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, ReadRequest, ReadResponse
+from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, ReadRequest, ReadResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
@@ -58,7 +58,7 @@ async def bench(tmp_path):
 
 
 def at(offset: int, partition: int = 0, max_bytes: int = 1 << 20, **options) -> ReadPartition:
-    return ReadPartition("t", partition, offset, max_bytes, **options)
+    return ReadPartition(TopicIdPartition("t", partition), offset, max_bytes, **options)
 
 
 def records(response: ReadResponse) -> list[tuple[int, bytes]]:
@@ -106,9 +106,9 @@ async def test_errors(bench):
         (at(3), 1),
         (at(-1), 1),
         (at(0, 9), 3),
-        (ReadPartition("nothing", 0, 0, 100), 3),
-        (ReadPartition("", 0, 0, 100, topic_id=bytes(reversed(TOPIC_ID))), 100),
-        (ReadPartition("", 0, 0, 1 << 20, topic_id=TOPIC_ID), 0),
+        (ReadPartition(TopicIdPartition("nothing", 0), 0, 100), 3),
+        (ReadPartition(TopicIdPartition("", 0, bytes(reversed(TOPIC_ID))), 0, 100), 100),
+        (ReadPartition(TopicIdPartition("", 0, TOPIC_ID), 0, 1 << 20), 0),
         (at(0, leader_epoch=4), 74),
         (at(0, leader_epoch=6), 75),
         (at(0, leader_epoch=5), 0),

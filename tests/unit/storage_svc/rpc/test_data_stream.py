@@ -7,17 +7,17 @@ import asyncio
 import grpc
 import pytest
 from broker_contract.append_area import SLOT_BYTES, SLOTS
+from broker_contract.append_items import put_append
 from broker_contract.data import (
     APPEND_AREA_METADATA,
     APPEND_AREA_SEEN,
-    AppendPartition,
-    AppendRequest,
+    Append,
     AppendResponse,
     Cancel,
     FrameTaken,
-    LaidAppend,
     ReadPartition,
     ReadRequest,
+    TopicIdPartition,
 )
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from protocol_lib.records.batch import build_batch
@@ -47,9 +47,13 @@ class Stream:
         return (APPEND_AREA_METADATA, APPEND_AREA_SEEN) in tuple(await self.call.initial_metadata())
 
     async def send(self, *calls) -> None:
+        """Send one frame of (call id, item), or (call id, append, position in the area)."""
         parts = []
-        for call_id, item in calls:
-            put_item(parts, call_id, item)
+        for call_id, item, *position in calls:
+            if position:
+                put_append(parts, call_id, item, *position)
+            else:
+                put_item(parts, call_id, item)
         await self.call.write(parts)
 
     async def receive(self, count: int) -> dict[int, object]:
@@ -85,12 +89,14 @@ async def served(tmp_path):
     catalog.close()
 
 
-def append(partition=0, acks=-1, records=BATCH) -> AppendRequest:
-    return AppendRequest(1, "client", 9, acks, 60_000, [AppendPartition("t", partition, records)])
+def append(partition=0, acks=-1, records=BATCH) -> Append:
+    return Append(1, "client", 9, acks, 60_000, [TopicIdPartition("t", partition)], [records])
 
 
 def read(offset, wait=0) -> ReadRequest:
-    return ReadRequest(2, "client", 12, wait, 1, 1 << 20, 0, False, [ReadPartition("t", 0, offset, 1 << 20)])
+    return ReadRequest(
+        2, "client", 12, wait, 1, 1 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), offset, 1 << 20)]
+    )
 
 
 async def test_many_calls_in_one_frame_are_answered_in_few(served):
@@ -98,8 +104,8 @@ async def test_many_calls_in_one_frame_are_answered_in_few(served):
     stream = Stream(channel)
     await stream.send(*((n, append(n % 2)) for n in range(100)))
     answers = await stream.receive(100)
-    assert [answers[n].partitions[0].base_offset for n in range(100)] == [n // 2 * 2 for n in range(100)]
-    assert {answer.partitions[0].error_code for answer in answers.values()} == {0}
+    assert [answers[n].outcomes[0].base_offset for n in range(100)] == [n // 2 * 2 for n in range(100)]
+    assert {answer.outcomes[0].error_code for answer in answers.values()} == {0}
     assert stream.frames <= 3
 
 
@@ -139,7 +145,7 @@ async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave
     for turn in range(3):
         await stream.send((1, read(2 * turn, wait=60_000)), (2, append()))
         answers = await stream.receive(2)
-        assert (answers[2].partitions[0].base_offset, len(answers[1].partitions[0].records)) == (2 * turn, len(BATCH))
+        assert (answers[2].outcomes[0].base_offset, len(answers[1].partitions[0].records)) == (2 * turn, len(BATCH))
     assert stream.frames == 3
 
 
@@ -148,7 +154,7 @@ async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
     stream = Stream(channel)
     await stream.send((1, read(0, wait=60_000)), (2, FrameTaken()), (3, append(acks=1)))
     answers = await stream.receive(2)
-    assert (answers[2], answers[3].partitions[0].base_offset) == (FrameTaken(), 0)
+    assert (answers[2], answers[3].outcomes[0].base_offset) == (FrameTaken(), 0)
     assert stream.frames == 1
     assert directory.logs["t", 0].log_end_offset == 2
 
@@ -157,14 +163,14 @@ async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_t
     _, channel = served
     stream = Stream(channel, area.name)
     assert await stream.sees_area()
-    places = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
-    for place in places:
-        area.lay(place, [BATCH])
-    await stream.send(*((n, LaidAppend(append(), place)) for n, place in enumerate(places)), (2, FrameTaken()))
+    positions = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
+    for position in positions:
+        area.lay(position, [BATCH])
+    await stream.send(*((n, append(), position) for n, position in enumerate(positions)), (2, FrameTaken()))
     answers = await stream.receive(3)
-    assert [answers[n].partitions[0].base_offset for n in range(2)] == [0, 2]
-    for place in places:
-        area.lay(place, [bytes(len(BATCH))])
+    assert [answers[n].outcomes[0].base_offset for n in range(2)] == [0, 2]
+    for position in positions:
+        area.lay(position, [bytes(len(BATCH))])
     await stream.send((3, read(0)))
     (result,) = (await stream.receive(1))[3].partitions
     assert bytes(result.records) == b"".join(
@@ -183,11 +189,15 @@ async def test_memory_that_cannot_be_seen_is_not_said_to_be(served, name):
 
 async def test_a_frame_that_points_beyond_the_area_or_at_none_ends_the_stream(served, area):
     directory, channel = served
-    for stream, place, reason in (
-        (Stream(channel, area.name), SLOTS * SLOT_BYTES - len(BATCH) + 1, "item ends inside a field"),
+    for stream, position, reason in (
+        (
+            Stream(channel, area.name),
+            SLOTS * SLOT_BYTES - len(BATCH) + 1,
+            "an append's batches do not end where they have to",
+        ),
         (Stream(channel), 0, "an append's records lie in memory that was not named"),
     ):
-        await stream.send((1, append()), (2, LaidAppend(append(), place)))
+        await stream.send((1, append()), (2, append(), position))
         assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert await stream.call.details() == reason
     assert directory.logs["t", 0].log_end_offset == 0
@@ -239,7 +249,7 @@ async def test_large_batches(served):
     stream = Stream(channel)
     large = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(900_000))])
     await stream.send(*((n, append(records=large)) for n in range(10)))
-    assert {answer.partitions[0].error_code for answer in (await stream.receive(10)).values()} == {0}
-    request = ReadRequest(2, "c", 12, 0, 1, 50 << 20, 0, False, [ReadPartition("t", 0, 0, 50 << 20)])
+    assert {answer.outcomes[0].error_code for answer in (await stream.receive(10)).values()} == {0}
+    request = ReadRequest(2, "c", 12, 0, 1, 50 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), 0, 50 << 20)])
     await stream.send((11, request))
     assert len((await stream.receive(1))[11].partitions[0].records) == 10 * len(large)

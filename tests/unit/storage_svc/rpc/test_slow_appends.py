@@ -6,7 +6,7 @@ import asyncio
 import mmap
 
 import pytest
-from broker_contract.data import AppendPartition, AppendRequest, AppendResponse
+from broker_contract.data import Append, AppendResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
@@ -44,13 +44,14 @@ def batch(count: int, *, keyless: int = -1, **options) -> bytes:
 
 def send(service, *partitions: tuple[str, int, bytes], acks: int = -1) -> asyncio.Future[AppendResponse]:
     answer = asyncio.get_running_loop().create_future()
-    listed = [AppendPartition(topic, partition, records) for topic, partition, records in partitions]
-    service.append(AppendRequest(1, "client", 9, acks, 60_000, listed), answer.set_result)
+    named = [TopicIdPartition(topic, partition) for topic, partition, _ in partitions]
+    batches = [records for _, _, records in partitions]
+    service.append(Append(1, "client", 9, acks, 60_000, named, batches), answer.set_result)
     return answer
 
 
 def codes(response: AppendResponse) -> list[tuple[int, int]]:
-    return [(each.error_code, each.base_offset) for each in response.partitions]
+    return [(each.error_code, each.base_offset) for each in response.outcomes]
 
 
 SLOW = batch(20_000, codec=Codec.GZIP)
@@ -100,7 +101,7 @@ async def test_refusals(service, directory):
         send(service, ("compacted", 0, batch(1))),
     ]
     assert [codes(await answer) for answer in answers] == [[(87, -1)], [(2, -1)], [(0, 0)]]
-    (refused,) = (await answers[0]).partitions
+    (refused,) = (await answers[0]).outcomes
     assert [index for index, _ in refused.record_errors] == [1234]
     assert service.refused == {87: 1, 2: 1}
     assert directory.logs["compacted", 0].log_end_offset == 1
