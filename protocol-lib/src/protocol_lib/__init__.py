@@ -7,6 +7,7 @@ Where to look:
     schema, codec      how a message is declared; decode, encode
     api, headers       the registry of APIs and their versions; request and response headers
     messages.<api>     one file per API, request and response together
+    template           messages that differ in a few fields: recognised and filled in without the codec
     framing            cutting a byte stream into frames
     records            records in all formats, compression, conversion, control records
     internal           what brokers keep in __consumer_offsets and __transaction_state
@@ -33,5 +34,6 @@ __all__ = [
     "records",
     "schema",
     "scram",
+    "template",
     "varint",
 ]
