@@ -15,21 +15,21 @@ class AdminSettings(ServiceSettings):
     storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
     admin_http: str = Field(
         "127.0.0.1:8082",
-        description="host:port where admin-api serves HTTP; localhost is 127.0.0.1 and ::1, port 0 takes a free one.",
+        description="host:port of the REST API; localhost means 127.0.0.1 and ::1, port 0 a free port.",
     )
     admin_listener: str = Field(
         "",
-        description="Name of the gateways' listener whose address admin-api shows of a broker; empty: their first.",
+        description="Name of the gateways' listener whose address the REST API reports; empty: the first.",
     )
     admin_allowed_hosts: str = Field(
         "",
         description=(
-            "Host names, separated by commas, that requests to admin-api may be addressed to, probes excepted. Empty:"
-            " any, but on a loopback address only localhost and loopback addresses (against DNS rebinding)."
+            "Host names, separated by commas, that requests may be addressed to, except health checks. Empty: any;"
+            " on a loopback address only localhost and loopback addresses (against DNS rebinding)."
         ),
     )
     admin_storage_timeout_s: float = Field(
-        5.0, gt=0, le=300, description="Seconds admin-api waits for one answer of storage before it answers 503."
+        5.0, gt=0, le=300, description="Longest wait for one answer of storage, in seconds; then 503."
     )
 
     @field_validator("admin_http")

@@ -20,28 +20,28 @@ class GatewaySettings(ServiceSettings):
     storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
     listeners: str = Field(
         "EXTERNAL://localhost:9092",
-        description="Kafka listeners, NAME://host:port separated by commas. localhost is served on 127.0.0.1 and ::1.",
+        description="Kafka listeners, NAME://host:port separated by commas. localhost means 127.0.0.1 and ::1.",
     )
     advertised_listeners: str = Field(
         "",
-        description="Address told to clients of each listener, NAME://host:port. Empty: the listeners themselves. "
+        description="Address that clients of each listener receive, NAME://host:port. Empty: the listener's address. "
         "Port 0: the port that was bound.",
     )
     gateway_name: str = Field(
         "",
-        description="Stable name of this gateway; each name has a node id for ever. Empty: the host name.",
+        description="Stable name of this gateway; a name keeps its node id for ever. Empty: the host name.",
     )
     gateway_data_dir: str = Field(
         "",
-        description="Storage's data folder, when this gateway can read it: records are then sent from its files. "
-        "Empty: records come over gRPC.",
+        description="Storage's data folder, if the gateway can read it: it then sends records from the files. "
+        "Empty: records travel over gRPC.",
     )
     gateway_http: str = Field("127.0.0.1:9102", description="Address of /metrics, /healthz and /readyz. Empty: none.")
     gateway_lease_ms: int = Field(
         1000,
         ge=300,
         le=600_000,
-        description="A gateway silent for this long is no longer listed as a broker; it renews three times as often.",
+        description="Silence after which a gateway is no longer listed as a broker; it renews three times as often.",
     )
     reuse_port: bool = Field(
         False, description="Share the Kafka ports with other gateway processes of this host (SO_REUSEPORT)."
@@ -49,21 +49,21 @@ class GatewaySettings(ServiceSettings):
     socket_request_max_bytes: int = Field(
         104_857_600, ge=1024, le=2**31 - 1, description="Largest request; a longer one ends the connection."
     )
-    max_connections: int = Field(10_000, ge=1, description="Most client connections at once.")
-    max_connections_per_ip: int = Field(1_000, ge=1, description="Most client connections at once from one address.")
-    connections_max_idle_ms: int = Field(
-        600_000, ge=1000, description="A connection on which nothing happens for this long is closed."
+    max_connections: int = Field(10_000, ge=1, description="Largest number of client connections at once.")
+    max_connections_per_ip: int = Field(
+        1_000, ge=1, description="Largest number of client connections at once from one address."
     )
+    connections_max_idle_ms: int = Field(600_000, ge=1000, description="Idle time after which a connection is closed.")
     frame_timeout_ms: int = Field(
-        30_000, ge=100, description="A request must arrive whole within this time of its first byte."
+        30_000, ge=100, description="Longest time from the first byte of a request to its last."
     )
     gateway_memory_bytes: int = Field(
         268_435_456,
         ge=1_048_576,
-        description="Bytes of requests and answers held at once; beyond it the gateway stops reading from its clients.",
+        description="Bytes of requests and answers in memory; above this the gateway stops reading from clients.",
     )
     fetch_max_bytes: int = Field(
-        57_671_680, ge=1024, description="Most record bytes in one fetch answer, whatever the client allows."
+        57_671_680, ge=1024, description="Most record bytes in one fetch answer, even if the client allows more."
     )
 
     @field_validator("listeners")

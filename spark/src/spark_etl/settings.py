@@ -18,26 +18,28 @@ CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
 class EtlSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MILLRACE_", extra="ignore", frozen=True)
 
-    bootstrap_servers: str = Field(default="localhost:9092", min_length=1, description="Kafka addresses, host:port,…")
-    etl_master: str = Field(default="local[2]", description="Spark master URL")
-    etl_driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$", description="heap of the Spark JVM")
-    etl_shuffle_partitions: int = Field(default=2, ge=1, le=10_000, description="tasks of a shuffle")
+    bootstrap_servers: str = Field(
+        default="localhost:9092", min_length=1, description="Kafka addresses: host:port, comma-separated."
+    )
+    etl_master: str = Field(default="local[2]", description="URL of the Spark master.")
+    etl_driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$", description="Heap of the Spark JVM.")
+    etl_shuffle_partitions: int = Field(default=2, ge=1, le=10_000, description="Tasks of a shuffle.")
     etl_temp_dir: Path = Field(
         default_factory=lambda: Path(tempfile.gettempdir()),
-        description="folder for everything temporary (Spark's local dir, the JVM's java.io.tmpdir)",
+        description="Folder for temporary files (Spark's local dir, the JVM's java.io.tmpdir).",
     )
     etl_jars_dir: Path | None = Field(
         default=None,
-        description="folder that holds the Kafka connector's jars (`spark-etl jars DIR` fills one); "
-        "empty: Spark's own Ivy fetches them at start",
+        description="Folder with the jars of the Kafka connector (`spark-etl jars DIR` fills one). "
+        "Empty: Spark's own Ivy fetches them at start.",
     )
     etl_ivy_dir: Path | None = Field(
-        default=None, description="Ivy's cache; empty: Spark's default below the home folder"
+        default=None, description="Ivy's cache. Empty: Spark's default in the home folder."
     )
-    etl_java_options: str = Field(default="-XX:+UseSerialGC", description="further options of the Spark JVM")
-    etl_ui_port: int = Field(default=0, ge=0, le=65535, description="port of the Spark UI; 0: off")
+    etl_java_options: str = Field(default="-XX:+UseSerialGC", description="More options of the Spark JVM.")
+    etl_ui_port: int = Field(default=0, ge=0, le=65535, description="Port of the Spark UI; 0: off.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least level that is logged"
+        default="info", description="Lowest level of log line to write."
     )
 
 

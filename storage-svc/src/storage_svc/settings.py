@@ -19,22 +19,22 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class StorageSettings(ServiceSettings):
-    data_dir: Path = Field(Path("data"), description="Folder of all durable state; made if missing.")
+    data_dir: Path = Field(Path("data"), description="Folder of all durable state; created if missing.")
     storage_bind: str = Field(
-        "127.0.0.1:50051", description="Where storage serves gRPC: host:port, or unix:/path on one machine."
+        "127.0.0.1:50051", description="Address of storage's gRPC: host:port, or unix:/path on one machine."
     )
     storage_http: str = Field("127.0.0.1:9101", description="host:port of storage's /metrics, /healthz and /readyz.")
     flush_policy: FlushPolicy = Field(
         FlushPolicy.GROUP,
-        description="group: acks=all is answered after a sync, and nobody reads what is not synced. os: the kernel "
-        "decides when to sync, as in Kafka.",
+        description="group: acks=all is answered after a sync, and consumers read synced records only. os: the "
+        "kernel decides when to sync, as in Kafka.",
     )
     topics: str = Field("", description="Topics to create at start if missing: name[:partitions], comma-separated.")
     num_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic created without a number.")
     auto_create_topics_enable: bool = Field(True, description="Create a topic when a client first asks for it.")
-    partitions_max: int = Field(10_000, ge=1, description="Partitions this storage will hold, all topics together.")
+    partitions_max: int = Field(10_000, ge=1, description="Largest number of partitions of all topics together.")
     message_max_bytes: int = Field(
-        1_048_588, ge=0, le=_INT_MAX, description="Largest record batch, unless a topic's max.message.bytes says."
+        1_048_588, ge=0, le=_INT_MAX, description="Largest record batch (topic: max.message.bytes)."
     )
     log_segment_bytes: int = Field(
         1 << 30, ge=1 << 20, le=_INT_MAX, description="Size at which a segment is closed (topic: segment.bytes)."
@@ -44,107 +44,103 @@ class StorageSettings(ServiceSettings):
         7 * _DAY_MS, ge=-1, le=_LONG_MAX, description="Age at which records are deleted (topic: retention.ms)."
     )
     log_retention_bytes: int = Field(
-        -1, ge=-1, le=_LONG_MAX, description="Size a partition may grow to; -1: no limit (topic: retention.bytes)."
+        -1, ge=-1, le=_LONG_MAX, description="Largest size of a partition; -1: no limit (topic: retention.bytes)."
     )
-    log_retention_check_interval_ms: int = Field(
-        300_000, ge=1, description="How often segments are checked against their retention."
-    )
-    log_cleaner_backoff_ms: int = Field(
-        15_000, ge=1, description="How long compaction rests when no log is due for it."
-    )
+    log_retention_check_interval_ms: int = Field(300_000, ge=1, description="Time between two checks of retention.")
+    log_cleaner_backoff_ms: int = Field(15_000, ge=1, description="Pause of compaction when no log is due.")
     log_cleaner_dedupe_buffer_size: int = Field(
         128 << 20,
         ge=1 << 20,
         le=1 << 40,
-        description="Memory of one compaction's key map, 32 bytes a key; with more keys a log is compacted in parts.",
+        description="Memory of a compaction's key map, 32 bytes a key; a log with more keys is compacted in parts.",
     )
     log_cleaner_io_max_bytes_per_second: int = Field(
-        0, ge=0, le=_LONG_MAX, description="Bytes compaction may read and write a second, together; 0: no limit."
+        0, ge=0, le=_LONG_MAX, description="Bytes that compaction may read and write a second, in total; 0: no limit."
     )
     log_scrub_interval_ms: int = Field(
         7 * _DAY_MS,
         ge=1_000,
-        description="How often everything that is stored is read and checked, besides soon after a crash.",
+        description="Time between two scrubs, which read and check all stored data; a crash causes another.",
     )
     log_scrub_io_max_bytes_per_second: int = Field(
-        0, ge=0, le=_LONG_MAX, description="Bytes the scrub may read a second; 0: no limit but its low priority."
+        0, ge=0, le=_LONG_MAX, description="Bytes that the scrub may read a second; 0: no limit."
     )
     producer_id_expiration_ms: int = Field(
-        _DAY_MS, ge=1, description="How long the state of an idle idempotent producer is kept."
+        _DAY_MS, ge=1, description="Time after which the state of an idle idempotent producer is removed."
     )
     offsets_topic_num_partitions: int = Field(
-        50, ge=1, le=1_000, description="Partitions of __consumer_offsets; applies when the topic is made."
+        50, ge=1, le=1_000, description="Partitions of __consumer_offsets; applies when the topic is created."
     )
     offsets_retention_minutes: int = Field(
-        7 * 1440, ge=1, le=_INT_MAX, description="How long an empty group's committed offsets are kept."
+        7 * 1440, ge=1, le=_INT_MAX, description="Time after which the committed offsets of an empty group are removed."
     )
     offsets_retention_check_interval_ms: int = Field(
-        600_000, ge=1, description="How often committed offsets are checked against their retention."
+        600_000, ge=1, description="Time between two checks of committed offsets."
     )
     offsets_commit_timeout_ms: int = Field(
         5000,
         ge=1,
-        description="How long an offset commit waits to be durable before its committer is told to try again.",
+        description="Longest wait of an offset commit for its sync; then the client gets a retriable error.",
     )
     offset_metadata_max_bytes: int = Field(
-        4096, ge=0, le=32_767, description="Longest metadata a client may commit with an offset."
+        4096, ge=0, le=32_767, description="Longest metadata that a client may commit with an offset."
     )
     group_initial_rebalance_delay_ms: int = Field(
         0,
         ge=0,
         le=_INT_MAX,
-        description="How long an empty group waits for more members before its first rebalance; in Kafka 3000.",
+        description="Wait of an empty group for more members before its first rebalance; in Kafka 3000.",
     )
     group_min_session_timeout_ms: int = Field(
-        6_000, ge=1, le=_INT_MAX, description="Shortest session timeout a group member may ask for."
+        6_000, ge=1, le=_INT_MAX, description="Shortest session timeout that a group member may request."
     )
     group_max_session_timeout_ms: int = Field(
-        1_800_000, ge=1, le=_INT_MAX, description="Longest session timeout a group member may ask for."
+        1_800_000, ge=1, le=_INT_MAX, description="Longest session timeout that a group member may request."
     )
-    group_max_size: int = Field(10_000, ge=1, le=_INT_MAX, description="Members a group may have.")
+    group_max_size: int = Field(10_000, ge=1, le=_INT_MAX, description="Largest number of members of a group.")
     group_consumer_session_timeout_ms: int = Field(
-        45_000, ge=1, le=_INT_MAX, description="Silence after which a member of a KIP-848 consumer group is out."
+        45_000, ge=1, le=_INT_MAX, description="Session timeout of a member of a KIP-848 consumer group."
     )
     group_consumer_min_session_timeout_ms: int = Field(
-        45_000, ge=1, le=_INT_MAX, description="Shortest that timeout may be set to, here and for a group."
+        45_000, ge=1, le=_INT_MAX, description="Smallest session timeout allowed here and in a group's config."
     )
     group_consumer_max_session_timeout_ms: int = Field(
-        60_000, ge=1, le=_INT_MAX, description="Longest that timeout may be set to, here and for a group."
+        60_000, ge=1, le=_INT_MAX, description="Largest session timeout allowed here and in a group's config."
     )
     group_consumer_heartbeat_interval_ms: int = Field(
         5_000,
         ge=1,
         le=_INT_MAX,
-        description="How often members of a KIP-848 consumer group send heartbeats.",
+        description="Time between two heartbeats of a member of a KIP-848 consumer group.",
     )
     group_consumer_min_heartbeat_interval_ms: int = Field(
-        5_000, ge=1, le=_INT_MAX, description="Shortest that interval may be set to, here and for a group."
+        5_000, ge=1, le=_INT_MAX, description="Smallest heartbeat interval allowed here and in a group's config."
     )
     group_consumer_max_heartbeat_interval_ms: int = Field(
-        15_000, ge=1, le=_INT_MAX, description="Longest that interval may be set to, here and for a group."
+        15_000, ge=1, le=_INT_MAX, description="Largest heartbeat interval allowed here and in a group's config."
     )
     group_consumer_max_size: int = Field(
-        10_000, ge=1, le=_INT_MAX, description="Members a KIP-848 consumer group may have."
+        10_000, ge=1, le=_INT_MAX, description="Largest number of members of a KIP-848 consumer group."
     )
     group_consumer_assignors: str = Field(
         "uniform,range",
-        description="Assignors members may ask for, comma-separated; the first is for those that ask for none.",
+        description="Assignors that members may request, comma-separated; the first is the default.",
     )
     group_consumer_assignment_interval_ms: int = Field(
-        1_000, ge=0, le=_INT_MAX, description="A consumer group's assignment is not computed anew before that."
+        1_000, ge=0, le=_INT_MAX, description="Shortest time between two assignments of a consumer group."
     )
     group_consumer_min_assignment_interval_ms: int = Field(
-        0, ge=0, le=_INT_MAX, description="Shortest that interval may be set to, here and for a group."
+        0, ge=0, le=_INT_MAX, description="Smallest assignment interval allowed here and in a group's config."
     )
     group_consumer_max_assignment_interval_ms: int = Field(
-        15_000, ge=0, le=_INT_MAX, description="Longest that interval may be set to, here and for a group."
+        15_000, ge=0, le=_INT_MAX, description="Largest assignment interval allowed here and in a group's config."
     )
     group_consumer_migration_policy: MigrationPolicy = Field(
         MigrationPolicy.BIDIRECTIONAL,
-        description="Which way a group with members may change its protocol: upgrade (to KIP-848), downgrade, "
-        "bidirectional, disabled.",
+        description="Allowed changes of the protocol of a group with members: upgrade (to KIP-848), downgrade, "
+        "bidirectional or disabled.",
     )
-    groups_max: int = Field(100_000, ge=1, description="Groups this storage will hold.")
+    groups_max: int = Field(100_000, ge=1, description="Largest number of groups.")
 
     @field_validator("group_consumer_assignors")
     @classmethod

@@ -34,14 +34,14 @@ class DirectSettings(StorageSettings, GatewaySettings):
     """Both services' settings: one environment describes the process."""
 
     broker_http: str = Field(
-        "127.0.0.1:9103", description="Address of /metrics, /healthz and /readyz of gateway and storage in one process."
+        "127.0.0.1:9103", description="Address of /metrics, /healthz and /readyz in combined mode."
     )
     poll_us: int = Field(
         200,
         ge=0,
         le=10_000,
-        description="How long, in µs, the broker looks for the next request before it sleeps, as long as that comes. "
-        "0: it sleeps at once. `millrace.Broker()`, a thread beside its clients: 0.",
+        description="Time in µs that the broker polls for the next request before it sleeps. 0: it sleeps at once. "
+        "`millrace.Broker()`, which shares the interpreter with its clients, uses 0.",
     )
 
 

@@ -32,13 +32,13 @@ class ServiceSettings(BaseSettings):
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe log line that is written: debug, info, warning or error."
+        "info", description="Lowest level of log line to write: debug, info, warning or error."
     )
     log_format: Literal["json", "text"] = Field(
-        "json", description="Log lines on standard error as json (one object a line) or as text."
+        "json", description="Format of log lines on standard error: json (one object a line) or text."
     )
     stop_deadline_s: float = Field(
-        25.0, gt=0, le=3600, description="Seconds an orderly stop may take before what is left is cut off and reported."
+        25.0, gt=0, le=3600, description="Longest orderly stop, in seconds; then open work is cut off and reported."
     )
 
     def shown(self) -> dict[str, Any]:
