@@ -133,7 +133,7 @@ class PowerCuts(RuleBasedStateMachine):
                 sent.base_offset = model.batches[-1].end_offset if model.batches else 0
                 model.batches.append(sent)
             outcomes.append((sent, log.writer.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms)))
-        log.writer.write_staged()
+        log.write_staged()
         for sent, outcome in outcomes:
             assert (outcome.error_code, outcome.base_offset) == (0, sent.base_offset), outcome.error_message
             if not sent.acknowledged:

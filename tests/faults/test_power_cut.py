@@ -104,7 +104,7 @@ def _opened(disk: SimulatedDisk) -> tuple[DataFolder, PartitionLog]:
 def _produce(log: PartitionLog, **producer: int) -> Appended:
     batch = build_batch([Record(0, 0, None, b"x")], **producer)
     outcome = log.writer.stage(memoryview(batch), Origin.CLIENT, 0)
-    log.writer.write_staged()
+    log.write_staged()
     return outcome
 
 

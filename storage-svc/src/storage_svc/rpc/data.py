@@ -155,7 +155,7 @@ class DataService:
                 logs, outcomes = self._stage_many(request, touched, now_ms)
             staged.append((request, done, logs, outcomes))
         for log in touched:
-            log.writer.write_staged()
+            log.write_staged()
         for request, done, logs, outcomes in staged:
             if not self._slow.queues or not self._slow.when_true(
                 outcomes, partial(self._answer, request, done, logs, outcomes)

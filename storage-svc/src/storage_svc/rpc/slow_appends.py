@@ -117,7 +117,7 @@ class SlowAppends:
             if appended is MUST_WAIT:
                 break
             staged.append((queue.popleft(), appended))
-        writer.write_staged()
+        log.write_staged()
         if not queue:
             del self.queues[log]
         elif queue[0].needs_look:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker_contract.data import (
@@ -33,7 +34,7 @@ from service_chassis import logs as service_logs
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.reading import Span, offset_behind
+from storage_svc.log.partition.reading import Span, next_offset
 
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -122,7 +123,7 @@ class WaitingReads:
             if isinstance(log, PartitionLog):
                 parked.logs.setdefault(log, []).append(index)
         for log in parked.logs:
-            log.readable.watch(parked)
+            log.readable.watch(parked, partial(parked.touched, log))
         parked.timer = self._loop.call_later(request.max_wait_ms / 1000, self._answer, parked)
         self._parked[parked] = None
         return lambda: self._leave(parked)
@@ -280,7 +281,7 @@ class WaitingReads:
         try:
             spans = log.spans(offset, most, min_one=True, committed=committed)
             while spans and len(reads) < min(request.count, AHEAD_READS_MAX):
-                following = offset_behind(log, spans)
+                following = next_offset(log, spans)
                 if following is None:
                     break
                 offset, spans = following, log.spans(following, most, min_one=True, committed=committed)
@@ -290,7 +291,7 @@ class WaitingReads:
                 self.bytes_given += _total(spans)
         except StorageFailure:
             pass  # whoever asks for it is told
-        return AheadResponse(*log.tell(), *offsets, reads) if reads else AheadResponse()
+        return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()
 
     def close(self) -> None:
         """Answer whoever waits with what is there."""

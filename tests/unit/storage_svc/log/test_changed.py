@@ -46,8 +46,8 @@ CHANGES: dict[str, Callable[[DataFolder, PartitionLog, Any], Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_moves_the_number_once(directory: DataFolder, make_batch: Callable[..., bytes], change: str) -> None:
     log = directory.logs["t", 0]
-    place, number = log.tell()
-    assert log.tell() == (place, number)
+    place, number = log.current_revision()
+    assert log.current_revision() == (place, number)
     CHANGES[change](directory, log, make_batch())
     assert directory.revisions[place] > number
 
@@ -58,8 +58,8 @@ def test_what_changes_nothing_for_readers_leaves_the_number(
 ) -> None:
     log = directory.logs["t", 0]
     if same != "told nobody":
-        log.tell()
-    place, number = log._place, directory.revisions[log._place]
+        log.current_revision()
+    place, number = log._revision_slot, directory.revisions[log._revision_slot]
     if same == "roll":
         log.roll(log.now_ms())
     elif same == "deleted before":
@@ -71,7 +71,7 @@ def test_what_changes_nothing_for_readers_leaves_the_number(
 
 def test_logs_have_places_of_their_own(directory: DataFolder, make_batch: Callable[..., bytes]) -> None:
     log, other = directory.logs["t", 0], directory.create("u", 0, TOPIC_ID, LogConfig())
-    told = other.tell()
-    log.tell()
+    told = other.current_revision()
+    log.current_revision()
     log.append(make_batch())
-    assert other.tell() == told
+    assert other.current_revision() == told

@@ -252,7 +252,7 @@ def test_what_rolls_does_not_depend_on_what_arrives_together(tmp_path, folders, 
         for age in ages:
             one.append(make_batch(1, timestamp=NOW_MS + age))
             together.writer.stage(memoryview(make_batch(1, timestamp=NOW_MS + age)), Origin.CLIENT, NOW_MS)
-        together.writer.write_staged()
+        together.write_staged()
     assert together.segments.bases == one.segments.bases == [0, 2, 7, 11]
 
 

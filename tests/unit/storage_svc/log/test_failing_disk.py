@@ -99,7 +99,7 @@ def test_several_staged_batches_fail_together(tmp_path, folders, make_batch):
     files.write_errno = errno.ENOSPC
     staged = [log.writer.stage(memoryview(make_batch(2)), Origin.CLIENT, 1_700_000_000_000) for _ in range(3)]
     assert [each.base_offset for each in staged] == [0, 2, 4]
-    log.writer.write_staged()
+    log.write_staged()
     assert [each.error_code for each in staged] == [STORAGE_ERROR] * 3
     assert log.log_end_offset == 0
 
@@ -111,7 +111,7 @@ def test_write_that_fails_on_the_way_to_a_roll_starts_no_segment(tmp_path, folde
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=200))
     files.write_errno = number
     staged = [log.writer.stage(memoryview(make_batch(size=60)), Origin.CLIENT, 1_700_000_000_000) for _ in range(2)]
-    log.writer.write_staged()
+    log.write_staged()
     assert [each.error_code for each in staged] == [STORAGE_ERROR] * 2
     assert log.segments.bases == [0]
     files.write_errno = 0

@@ -11,6 +11,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc.data import DataService
 
 TOPIC_ID = bytes(range(16))
@@ -220,11 +221,8 @@ async def test_only_synced_records_are_read(tmp_path):
 async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch):
     bench = Bench(tmp_path, partitions=1000)
     looked: list[int] = []
-    for log in bench.logs:
-        spans = log.spans
-        monkeypatch.setattr(
-            log, "spans", lambda *a, spans=spans, log=log, **o: looked.append(log.partition) or spans(*a, **o)
-        )
+    spans = PartitionLog.spans
+    monkeypatch.setattr(PartitionLog, "spans", lambda log, *a, **o: looked.append(log.partition) or spans(log, *a, **o))
     bench.read(*(at(0, n) for n in range(1000)), wait=60_000, min_bytes=3 * SIZE)
     looked.clear()
     for partition in (7, 8):
@@ -335,7 +333,7 @@ async def test_what_follows_a_read_is_what_the_next_reads_are_answered(bench, is
     log.append(BATCH)
     found = ahead(bench, at(0, max_bytes=2 * SIZE), isolation=isolation)
     assert places(found) == [(4, [(2 * SIZE, 2 * SIZE)]), (8, [(4 * SIZE, SIZE), (0, SIZE)])]
-    assert (found.place, found.revision) == log.tell()
+    assert (found.place, found.revision) == log.current_revision()
     assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (12, 12, 0)
     for each in found.reads:
         bench.read(at(each.fetch_offset, max_bytes=2 * SIZE), by_reference=True, isolation=isolation)
@@ -363,7 +361,7 @@ async def test_aborted_transactions_are_not_told_ahead(bench):
     assert log.transactions.begin(7, 0) == 0
     transactional = [Record(0, 1_700_000_000_000, b"k", b"value")]
     log.append(build_batch(transactional, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
-    told = log.tell()
+    told = log.current_revision()
     assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
     assert bench.directory.revisions[told[0]] > told[1]
     log.append(BATCH)

@@ -112,9 +112,9 @@ async def test_starts_of_segments(tmp_path, service):
 
 async def test_the_end_of_an_epoch(service):
     log = service._logs["t", 0]
-    log.leader_epoch = 4
+    log.begin_leader_epoch(4)
     log.append(build_batch([Record(0, 1, b"k", b"v")]))
-    log.leader_epoch = 6  # nothing is appended under it yet
+    log.begin_leader_epoch(6)  # nothing is appended under it yet
 
     async def ends(*epochs, current=-1):
         target = data_pb2.EndEpochsRequest.Target

@@ -50,7 +50,7 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
     segments = log.segments
     dirty_from = _dirty_from(log)
     first_dirty = segments.index_of(dirty_from)
-    dirty = segments.behind_active()[first_dirty:]
+    dirty = segments.older_segments()[first_dirty:]
     # Behind the recovery point a record may still be taken back by a power cut; what it superseded may not be gone.
     limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_point)
     if (lag_ms := log.config.min_compaction_lag_ms) > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from service_chassis import logs
 
@@ -16,9 +16,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.checkpoint_seal import read_sealed, replace_sealed
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
-
-if TYPE_CHECKING:
-    from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.partition_log import PartitionLog
 
 #: How often `freshen_recovery_points` is worth a call. A start checks about a gigabyte a second.
 RECOVERY_POINT_CHECK_MS: Final = 1_000

@@ -39,6 +39,7 @@ from storage_svc.log.folder.periodic_work import PeriodicWork
 from storage_svc.log.partition.flusher import Flusher
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.unsynced import Syncable
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.open_segments import OpenSegments, open_segments_max
 from storage_svc.log.segment.segment import Segment
@@ -65,6 +66,8 @@ class DataFolder:
         self.revisions = Revisions()
         self.flusher = Flusher(files)
         self.background = Flusher(files)
+        #: The flusher of each log. It stays the same: only syncs that follow each other say how far a log is durable.
+        self._flushers: dict[Syncable, Flusher] = {}
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.checkpoints = CheckpointStore(files, root, self.logs)
         self.cluster_id = ""
@@ -138,19 +141,22 @@ class DataFolder:
 
     # -- LogEnvironment -----------------------------------------------------------------------------------------------
 
-    def mark(self, log: PartitionLog) -> None:
-        (log.flusher or self._choose_flusher(log)).mark(log)
+    def mark(self, log: Syncable) -> None:
+        (self._flushers.get(log) or self._choose_flusher(log)).mark(log)
 
-    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
-        (log.flusher or self._choose_flusher(log)).mark_later(log, delay_ms)
+    def mark_later(self, log: Syncable, delay_ms: int) -> None:
+        (self._flushers.get(log) or self._choose_flusher(log)).mark_later(log, delay_ms)
 
-    def _choose_flusher(self, log: PartitionLog) -> Flusher:
-        """Logs whose writers wait for syncs do not wait for those of the others too. Before `start` logs have not got
-        their own settings yet, and one flusher gathers for all."""
+    def _choose_flusher(self, log: Syncable) -> Flusher:
+        """Return the flusher that syncs the log from now on.
+
+        Logs whose writers wait for syncs do not wait for those of the others too. Before `start` logs do not have
+        their own settings yet, and one flusher gathers for all.
+        """
         if self._loop is None:
             return self.flusher
-        log.flusher = self.flusher if log.policy is FlushPolicy.GROUP else self.background
-        return log.flusher
+        self._flushers[log] = chosen = self.flusher if log.policy is FlushPolicy.GROUP else self.background
+        return chosen
 
     def suspect(self, key: TopicPartition) -> None:
         if (log := self.logs.get(key)) is not None:
@@ -219,7 +225,7 @@ class DataFolder:
         """The log, whose folder does not say so, belongs to this topic. A disk that refuses to take that down is asked
         again at the next start."""
         log = self.logs[topic, partition]
-        log.topic_id = topic_id
+        log.identify(topic_id)
         try:
             log.unsynced.add_paths(self._write_identity(log.folder, topic_id), log.folder)
         except StorageFailure as error:
@@ -244,6 +250,7 @@ class DataFolder:
         renamed = f"{log.folder}.{uuid.uuid4().hex}{DELETED_FOLDER}"
         self.files.rename(log.folder, renamed)
         del self.logs[topic, partition]
+        self._flushers.pop(log, None)
         self.flusher.forget(log)
         self.background.forget(log)
         log.mark_deleted()

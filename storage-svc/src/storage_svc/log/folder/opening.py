@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os.path import abspath, dirname
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from crc32c import crc32c
 from service_chassis import logs
@@ -21,12 +21,10 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, DiskFull, StorageFailure
 from storage_svc.log.folder.checkpoint_store import CheckpointStore
+from storage_svc.log.partition.environment import LogEnvironment
+from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.recovery.partition_folder import partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
-
-if TYPE_CHECKING:
-    from storage_svc.log.partition.environment import LogEnvironment
-    from storage_svc.log.partition.partition_log import PartitionLog
 
 #: A partition's folder has this behind its name once the partition is deleted.
 DELETED_FOLDER: Final = "-delete"

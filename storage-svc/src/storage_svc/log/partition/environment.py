@@ -1,22 +1,20 @@
-"""What a partition's log asks of the data folder it lies in; data_folder.py is the one that answers."""
+"""The services that a partition's log gets from the data folder it lies in; data_folder.py implements them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from broker_contract.revisions import Revisions
 
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
+from storage_svc.log.partition.unsynced import Syncable
 from storage_svc.log.segment.open_segments import OpenSegments
 from storage_svc.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from storage_svc.log.partition.partition_log import PartitionLog
-
 
 class LogEnvironment(Protocol):
-    """What every log of a data folder shares."""
+    """The parts and steps that all logs of a data folder share."""
 
     files: Files
     policy: FlushPolicy
@@ -24,12 +22,12 @@ class LogEnvironment(Protocol):
     revisions: Revisions
 
     def clock(self) -> int:
-        """Now, in milliseconds since 1970."""
+        """Return the present time in milliseconds since 1970."""
 
-    def mark(self, log: PartitionLog) -> None:
-        """The log has something to sync."""
+    def mark(self, log: Syncable) -> None:
+        """Put the log on its flusher's list: it has something to sync."""
 
-    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+    def mark_later(self, log: Syncable, delay_ms: int) -> None:
         """Ask the log for a sync when the delay is over."""
 
     def suspect(self, key: TopicPartition) -> None:

@@ -21,8 +21,7 @@ from service_chassis import logs
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.sync_queue import SyncQueue
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.unsynced import SyncTarget
+from storage_svc.log.partition.unsynced import Syncable, SyncTarget
 
 # Where the system has no queue of syncs, and for folders and closed files, which it does not take: more logs than this
 # are synced from several threads at once, which the file system commits together. docs/figures.md says what they make.
@@ -38,17 +37,17 @@ class Flusher:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._dirty: dict[PartitionLog, None] = {}
+        self._dirty: dict[Syncable, None] = {}
         self._running = False
         self._scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: SimpleQueue[list[SyncTarget] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[dict[SyncTarget, Syncable] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._queue: SyncQueue | None = None
         self._has_queue = True
         self._pool = ThreadPoolExecutor(_THREADS_MAX, "millrace-sync")  # makes its threads when there is work for them
         self._idle: asyncio.Event | None = None
-        self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
+        self._timers: dict[Syncable, asyncio.TimerHandle] = {}
         self.sync_count = 0
         self.sync_seconds = 0.0
 
@@ -78,12 +77,12 @@ class Flusher:
             self._thread = None
             self._loop = None
 
-    def withdraw(self) -> list[PartitionLog]:
+    def withdraw(self) -> list[Syncable]:
         """Every log that is marked; they are not any more."""
         dirty, self._dirty = self._dirty, {}
         return list(dirty)
 
-    def mark(self, log: PartitionLog) -> None:
+    def mark(self, log: Syncable) -> None:
         """The log has something to sync."""
         self._dirty[log] = None
         if not self._running and not self._scheduled and self._loop is not None:
@@ -96,16 +95,16 @@ class Flusher:
         if self._dirty and not self._running:
             self._next()
 
-    def mark_later(self, log: PartitionLog, delay_ms: int) -> None:
+    def mark_later(self, log: Syncable, delay_ms: int) -> None:
         """Ask the log for a sync when the delay is over; the first request counts."""
         if self._loop is not None and log not in self._timers:
             self._timers[log] = self._loop.call_later(delay_ms / 1000, self._due, log)
 
-    def _due(self, log: PartitionLog) -> None:
+    def _due(self, log: Syncable) -> None:
         self._timers.pop(log, None)
         log.request_sync()
 
-    def forget(self, log: PartitionLog) -> None:
+    def forget(self, log: Syncable) -> None:
         """The log is deleted."""
         self._dirty.pop(log, None)
         if (timer := self._timers.pop(log, None)) is not None:
@@ -113,7 +112,7 @@ class Flusher:
 
     def _next(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        targets = [target for log in dirty if (target := log.sync_target()) is not None]
+        targets = {target: log for log in dirty if (target := log.sync_target()) is not None}
         if targets:
             self._running = True
             if self._idle is not None:
@@ -125,7 +124,7 @@ class Flusher:
         assert loop is not None
         while (targets := self._jobs.get()) is not None:
             started = time.perf_counter()
-            self._sync(targets)
+            self._sync(list(targets))
             try:
                 loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
             except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
@@ -176,29 +175,29 @@ class Flusher:
         for target in targets:
             target.run(self._files)
 
-    def _done(self, targets: list[SyncTarget], seconds: float) -> None:
+    def _done(self, targets: dict[SyncTarget, Syncable], seconds: float) -> None:
         self.sync_count += 1
         self.sync_seconds += seconds
         self._running = False
         self._start_next()
-        for target in targets:
+        for target, log in targets.items():
             try:
-                target.log.synced(target)
+                log.synced(target)
             except Exception:  # of one who waited; the other logs' waiters are not to suffer
-                _log.exception("acknowledging failed", log=target.log.folder)
+                _log.exception("acknowledging failed", log=log.folder)
         self._start_next()
         if not self._running and self._idle is not None:
             self._idle.set()
 
-    def sync_now(self, wanted: Callable[[PartitionLog], bool] = lambda _: True) -> None:
+    def sync_now(self, wanted: Callable[[Syncable], bool] = lambda _: True) -> None:
         """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits."""
         while dirty := [log for log in self._dirty if wanted(log)]:
             for log in dirty:
                 del self._dirty[log]
-            targets = [target for log in dirty if (target := log.sync_target()) is not None]
-            self._sync(targets)
-            for target in targets:
-                target.log.synced(target)
+            targets = {target: log for log in dirty if (target := log.sync_target()) is not None}
+            self._sync(list(targets))
+            for target, log in targets.items():
+                log.synced(target)
 
     def close(self) -> None:
         """End the threads; nothing is synced any more."""

@@ -1,57 +1,64 @@
-"""One partition's log: segments, what is known of its producers and epochs, and how far it is durable and readable.
+"""One partition's log: the steps that change its LogState, and the parts that take them.
 
-    log start offset <= last stable offset <= high watermark <= log end offset
-
-Its end is moved by batch_writer.py, the stable offset by transactions.py; this is where the parts meet: what is durable
-and so readable, which segments there are, and whether the log can be trusted.
+`stage` and `write_staged` append (batch_writer.py); `roll`, `drop_oldest` and `replace_segments` change the segments;
+`sync_target` and `synced` make it durable (flusher.py); `spans` and `read_batches` read (reading.py).
 
 The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). A log is taken offline when its disk
-cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged; what is below the high
-watermark is still read.
+cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged. Records below the high
+watermark are still read.
 
-State is owned by the event loop's thread; only the syncing of pinned segments runs in another (flusher.py).
+The event loop's thread owns the state; only the syncing of pinned segments runs in another thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
-from storage_svc.log.config import FlushPolicy, LogConfig
+from storage_svc.log.config import FOREVER, FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
-from storage_svc.log.partition.compaction_state import CompactionState
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.outcome import Admitted, Appended, Origin
-from storage_svc.log.partition.reading import Places, Span, find_batches, find_spans
+from storage_svc.log.partition.read_positions import ReadPositions
+from storage_svc.log.partition.reading import Span, find_batches, find_spans
+from storage_svc.log.partition.state import LogState
 from storage_svc.log.partition.transactions import Transactions
-from storage_svc.log.partition.unsynced import SyncTarget, Unsynced
+from storage_svc.log.partition.unsynced import SyncTarget
 from storage_svc.log.producers.snapshots import ProducerSnapshots
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.segment_list import Segments, set_aside
 
-if TYPE_CHECKING:
-    from storage_svc.log.partition.flusher import Flusher
-
 __all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
 _NONE: Final = int(ErrorCode.NONE)
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 _log = logs.get(__name__)
 
 
-class PartitionLog:
-    """Made by recovery.py (existing folders) and data_folder.py (new ones)."""
+class PartitionLog(LogState):
+    """A LogState and the steps that change it. Made by recovery.py (existing folders) and data_folder.py (new ones)."""
+
+    __slots__ = (
+        "_environment",
+        "_known_durable",
+        "_revision_slot",
+        "appended_batches",
+        "appended_bytes",
+        "appended_records",
+        "has_readers_ahead",
+        "snapshots",
+        "transactions",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -68,56 +75,47 @@ class PartitionLog:
         epochs: LeaderEpochs,
         config: LogConfig,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
-        self.folder = folder
-        self.files = environment.files
-        self.segments = Segments(segments, environment.open_segments)
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.readable = HighWatermark(log_end_offset, segments[-1], segments[-1].size)
-        self.places = Places()
-        self.recovery_point = log_end_offset
-        self.producers = producers
-        self.transactions = Transactions(self)
-        self.epochs = epochs
-        self.leader_epoch = max(0, epochs.latest)
-        self.unsynced = Unsynced()
-        self.compaction = CompactionState()
-        self.offline: str | None = None
-        #: Offline, and nothing of it is read.
-        self.withheld = False
-        self.deleted = False
-        self.appended_batches = self.appended_records = self.appended_bytes = 0
+        positions, active = ReadPositions(), segments[-1]
+        super().__init__(
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            folder=folder,
+            files=environment.files,
+            config=config,
+            policy=environment.policy,
+            segments=Segments(segments, environment.open_segments),
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            readable=HighWatermark(log_end_offset, active, active.size, positions, self.invalidate_read_ahead),
+            recovery_point=log_end_offset,
+            producers=producers,
+            epochs=epochs,
+            leader_epoch=max(0, epochs.latest),
+            read_positions=positions,
+        )
         self._environment = environment
-        self._place = environment.revisions.place()
-        #: Whether somebody was told what holds until the log changes.
-        self.told = False
-        self.writer = BatchWriter(self, environment)
-        #: Who syncs it; it stays with one, for only one after the other its syncs say how far it is durable.
-        self.flusher: Flusher | None = None
-        # What the checkpoints go on saying of a damaged log, so that no later start cuts it.
-        self._known_durable: tuple[int, int] | None = None
+        #: Batches, records and bytes that were appended since the log was opened.
+        self.appended_batches = self.appended_records = self.appended_bytes = 0
+        #: Appends batches of clients and coordinators.
+        self.writer = BatchWriter(self, self)
+        #: Begins and ends transactions.
+        self.transactions = Transactions(self, self.writer, self, environment.clock)
+        #: The stored producer states.
         self.snapshots = ProducerSnapshots(environment.files, folder)
-        #: Below it nothing counts as durable before its sync, whatever the policy is now.
-        self.promised_end = 0
+        #: Whether a reader holds an answer that was given in advance and holds until the log changes.
+        self.has_readers_ahead = False
+        self._revision_slot = environment.revisions.place()
+        # (recovery point, high watermark) in the checkpoints of a damaged log, so that no later start cuts it.
+        self._known_durable: tuple[int, int] | None = None
         self.configure(config)
-
-    @property
-    def high_watermark(self) -> int:
-        return self.readable.offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.transactions.stable_offset
 
     def now_ms(self) -> int:
         return self._environment.clock()
 
     def configure(self, config: LogConfig) -> None:
         """Use these settings from now on. A flush policy counts for what is written after it was set."""
-        self.changed()
+        self.invalidate_read_ahead()
         self.config = config
         self.policy = config.flush_policy or self._environment.policy
         if self.policy is FlushPolicy.OS and self.high_watermark < self.log_end_offset:
@@ -125,23 +123,55 @@ class PartitionLog:
         self.writer.configure(config)
         self.segments.configure(config)
 
+    def identify(self, topic_id: bytes) -> None:
+        """Note the topic's id, which the folder did not name."""
+        self.topic_id = topic_id
+
+    def begin_leader_epoch(self, epoch: int) -> None:
+        """Append the next batches under a newer leader epoch."""
+        self.leader_epoch = epoch
+
     # -- appending ----------------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT) -> Appended:
         """Check and write one batch. Coordinators' batches are trusted and may go to any topic; their markers go
         through `transactions`."""
         appended = self.writer.stage(memoryview(records), origin, self.now_ms())
-        self.writer.write_staged()
+        self.write_staged()
         return appended
 
-    @property
-    def roll_syncs(self) -> bool:
-        """Whether `roll` must sync first. What comes to the new segment may reach the disk by itself; behind batches
-        that did not it makes a hole. Who can wait until the log is durable does, rather than hold up the event loop.
+    def write_staged(self) -> None:
+        """Write the staged batches with one call and move the log's end.
 
-        What `os` wrote, before the policy was changed, may leave such a hole until the next sync, as under `os`.
+        A failure turns every `Appended` that was returned for them into error 56.
         """
-        return self.policy is FlushPolicy.GROUP and self.high_watermark < self.log_end_offset
+        written = self.writer.write_staged()
+        if written is None:
+            return
+        self.log_end_offset, batches, records, size = written
+        self.appended_batches += batches
+        self.appended_records += records
+        self.appended_bytes += size
+        if self.policy is FlushPolicy.GROUP:
+            self.request_sync()
+        else:
+            self._count_unsynced(records)
+            if self.readable.offset < self.promised_end:
+                self.request_sync()
+            else:
+                active = self.segments.active
+                self.readable.advance(self.log_end_offset, active, active.size)
+
+    def _count_unsynced(self, records: int) -> None:
+        """Request a sync if the topic's flush.messages or flush.ms ask for one, or if a folder waits for one."""
+        unsynced, config = self.unsynced, self.config
+        if unsynced.records == 0 and config.flush_ms != FOREVER:
+            self._environment.mark_later(self, config.flush_ms)
+        unsynced.records += records
+        if unsynced.records >= config.flush_messages:
+            self.request_sync()
+        elif unsynced.paths:
+            self._environment.mark(self)
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
@@ -165,7 +195,7 @@ class PartitionLog:
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
         self.segments.add(segment)
         if self.high_watermark == self.log_end_offset:
-            self.readable.place(segment, 0)
+            self.readable.relocate(segment, 0)
         self.unsynced.add_segments(old)
         self.unsynced.add_paths(*to_sync)
         self._environment.mark(self)
@@ -177,9 +207,20 @@ class PartitionLog:
         self.unsynced.include_active()
         self._environment.mark(self)
 
+    def sync_again(self, recovery_point: int) -> None:
+        """Count only what is below the recovery point as synced, and request a sync of everything else."""
+        self.recovery_point = recovery_point
+        self.unsynced.add_segments(*self.segments.older_segments())
+        self.unsynced.add_paths(self.folder)
+        self.request_sync()
+
     def sync_target(self) -> SyncTarget | None:
         """What to sync now, pinned; None when there is nothing. `synced` must follow."""
-        return None if self.deleted or self.offline is not None else self.unsynced.take(self)
+        return (
+            None
+            if self.deleted or self.offline is not None
+            else self.unsynced.take(self.segments.active, self.log_end_offset)
+        )
 
     def synced(self, target: SyncTarget) -> None:
         """A sync is over: move on, or go offline when it failed."""
@@ -195,7 +236,7 @@ class PartitionLog:
             self.snapshots.note_synced(self.segments.active.base_offset, target.paths)
         self.recovery_point = max(self.recovery_point, target.recovery_point)
         if target.end_offset > self.high_watermark:
-            self.readable.advance(target.end_offset, target.segment, target.position, self)
+            self.readable.advance(target.end_offset, target.segment, target.position)
 
     def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:
         """Call back with 0 once the high watermark is at the offset or behind it, with an error code if it never will.
@@ -220,7 +261,7 @@ class PartitionLog:
         if self.offline is None:
             self.offline = reason
             _log.error("log offline", log=self.folder, reason=reason, high_watermark=self.high_watermark)
-        self.changed()
+        self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)
 
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
@@ -232,8 +273,7 @@ class PartitionLog:
         """Go offline for readers too: what is here may be another topic's, or cannot be read at all."""
         recovery_point, high_watermark = self.checkpoint
         self.withheld = True
-        self.readable.offset = self.log_start_offset
-        self.readable.place(self.segments[0], 0)
+        self.readable.retreat(self.log_start_offset, self.segments[0], 0)
         self.quarantine(reason, recovery_point, high_watermark)
 
     def suspect(self) -> None:
@@ -245,11 +285,6 @@ class PartitionLog:
         """(recovery point, high watermark) for the next start."""
         return self._known_durable or (self.recovery_point, self.high_watermark)
 
-    @property
-    def unavailable(self) -> int:
-        """The error code for what an offline or deleted log is asked for."""
-        return _UNKNOWN_PARTITION if self.deleted else _STORAGE_ERROR
-
     # -- reading and segments -----------------------------------------------------------------------------------------
 
     def spans(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> list[Span]:
@@ -259,7 +294,15 @@ class PartitionLog:
         Raises:
             StorageFailure: the disk did not answer.
         """
-        return find_spans(self, offset, max_bytes, min_one=min_one, committed=committed)
+        readable = self.readable
+        if offset >= readable.offset:
+            return []
+        if not committed:
+            return find_spans(self, offset, max_bytes, readable.segment, readable.position, min_one=min_one)
+        stable_offset, segment, position = self.transactions.stable_end()
+        return (
+            [] if offset >= stable_offset else find_spans(self, offset, max_bytes, segment, position, min_one=min_one)
+        )
 
     def read_batches(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains the offset, at least one, up to the log end offset; empty there.
@@ -271,16 +314,19 @@ class PartitionLog:
         """
         return find_batches(self, offset, max_bytes)
 
-    def tell(self) -> tuple[int, int]:
-        """(place, number) in the environment's Revisions: what is told of the log now holds while the number stays."""
-        self.told = True
-        return self._place, self._environment.revisions[self._place]
+    def current_revision(self) -> tuple[int, int]:
+        """Return the log's slot in the environment's Revisions and the number there.
 
-    def changed(self) -> None:
-        """What was told of the log may not hold any more; before anybody else hears of the change."""
-        if self.told:
-            self.told = False
-            self._environment.revisions.move(self._place)
+        Answers that are given to readers in advance hold while that number stays.
+        """
+        self.has_readers_ahead = True
+        return self._revision_slot, self._environment.revisions[self._revision_slot]
+
+    def invalidate_read_ahead(self) -> None:
+        """Withdraw the answers that readers were given in advance; before anybody learns of the change."""
+        if self.has_readers_ahead:
+            self.has_readers_ahead = False
+            self._environment.revisions.move(self._revision_slot)
 
     def drop_oldest(self, count: int) -> int:
         """Delete the oldest segments, at most so many and never all of them; how many bytes that were.
@@ -295,7 +341,7 @@ class PartitionLog:
         if count == 0:
             return 0
         dropped = self.segments.take_oldest(count)
-        self.changed()
+        self.invalidate_read_ahead()
         self.unsynced.forget_segments(dropped)
         paths: list[str] = []
         try:
@@ -315,10 +361,10 @@ class PartitionLog:
             StorageFailure: it has; files of the old ones are left under their names.
         """
         self.segments.replace(old, new)
-        self.changed()
+        self.invalidate_read_ahead()
         self.unsynced.forget_segments(old)
         if self.readable.segment in old:  # at its end: what is cleaned is readable
-            self.readable.place(self.segments[self.segments.index_of(new.base_offset) + 1], 0)
+            self.readable.relocate(self.segments[self.segments.index_of(new.base_offset) + 1], 0)
         paths: list[str] = []
         try:
             for segment in old:
@@ -330,7 +376,7 @@ class PartitionLog:
         """Records below the offset are not read any more."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.changed()
+            self.invalidate_read_ahead()
             if self.epochs.advance(offset):
                 self.epochs.store(sync=False)
 
@@ -345,9 +391,9 @@ class PartitionLog:
     def mark_deleted(self) -> None:
         """The partition is gone: whoever waits learns it now."""
         self.deleted = True
-        self.changed()
+        self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)
-        self.readable.touch(self)
+        self.readable.touch()
         self.segments.close()
 
     def close(self) -> None:
@@ -362,14 +408,6 @@ class PartitionLog:
         self.segments.close()
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless the log's state is consistent."""
-        offsets = [self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset]
-        assert offsets == sorted(offsets), (self.folder, offsets)
-        assert self.recovery_point <= self.log_end_offset, self.folder
-        self.segments.check_invariants()
-        assert self.segments.bases[0] <= self.log_start_offset, self.folder
+        """Raise AssertionError unless the state is consistent and nothing is staged."""
+        LogState.check_invariants(self)
         self.writer.check_invariants()
-        assert self.readable.segment in self.segments, self.folder
-        assert self.readable.position <= self.readable.segment.size, self.folder
-        for segment in self.segments if self.offline is None else ():
-            assert segment.descriptor < 0 or self.files.status(segment.descriptor).st_size == segment.size, segment.path

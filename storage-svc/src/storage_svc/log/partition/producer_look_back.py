@@ -9,13 +9,13 @@ the windows of all others too. Batches that compaction removed are not found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from storage_svc.log.batch.header import Header, headers
+from storage_svc.log.disk.files import Files
+from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.positions import boundary
-
-if TYPE_CHECKING:
-    from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.segment.segment_list import Segments
 
 _BYTES_MAX: Final = 1 << 30
 _STEP_BYTES: Final = 1 << 20
@@ -24,12 +24,14 @@ _STEP_BYTES: Final = 1 << 20
 class ProducerLookBack:
     """Owned by its log's BatchWriter."""
 
-    __slots__ = ("_bytes_left", "_log", "_offset")
+    __slots__ = ("_bytes_left", "_files", "_offset", "_producers", "_segments")
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+    def __init__(self, producers: ProducerState, segments: Segments, files: Files) -> None:
+        self._producers = producers
+        self._segments = segments
+        self._files = files
         #: Everything at and behind this offset has been looked at.
-        self._offset = log.producers.replayed_from
+        self._offset = producers.replayed_from
         self._bytes_left = _BYTES_MAX
 
     def complete(self, producer_id: int) -> bool:
@@ -38,12 +40,12 @@ class ProducerLookBack:
         Raises:
             StorageFailure: the disk did not answer.
         """
-        producers = self._log.producers
+        producers = self._producers
         producer = producers.producers.get(producer_id)
         if producer is None or not producer.lacks_batches:
             return False
         known = len(producer.batches)
-        while producer.lacks_batches and self._offset > self._log.segments.bases[0] and self._bytes_left > 0:
+        while producer.lacks_batches and self._offset > self._segments.bases[0] and self._bytes_left > 0:
             for header in reversed(self._step()):
                 producers.remember_before(header)
         producer.complete = True
@@ -51,12 +53,12 @@ class ProducerLookBack:
 
     def _step(self) -> list[Header]:
         """The batches that end at the offset, about a megabyte of them; the offset is where they begin."""
-        segments = self._log.segments
+        segments = self._segments
         segment = segments[segments.index_of(self._offset - 1)]
         located = segment.locate(self._offset)
         end = segment.size if located is None else located[0]
         start, _ = boundary(segment, 0, max(0, end - _STEP_BYTES))
-        found = [header for _, header in headers(self._log.files, segment.descriptor, start, end)]
+        found = [header for _, header in headers(self._files, segment.descriptor, start, end)]
         self._offset = found[0].base_offset if start else segment.base_offset
         self._bytes_left -= end - start
         return found

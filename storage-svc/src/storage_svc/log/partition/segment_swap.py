@@ -79,7 +79,7 @@ def _check(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
     if log.deleted or log.offline is not None:
         raise Outdated("the log is deleted or offline")
     index = log.segments.index_of(group.base_offsets[0])
-    old = log.segments.behind_active()[index : index + len(group.base_offsets)]
+    old = log.segments.older_segments()[index : index + len(group.base_offsets)]
     if [segment.base_offset for segment in old] != list(group.base_offsets):
         raise Outdated("segments were deleted while they were cleaned")
     return old

@@ -12,21 +12,19 @@ to leave out (`aborted`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
 
 from storage_svc.log.batch.header import headers
 from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.outcome import Appended, Origin
+from storage_svc.log.partition.reading import Span
+from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.transaction_index import AbortedTransaction
-
-if TYPE_CHECKING:
-    from storage_svc.log.partition.partition_log import PartitionLog
-    from storage_svc.log.partition.reading import Span
 
 _MESSAGES = {
     int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
@@ -37,10 +35,13 @@ _MESSAGES = {
 class Transactions:
     """Owned by its PartitionLog."""
 
-    __slots__ = ("_log", "_stable")
+    __slots__ = ("_actions", "_clock", "_stable", "_state", "_writer")
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+    def __init__(self, state: LogState, writer: BatchWriter, actions: LogActions, clock: Callable[[], int]) -> None:
+        self._state = state
+        self._writer = writer
+        self._actions = actions
+        self._clock = clock
         #: The stable offset that was looked up last, and where it is.
         self._stable: tuple[int, Segment, int] | None = None
 
@@ -50,7 +51,7 @@ class Transactions:
         The log does not remember this across a start: a coordinator says it again for transactions that have no batch
         here yet (KIP-890's verification).
         """
-        return self._log.producers.may_begin(producer_id, producer_epoch)
+        return self._state.producers.may_begin(producer_id, producer_epoch)
 
     def end(self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int) -> Appended:
         """Write the marker that commits or aborts the producer's transaction in this partition.
@@ -59,19 +60,19 @@ class Transactions:
         it; 56 leaves everything as it was. Without an open transaction the marker is written all the same: coordinators
         repeat themselves after a crash.
         """
-        log = self._log
-        producers = log.producers
-        if log.offline is None and (error := producers.check_marker(producer_id, producer_epoch, coordinator_epoch)):
+        state, writer = self._state, self._writer
+        producers = state.producers
+        if state.offline is None and (error := producers.check_marker(producer_id, producer_epoch, coordinator_epoch)):
             return Appended(error, error_message=_MESSAGES[error])
-        log.writer.write_staged()
-        now_ms = log.now_ms()
+        self._actions.write_staged()
+        now_ms = self._clock()
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
-        appended = log.writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
+        appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
         if appended.error_code:
             return appended
         offset, first_offset = appended.base_offset, producers.open_since(producer_id)
-        index = log.segments.active.transaction_index
+        index = state.segments.active.transaction_index
         aborts = not commit and first_offset >= 0
         if aborts:
             # Before the marker: a reader that sees it must find the entry, and without it nothing may have moved.
@@ -79,35 +80,26 @@ class Transactions:
             try:
                 index.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
             except StorageFailure as error:
-                log.writer.drop_staged(error)
+                writer.drop_staged(error)
                 return appended
-            log.unsynced.add_paths(index.file.path, log.folder)
-        log.writer.write_staged()
+            state.unsynced.add_paths(index.file.path, state.folder)
+        self._actions.write_staged()
         if appended.error_code:
             if aborts:
                 self._take_back(index_end=offset)
             return appended
         producers.end(producer_id, producer_epoch, coordinator_epoch, offset, now_ms, now_ms)
-        log.changed()
+        self._actions.invalidate_read_ahead()
         return appended
 
     def _take_back(self, index_end: int) -> None:
         """The marker could not be written; an entry that cannot be removed takes the log offline."""
         try:
-            self._log.segments.active.transaction_index.truncate(index_end)
+            self._state.segments.active.transaction_index.truncate(index_end)
         except StorageFailure as error:
-            self._log.take_offline(str(error))
+            self._actions.take_offline(str(error))
 
     # -- reading ------------------------------------------------------------------------------------------------------
-
-    @property
-    def stable_offset(self) -> int:
-        """The last stable offset: below it every transaction is decided, and the decision durable."""
-        high_watermark = self._log.readable.offset
-        undecided = self._log.producers.transactions.first_undecided(high_watermark)
-        if undecided is None or undecided >= high_watermark:
-            return high_watermark
-        return max(undecided, self._log.log_start_offset)
 
     def stable_end(self) -> tuple[int, Segment, int]:
         """The last stable offset and where the batches below it end: segment and position.
@@ -115,12 +107,12 @@ class Transactions:
         Raises:
             StorageFailure: the disk did not answer.
         """
-        offset = self.stable_offset
-        readable = self._log.readable
+        offset = self._state.last_stable_offset
+        readable = self._state.readable
         if offset == readable.offset:
             return offset, readable.segment, readable.position
-        if self._stable is None or self._stable[0] != offset or self._stable[1] not in self._log.segments:
-            segment = self._log.segments.starting_with(offset)[0]
+        if self._stable is None or self._stable[0] != offset or self._stable[1] not in self._state.segments:
+            segment = self._state.segments.starting_with(offset)[0]
             located = segment.locate(offset)
             self._stable = offset, segment, segment.size if located is None else located[0]
         return self._stable
@@ -135,7 +127,7 @@ class Transactions:
         if not spans:
             return found
         end = -1
-        for segment in self._log.segments.starting_with(offset):
+        for segment in self._state.segments.starting_with(offset):
             if not len(segment.transaction_index):
                 continue
             if end < 0:
@@ -150,8 +142,8 @@ class Transactions:
         """The offset behind the last batch of a span."""
         segment, position, length = span
         segment.open()
-        behind = headers(self._log.files, segment.descriptor, position + length, segment.size, 64)
+        behind = headers(self._state.files, segment.descriptor, position + length, segment.size, 64)
         if (following := next(behind, None)) is not None:
             return following[1].base_offset
-        segments = self._log.segments
-        return segments.end_of(segments.index_of(segment.base_offset), self._log.log_end_offset)
+        segments = self._state.segments
+        return segments.end_of(segments.index_of(segment.base_offset), self._state.log_end_offset)

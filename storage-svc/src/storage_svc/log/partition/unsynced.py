@@ -1,49 +1,48 @@
-"""What of a log is written and not synced yet, and one sync of it.
+"""The part of a log that is written and not synced yet, and one sync of it.
 
-A new folder or segment is durable only once the folder that names it is: their paths are synced first.
+A new folder or segment is durable only once the folder that names it is: the paths are synced first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from storage_svc.log.config import FOREVER
+from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.segment.segment import Segment
-
-if TYPE_CHECKING:
-    from storage_svc.log.partition.partition_log import PartitionLog
 
 
 class SyncTarget:
-    """What one sync of one log covers. Its segments are pinned; `run` is called in the flusher's thread."""
+    """The content of one sync of one log. Its segments are pinned; `run` is called in the flusher's thread."""
 
-    __slots__ = ("end_offset", "failure", "log", "paths", "position", "recovery_point", "segment", "segments")
+    __slots__ = ("end_offset", "failure", "paths", "position", "recovery_point", "segment", "segments")
 
-    def __init__(self, log: PartitionLog, segments: list[Segment], paths: Collection[str], recovery_point: int) -> None:
-        self.log = log
+    def __init__(
+        self, segments: list[Segment], paths: Collection[str], recovery_point: int, active: Segment, end_offset: int
+    ) -> None:
+        """After the sync everything below `recovery_point` is on disk; the log ended at `end_offset` in `active`."""
         self.segments = segments
-        self.recovery_point = recovery_point
-        self.end_offset = log.log_end_offset
-        self.segment = log.segments.active
-        self.position = log.segments.active.size
-        self.failure: StorageFailure | None = None
         self.paths = paths
+        self.recovery_point = recovery_point
+        self.segment = active
+        self.position = active.size
+        self.end_offset = end_offset
+        self.failure: StorageFailure | None = None
 
     def descriptors(self) -> list[int] | None:
-        """Of the files to sync, if open files are all there is to it."""
+        """Return the open files to sync; None if there is anything else to sync."""
         if self.paths:
             return None
         found = [segment.descriptor for segment in self.segments]
         return None if -1 in found else found
 
     def run(self, files: Files) -> None:
+        """Sync everything, one call after the other; the first failure ends it and is kept in `failure`."""
         try:
             for path in self.paths:
-                if files.exists(path):  # an index of a segment that was deleted meanwhile needs none
+                if files.exists(path):  # an index of a segment that has been deleted since needs none
                     files.sync_path(path)
             for segment in self.segments:
                 segment.sync(files)
@@ -53,53 +52,63 @@ class SyncTarget:
             self.failure = StorageFailure(f"{type(error).__name__}: {error}")
 
 
+class Syncable(Protocol):
+    """A log as its flusher sees it: `sync_target`, then the sync in a thread, then `synced`."""
+
+    #: Names the log in log lines.
+    folder: str
+    #: Whether the log's writers wait for syncs.
+    policy: FlushPolicy
+
+    def request_sync(self) -> None:
+        """Have everything synced that is written by the time the flusher comes to it."""
+
+    def sync_target(self) -> SyncTarget | None:
+        """Return the content of the next sync, pinned; None when there is nothing to sync."""
+
+    def synced(self, target: SyncTarget) -> None:
+        """Note that the sync of this target is over."""
+
+
 class Unsynced:
     """Owned by its PartitionLog."""
 
-    __slots__ = ("_active", "_paths", "_segments", "records")
+    __slots__ = ("_active", "_segments", "paths", "records")
 
     def __init__(self) -> None:
         self._segments: list[Segment] = []
-        self._paths: dict[str, None] = {}
+        #: Folders and files other than segments, in the order in which they are to be synced.
+        self.paths: dict[str, None] = {}
         self._active = False
         #: Records written to the active segment since it was last synced; counted under `os` only.
         self.records = 0
 
     def add_paths(self, *paths: str) -> None:
-        self._paths |= dict.fromkeys(paths)
+        """Sync these folders and files too."""
+        self.paths |= dict.fromkeys(paths)
 
     def add_segments(self, *segments: Segment) -> None:
-        """Segments behind the active one."""
+        """Sync these segments too, which are older than the active one."""
         self._segments += segments
 
     def forget_segments(self, segments: list[Segment]) -> None:
-        """They are deleted."""
+        """Leave out these segments, which are deleted."""
         self._segments = [segment for segment in self._segments if segment not in segments]
 
     def include_active(self) -> None:
-        """The next sync covers what is written to the active segment by then."""
+        """Let the next sync cover everything that is written to the active segment by then."""
         self._active = True
 
-    def note_written(self, log: PartitionLog, records: int, environment: LogEnvironment) -> None:
-        """Under `os`: a sync is asked for only when the topic's flush.messages or flush.ms say so, or for a folder."""
-        if self.records == 0 and log.config.flush_ms != FOREVER:
-            environment.mark_later(log, log.config.flush_ms)
-        self.records += records
-        if self.records >= log.config.flush_messages:
-            log.request_sync()
-        elif self._paths:
-            environment.mark(log)
-
-    def take(self, log: PartitionLog) -> SyncTarget | None:
-        """What to sync now, pinned; None when there is nothing."""
-        segments, recovery_point = self._segments, log.segments.active.base_offset
+    def take(self, active: Segment, end_offset: int) -> SyncTarget | None:
+        """Return the content of the next sync, pinned, and begin a new list; None when there is nothing to sync."""
+        segments, recovery_point = self._segments, active.base_offset
         if self._active:
-            segments, recovery_point = [*segments, log.segments.active], log.log_end_offset
+            segments, recovery_point = [*segments, active], end_offset
             self.records = 0
-        elif not segments and not self._paths:
+        elif not segments and not self.paths:
             return None
-        target = SyncTarget(log, segments, self._paths, recovery_point)
-        self._segments, self._paths, self._active = [], {}, False
+        target = SyncTarget(segments, self.paths, recovery_point, active, end_offset)
+        self._segments, self.paths, self._active = [], {}, False
         for segment in segments:
             segment.pin()
         return target

@@ -186,7 +186,7 @@ class Recovery:
         if self._end_offset < self._known.high_watermark:
             # Records that consumers may have seen are gone: a new epoch tells them.
             _log.error("readable records lost", log=self._folder, end_offset=self._end_offset, **_was(self._known))
-            log.leader_epoch += 1
+            log.begin_leader_epoch(log.leader_epoch + 1)
             self._epochs.assign(log.leader_epoch, self._end_offset)
         if self._epochs.entries != stored:
             try:
@@ -202,10 +202,7 @@ class Recovery:
             else:
                 log.snapshots.note_synced(base, [path])
         if recovered:
-            log.recovery_point = min(self._known.recovery_point, self._end_offset)
-            log.unsynced.add_segments(*log.segments.behind_active())
-            log.unsynced.add_paths(log.folder)
-            log.request_sync()
+            log.sync_again(min(self._known.recovery_point, self._end_offset))
         # Made anew or not: a transaction index that is missing at a later start counts as one that never was.
         if indexes := [each.transaction_index.file.path for each in log.segments if len(each.transaction_index)]:
             log.unsynced.add_paths(*indexes, log.folder)

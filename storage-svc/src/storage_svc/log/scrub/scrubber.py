@@ -234,7 +234,7 @@ class Scrubber:
             return True
         self.totals.segments_damaged += 1
         if log.segments.active.base_offset == base_offset:
-            log.writer.write_staged()
+            log.write_staged()
             log.roll(log.now_ms())
         segment = log.segments[log.segments.index_of(base_offset)]
         if segment.base_offset != base_offset:

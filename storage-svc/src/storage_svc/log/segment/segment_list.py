@@ -54,8 +54,8 @@ class Segments:
         """The segment that holds an offset, or would, and all behind it."""
         return self._ordered[self.index_of(offset) :]
 
-    def behind_active(self) -> list[Segment]:
-        """All but the active one: nothing is appended to them any more."""
+    def older_segments(self) -> list[Segment]:
+        """Return all but the active one: nothing is appended to them any more."""
         return self._ordered[:-1]
 
     def end_of(self, index: int, log_end_offset: int) -> int:

@@ -34,7 +34,7 @@ def test_all_but_the_active_segment(log: PartitionLog) -> None:
     found = cleanable(log, NOW_MS)
     assert bounds(found) == (0, 6)
     assert found.clean_bytes == 0
-    assert found.dirty_bytes == sum(segment.size for segment in log.segments.behind_active())
+    assert found.dirty_bytes == sum(segment.size for segment in log.segments.older_segments())
     assert found.due
 
 

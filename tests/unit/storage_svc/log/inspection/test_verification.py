@@ -28,7 +28,7 @@ def write(log, make_batch) -> None:
     for number in range(40):
         producer = number % 3
         if number == 20:
-            log.leader_epoch = 1
+            log.begin_leader_epoch(1)
         log.transactions.begin(producer, 0)
         batch = make_batch(
             2,

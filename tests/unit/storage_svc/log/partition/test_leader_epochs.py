@@ -84,7 +84,7 @@ def three_epochs(folders, make_batch, tmp_path):
     directory = folders.open(tmp_path / "data")
     log = directory.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=700))
     for epoch, end in ((0, 10), (2, 30), (5, 60)):
-        log.leader_epoch = epoch
+        log.begin_leader_epoch(epoch)
         while log.log_end_offset < end:
             log.append(make_batch(5))
     assert len(log.segments) > 3

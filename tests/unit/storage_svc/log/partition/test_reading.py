@@ -9,7 +9,7 @@ from typing import Any
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.reading import Places
+from storage_svc.log.partition.read_positions import ReadPositions
 
 TOPIC_ID = bytes(range(16))
 
@@ -52,7 +52,7 @@ def test_reading_on_reads_only_where_it_ends(folders: Any, tmp_path: Path, fill:
     assert found(log, 20, 5) == [(0, 10 * size, size)]  # at least one
 
 
-def test_a_place_at_the_end_of_a_segment_is_in_the_next(
+def test_a_position_at_the_end_of_a_segment_is_in_the_next(
     folders: Any, tmp_path: Path, fill: Callable[..., Any], small: LogConfig
 ) -> None:
     log = folders.open(tmp_path).create("t", 0, TOPIC_ID, small)
@@ -66,15 +66,15 @@ def test_a_place_at_the_end_of_a_segment_is_in_the_next(
     assert found(log, 0)[0] == (0, 0, size)
 
 
-def test_a_place_where_nothing_stands_is_not_known(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> None:
+def test_a_position_without_a_batch_is_not_known(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> None:
     """The next offsets may have been compacted away: the segment behind this one is to be looked at."""
     log = folders.open(tmp_path).create("t", 0, TOPIC_ID, LogConfig())
-    segment, places = log.segments.active, Places()
-    places.note(0, segment, 0)
-    assert places.find(0, segment) is None
+    segment, positions = log.segments.active, ReadPositions()
+    positions.note(0, segment, 0)
+    assert positions.find(0, segment) is None
     fill(log, [2])
-    assert places.find(0, segment) == 0
+    assert positions.find(0, segment) == 0
     for offset in range(1, 40):
-        places.note(offset, segment, 0)
-    assert places.find(0, segment) is None
-    assert places.find(39, segment) == 0
+        positions.note(offset, segment, 0)
+    assert positions.find(0, segment) is None
+    assert positions.find(39, segment) == 0

@@ -208,9 +208,9 @@ def test_the_new_segment_has_the_age_of_the_last_old_one(folders: Any, tmp_path:
 def test_a_sync_under_way_meets_a_segment_that_was_replaced(folders: Any, tmp_path: Path) -> None:
     directory = folders.open(tmp_path)
     log = make_log(directory)
-    for segment in log.segments.behind_active():
+    for segment in log.segments.older_segments():
         segment.release()
-    log.unsynced.add_segments(*log.segments.behind_active())
+    log.unsynced.add_segments(*log.segments.older_segments())
     target = log.sync_target()
     assert target is not None
     Maintenance(directory).cleaner.clean_now(log)
