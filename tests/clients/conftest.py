@@ -1,6 +1,6 @@
-"""The client against Apache Kafka and against Millrace: what takes `broker` runs against both.
+"""The client against Apache Kafka and against Millrace: a test with the fixture `broker` runs against both.
 
-What one of them does not serve is left out there by asking its ApiVersions: `await broker.needs(ApiKey.X)`.
+`await broker.needs(ApiKey.X)` skips a test where the broker does not serve an API, by its ApiVersions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class RunningBroker:
 
     @staticmethod
     def name(stem: str) -> str:
-        """A name nobody else uses."""
+        """Return a name that no other test uses."""
         return f"{stem}-{os.getpid()}-{next(_NUMBERS)}"
 
     async def needs(self, *keys: ApiKey) -> None:
-        """Leaves the test out when the broker does not serve these."""
+        """Skip the test when the broker does not serve these."""
         connection = await Connection.open(Address.parse(self.bootstrap), self.settings())
         connection.close()
         missing = [key.name for key in keys if key not in connection.versions]
@@ -45,7 +45,7 @@ class RunningBroker:
             pytest.skip(f"{self.kind} does not serve {', '.join(missing)}")
 
     async def topic(self, stem: str = "topic", partitions: int = 1, **configs: str) -> str:
-        """A topic of its own."""
+        """Create a topic for one test. Returns its name."""
         name = self.name(stem)
         cluster = Cluster(self.settings())
         try:
@@ -58,7 +58,7 @@ class RunningBroker:
             assert response.topics[0].error_code == 0, response.topics[0].error_message
             while len((await cluster.topic(name)).partitions) < partitions:
                 await cluster.refresh()
-            # Kafka's broker tells of partitions a moment before it leads them: with acks=0 nobody would hear of that.
+            # Kafka's broker lists partitions a moment before it leads them: with acks=0 records would be lost silently.
             await list_offsets(
                 cluster, {TopicPartition(name, index): SpecialTimestamp.LATEST for index in range(partitions)}
             )
@@ -86,7 +86,7 @@ def broker(request: pytest.FixtureRequest) -> RunningBroker:
 
 @pytest.fixture
 async def cluster(broker: RunningBroker) -> AsyncIterator[Cluster]:
-    """A started Cluster of a test's own."""
+    """A started Cluster for one test."""
     started = Cluster(broker.settings())
     await started.start()
     yield started

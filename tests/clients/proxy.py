@@ -1,10 +1,10 @@
-"""A proxy between clients and one broker that knows frames: it can count requests, hold answers back and hang up.
+"""A proxy between clients and one broker that knows frames: it can count requests, delay answers and hang up.
 
     async with KafkaProxy(bootstrap) as proxy:
         client = connect(proxy.bootstrap)
         proxy.on_answer = lambda api_key: Action.DROP if api_key == ApiKey.PRODUCE else Action.PASS
 
-Answers that tell where brokers are tell the proxy's address instead, so clients stay on it.
+Answers with addresses of brokers contain the proxy's address instead, so clients stay on it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class KafkaProxy:
         self.target = target
         #: requests passed on, by API
         self.requests: Counter[ApiKey] = Counter()
-        #: their bytes
+        #: sizes of these requests in bytes
         self.sizes: defaultdict[ApiKey, list[int]] = defaultdict(list)
-        #: asked for each request before it reaches the broker, and each answer before it reaches the client
+        #: hooks for each request before it reaches the broker, and each answer before it reaches the client
         self.on_request: Decide = _pass
         self.on_answer: Decide = _pass
         self._open: set[asyncio.StreamWriter] = set()
@@ -64,7 +64,7 @@ class KafkaProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def hang_up(self) -> None:
-        """On everybody."""
+        """Hang up on all clients."""
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -122,13 +122,13 @@ class KafkaProxy:
     def _readdressed(self, key: ApiKey, version: int, frame: bytes) -> bytes:
         _, position = decode_response_header(key, version, frame)
         response = decode(APIS[key].response, version, frame, position)
-        for place in getattr(response, "brokers", ()) or getattr(response, "coordinators", ()) or (response,):
-            place.host, place.port = "127.0.0.1", self.port
+        for node in getattr(response, "brokers", ()) or getattr(response, "coordinators", ()) or (response,):
+            node.host, node.port = "127.0.0.1", self.port
         return frame[:position] + encode(response, version)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:
-    """The next frame, None at the end."""
+    """Return the next frame, None at the end."""
     try:
         return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     except (asyncio.IncompleteReadError, ConnectionError):

@@ -37,9 +37,9 @@ from support.kafka_broker import USER, ApacheKafka, need_java
 
 
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
-    """Brokers hear of what the controller did a moment later."""
+    """Wait: brokers learn of the controller's changes a moment later."""
     async with asyncio.timeout(20):
-        while await ask() != expected:  # noqa: ASYNC110 (nothing else tells)
+        while await ask() != expected:  # noqa: ASYNC110 (nothing else signals it)
             await asyncio.sleep(0.01)
 
 
@@ -51,7 +51,7 @@ async def until_listed(admin: Admin, name: str, listed: bool) -> None:
 
 
 async def until_set(admin: Admin, resource: ConfigResource, expected: dict[str, str]) -> None:
-    """Kafka's brokers hear of a change a moment after its controller has answered."""
+    """Wait: Kafka's brokers learn of a change a moment after its controller has answered."""
     own: dict[str, str | None] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(20):
@@ -129,7 +129,7 @@ async def test_records_deleted_and_offsets_looked_up(broker):
     async with Admin(broker.bootstrap) as admin:
         assert await admin.topics.delete_records({first: 2, second: -1}) == {first: 2, second: 5}
         earliest = await admin.topics.offsets({first: SpecialTimestamp.EARLIEST, second: SpecialTimestamp.EARLIEST})
-        assert {place: at.offset for place, at in earliest.items()} == {first: 2, second: 5}
+        assert {partition: at.offset for partition, at in earliest.items()} == {first: 2, second: 5}
         at = (await admin.topics.offsets({first: 1005}))[first]
         assert (at.offset, at.timestamp) == (3, 1006)
 
@@ -183,7 +183,7 @@ async def test_a_group_from_beginning_to_end(broker):
         async def state() -> str:
             return (await admin.groups.describe(group)).state
 
-        await until("Empty", state)  # who leaves does not wait long for the answer
+        await until("Empty", state)  # a member that leaves does not wait long for the answer
         assert group in {each.group_id for each in await admin.groups.list(states=["Empty"])}
         await admin.groups.delete(group)
         assert group not in {each.group_id for each in await admin.groups.list()}
@@ -191,16 +191,16 @@ async def test_a_group_from_beginning_to_end(broker):
 
 async def test_offsets_of_a_group(broker):
     topic, group = await broker.topic(partitions=3), broker.name("group")
-    places = [TopicPartition(topic, partition) for partition in range(3)]
+    partitions = [TopicPartition(topic, partition) for partition in range(3)]
     async with Admin(broker.bootstrap) as admin:
         assert await admin.groups.offsets(group) == {}
-        await admin.groups.alter_offsets(group, {places[0]: 7, places[1]: OffsetAndMetadata(9, "why")})
+        await admin.groups.alter_offsets(group, {partitions[0]: 7, partitions[1]: OffsetAndMetadata(9, "why")})
         found = await admin.groups.offsets(group)
-        assert {place: (at.offset, at.metadata) for place, at in found.items()} == {
-            places[0]: (7, ""),
-            places[1]: (9, "why"),
+        assert {partition: (at.offset, at.metadata) for partition, at in found.items()} == {
+            partitions[0]: (7, ""),
+            partitions[1]: (9, "why"),
         }
-        assert list(await admin.groups.offsets(group, places[1:])) == [places[1]]
+        assert list(await admin.groups.offsets(group, partitions[1:])) == [partitions[1]]
 
 
 async def test_offsets_of_a_group_are_deleted(broker):
@@ -238,7 +238,7 @@ async def test_the_cluster(broker):
 
 @pytest.fixture
 def kafka_of_its_own(tmp_path: Path) -> Iterator[ApacheKafka]:
-    """Others log in by the mechanism that a user loses here: now and then Kafka forgets theirs with it."""
+    """A broker for one test: sometimes Kafka forgets another user's mechanism together with the one deleted here."""
     need_java()
     with ApacheKafka(tmp_path / "kafka") as node:
         yield node

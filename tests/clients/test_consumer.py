@@ -12,7 +12,7 @@ from protocol_lib.client import Consumer, ConsumerRecord, OffsetAndMetadata, Pro
 from protocol_lib.client.errors import ClientClosedError, NoOffsetError
 from protocol_lib.records.compression import Codec
 
-#: For what is to come: polls end when it is there.
+#: Limit of a poll for records that will arrive; it ends when they are there.
 WAIT_MS = 30_000
 
 
@@ -23,7 +23,7 @@ async def fill(broker, topic: str, count: int, *, partition: int = 0, first: int
 
 
 async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
-    """So many records, however many polls it takes."""
+    """Poll until there are at least `count` records, and return them."""
     found: list[ConsumerRecord] = []
     async with asyncio.timeout(30):
         while len(found) < count:
@@ -71,42 +71,42 @@ async def test_many_partitions_each_in_order_and_in_small_bites(broker):
 
 async def test_positions(broker):
     topic = await broker.topic()
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     await fill(broker, topic, 20)
     async with Consumer(broker.bootstrap, auto_offset_reset="latest") as consumer:
-        await consumer.assign([place])
-        assert await consumer.position(place) == 20
-        consumer.seek(place, 13)  # inside a batch
+        await consumer.assign([partition])
+        assert await consumer.position(partition) == 20
+        consumer.seek(partition, 13)  # inside a batch
         assert values(await consumer.poll(WAIT_MS, records_max=3)) == [13, 14, 15]
-        assert await consumer.position(place) == 16
-        consumer.seek_to_beginning(place)
+        assert await consumer.position(partition) == 16
+        consumer.seek_to_beginning(partition)
         assert values(await consumer.poll(WAIT_MS, records_max=1)) == [0]
-        consumer.seek_to_end(place)
-        assert await consumer.position(place) == 20  # the end as it is now
+        consumer.seek_to_end(partition)
+        assert await consumer.position(partition) == 20  # the end as it is now
         await fill(broker, topic, 1, first=20)
         assert values(await read(consumer, 1)) == [20]
-        assert await consumer.beginning_offsets([place]) == {place: 0}
-        assert await consumer.end_offsets([place]) == {place: 21}
-        at = await consumer.offsets_for_times({place: 1_000_101})
-        assert (at[place].offset, at[place].timestamp) == (11, 1_000_110)
-        assert await consumer.offsets_for_times({place: 2_000_000}) == {place: None}
+        assert await consumer.beginning_offsets([partition]) == {partition: 0}
+        assert await consumer.end_offsets([partition]) == {partition: 21}
+        at = await consumer.offsets_for_times({partition: 1_000_101})
+        assert (at[partition].offset, at[partition].timestamp) == (11, 1_000_110)
+        assert await consumer.offsets_for_times({partition: 2_000_000}) == {partition: None}
 
 
-async def test_what_was_on_its_way_when_the_consumer_sought_is_not_handed_over(broker):
+async def test_records_fetched_before_a_seek_are_not_handed_over(broker):
     topic = await broker.topic()
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     await fill(broker, topic, 10)
     async with KafkaProxy(broker.bootstrap) as proxy, Consumer(proxy.bootstrap, fetch_max_wait_ms=10_000) as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         async with asyncio.timeout(30):
             while proxy.requests[ApiKey.FETCH] == 0:  # until it waits at the end of the log
                 assert await consumer.poll(100) == []
-        consumer.seek(place, 3)
+        consumer.seek(partition, 3)
         await fill(broker, topic, 1, first=10)
         assert values(await read(consumer, 8)) == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
-async def test_what_is_paused_waits_without_loss(broker):
+async def test_a_paused_partition_waits_without_loss(broker):
     topic = await broker.topic(partitions=2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     await fill(broker, topic, 5, partition=0)
@@ -122,75 +122,75 @@ async def test_what_is_paused_waits_without_loss(broker):
 
 async def test_a_position_outside_the_log_starts_over_or_is_an_error(broker):
     topic = await broker.topic()
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     await fill(broker, topic, 3)
     async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
-        await consumer.assign([place])
-        consumer.seek(place, 1000)
+        await consumer.assign([partition])
+        consumer.seek(partition, 1000)
         assert values(await read(consumer, 3)) == [0, 1, 2]
     async with Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         with pytest.raises(NoOffsetError, match="no committed offset"):
             await consumer.poll(WAIT_MS)
-        consumer.seek(place, 1000)
+        consumer.seek(partition, 1000)
         with pytest.raises(NoOffsetError, match="1000 is not in the log"):
             await consumer.poll(WAIT_MS)
-        consumer.seek(place, 2)
+        consumer.seek(partition, 2)
         assert values(await consumer.poll(WAIT_MS)) == [2]
 
 
-async def test_who_has_no_position_commits_none(broker):
+async def test_a_consumer_without_a_position_commits_none(broker):
     topic, group = await broker.topic(), broker.name("group")
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     async with Consumer(broker.bootstrap, group_id=group, auto_offset_reset="none") as consumer:
         await consumer.subscribe([topic])
         for _ in range(2):
             with pytest.raises(NoOffsetError, match="no committed offset"):
                 await consumer.poll(WAIT_MS)
         await consumer.commit()
-        assert await consumer.committed([place]) == {place: None}
+        assert await consumer.committed([partition]) == {partition: None}
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
-        assert await consumer.committed([place]) == {place: None}
+        assert await consumer.committed([partition]) == {partition: None}
 
 
 async def test_a_group_without_members_has_offsets_too(broker):
     topic, group = await broker.topic(), broker.name("group")
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     await fill(broker, topic, 10)
     async with Consumer(broker.bootstrap, group_id=group, auto_commit=False) as consumer:
-        assert await consumer.committed([place]) == {place: None}
-        await consumer.assign([place])
-        await consumer.commit({place: OffsetAndMetadata(4, "so far")})
-        assert (await consumer.committed([place]))[place].metadata == "so far"
+        assert await consumer.committed([partition]) == {partition: None}
+        await consumer.assign([partition])
+        await consumer.commit({partition: OffsetAndMetadata(4, "so far")})
+        assert (await consumer.committed([partition]))[partition].metadata == "so far"
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         assert values(await consumer.poll(WAIT_MS, records_max=2)) == [4, 5]  # close commits
     async with Consumer(broker.bootstrap, group_id=group) as consumer:
-        assert (await consumer.committed([place]))[place].offset == 6
+        assert (await consumer.committed([partition]))[partition].offset == 6
 
 
 async def test_iteration_hands_over_one_record_at_a_time(broker):
     topic = await broker.topic()
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     await fill(broker, topic, 10)
     async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         seen = []
         async for record in consumer:
             seen.append(record.offset)
-            assert await consumer.position(place) == record.offset + 1
+            assert await consumer.position(partition) == record.offset + 1
             if len(seen) == 10:
                 break
         assert seen == list(range(10))
 
 
-async def test_who_polls_without_waiting_lets_others_run(broker):
+async def test_polls_that_do_not_wait_let_other_tasks_run(broker):
     topic = await broker.topic()
     await fill(broker, topic, 2000)
     async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         await consumer.assign([(topic, 0)])
         seen = 0
-        while seen < 2000:  # the position, the connection and the fetch are others' work
+        while seen < 2000:  # other tasks find the position, connect and fetch
             seen += len(await consumer.poll(0, records_max=1))
 
 
@@ -198,11 +198,11 @@ async def test_a_poll_that_is_cancelled_loses_nothing(broker):
     topic = await broker.topic()
     await fill(broker, topic, 200)
     async with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
-        place = TopicPartition(topic, 0)
-        await consumer.assign([place])
+        partition = TopicPartition(topic, 0)
+        await consumer.assign([partition])
         found = await consumer.poll(WAIT_MS, records_max=1)
-        while await consumer.position(place) < 200:
-            await asyncio.sleep(0.006)  # so long ago that the next poll lets others run
+        while await consumer.position(partition) < 200:
+            await asyncio.sleep(0.006)  # long enough that the next poll lets other tasks run
             polling = asyncio.create_task(consumer.poll(WAIT_MS, records_max=10))
             await asyncio.sleep(0)
             polling.cancel()
@@ -224,7 +224,7 @@ async def test_a_closed_consumer(broker):
 
 
 async def test_an_idle_fetch_says_only_what_changed(broker):
-    """Sessions: while nothing arrives, a fetch names no partition, and what arrives then is found all the same."""
+    """Sessions: while nothing arrives, a fetch names no partition, and later records are found all the same."""
     topic = await broker.topic(partitions=3)
     async with (
         KafkaProxy(broker.bootstrap) as proxy,
@@ -234,7 +234,7 @@ async def test_an_idle_fetch_says_only_what_changed(broker):
         await fill(broker, topic, 3, partition=1)
         assert values(await read(consumer, 3)) == [0, 1, 2]
         asked = proxy.requests[ApiKey.FETCH]
-        while proxy.requests[ApiKey.FETCH] < asked + 3:  # the next one, or the one behind it, tells how far it has read
+        while proxy.requests[ApiKey.FETCH] < asked + 3:  # one of the next two carries the new position
             await consumer.poll(20)
         proxy.sizes[ApiKey.FETCH].clear()
         while len(proxy.sizes[ApiKey.FETCH]) < 3:
@@ -244,7 +244,7 @@ async def test_an_idle_fetch_says_only_what_changed(broker):
         assert values(await read(consumer, 2)) == [50, 51]
 
 
-async def test_read_committed_hands_over_what_was_committed(broker):
+async def test_read_committed_hands_over_committed_records(broker):
     await broker.needs(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
     topic = await broker.topic()
 
@@ -272,13 +272,13 @@ async def test_read_committed_hands_over_what_was_committed(broker):
         clients[1].flush(20)
 
     await asyncio.to_thread(write)
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     reset = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50}
     async with Consumer(broker.bootstrap, isolation_level="read_committed", **reset) as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         assert values(await read(consumer, 4)) == [1, 3, 5, 6]
         assert await consumer.poll(100) == []
-        assert await consumer.end_offsets([place]) == {place: await consumer.position(place)}
+        assert await consumer.end_offsets([partition]) == {partition: await consumer.position(partition)}
     async with Consumer(broker.bootstrap, **reset) as consumer:
-        await consumer.assign([place])
+        await consumer.assign([partition])
         assert values(await read(consumer, 8)) == list(range(8))

@@ -25,14 +25,14 @@ QUICK = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50}
 
 
 async def log_of(bootstrap: str, topic: str, partition: int = 0, *, up_to: int | None = None) -> list[int]:
-    """Every record of a partition; with acks=1 the last ones can be read a little later than they are acknowledged."""
-    place = TopicPartition(topic, partition)
+    """Read every record of a partition; with acks=1 the last ones appear a little after their acknowledgement."""
+    topic_partition = TopicPartition(topic, partition)
     async with Consumer(bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer:
-        await consumer.assign([place])
-        end = (await consumer.end_offsets([place]))[place]
+        await consumer.assign([topic_partition])
+        end = (await consumer.end_offsets([topic_partition]))[topic_partition]
         found: list[int] = []
         async with asyncio.timeout(30):
-            while await consumer.position(place) < end or (up_to is not None and up_to not in found):
+            while await consumer.position(topic_partition) < end or (up_to is not None and up_to not in found):
                 found += [int(record.value or b"-1") for record in await consumer.poll(500)]
     return found
 
@@ -88,7 +88,7 @@ async def test_without_idempotence_the_order_stays_and_nothing_is_lost(broker):
 
 
 async def test_what_is_given_up_leaves_no_hole_in_the_sequence(broker):
-    """The broker has what was given up; what follows goes on under the next epoch."""
+    """The broker has the batch that the producer gave up; the next ones go on under the next epoch."""
     topic = await broker.topic()
     async with KafkaProxy(broker.bootstrap) as proxy:
         settings = ClientSettings(bootstrap_servers=proxy.bootstrap, **QUICK)
@@ -174,7 +174,7 @@ class MillraceNode:
 
 @pytest.fixture(params=["kafka", "millrace"])
 def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
-    """A broker that may be stopped and started; it keeps what it has, and where it is."""
+    """A broker that may be stopped and started; it keeps its data and its address."""
     with contextlib.ExitStack() as at_end:
         if request.param == "kafka":
             yield KafkaNode(request.getfixturevalue("apache_kafka"))

@@ -27,7 +27,7 @@ QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000, "fetch_max_w
 
 
 class Diary:
-    """A listener that notes what it is told."""
+    """A listener that notes its calls."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -41,8 +41,8 @@ class Diary:
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self.entries.append(("lost", partitions))
 
-    def all(self, what: str) -> set[TopicPartition]:
-        return set().union(*(partitions for said, partitions in self.entries if said == what))
+    def all(self, kind: str) -> set[TopicPartition]:
+        return set().union(*(partitions for each, partitions in self.entries if each == kind))
 
 
 class Reader:
@@ -82,11 +82,11 @@ async def reading(broker, group: str, topics, **options) -> AsyncIterator[Reader
 
 async def until(condition, seconds: float = 30) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (brokers and clients do not tell)
+        while not condition():  # noqa: ASYNC110 (brokers and clients do not signal it)
             await asyncio.sleep(0.02)
 
 
-def places(topic: str, *partitions: int) -> frozenset[TopicPartition]:
+def partitions_of(topic: str, *partitions: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic, partition) for partition in partitions)
 
 
@@ -101,8 +101,11 @@ async def test_one_member_reads_everything_and_goes_on_where_it_was(broker):
     await fill(broker, topic, range(50))
     async with reading(broker, group, [topic]) as reader:
         await until(lambda: len(reader.records) == 50)
-        assert reader.owned == places(topic, 0, 1, 2)
-    assert reader.diary.entries == [("assigned", places(topic, 0, 1, 2)), ("revoked", places(topic, 0, 1, 2))]
+        assert reader.owned == partitions_of(topic, 0, 1, 2)
+    assert reader.diary.entries == [
+        ("assigned", partitions_of(topic, 0, 1, 2)),
+        ("revoked", partitions_of(topic, 0, 1, 2)),
+    ]
     await fill(broker, topic, range(50, 80))
     async with reading(broker, group, [topic]) as again:
         await until(lambda: len(again.records) == 30)
@@ -110,14 +113,14 @@ async def test_one_member_reads_everything_and_goes_on_where_it_was(broker):
 
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor()], ids=lambda each: each.name)
-async def test_eager_members_give_everything_up_and_share_anew(broker, assignor):
+async def test_eager_members_give_everything_up_and_share_again(broker, assignor):
     topic, group = await broker.topic(partitions=4), broker.name("group")
     async with reading(broker, group, [topic], assignors=[assignor]) as first:
         await until(lambda: len(first.owned) == 4)
         async with reading(broker, group, [topic], assignors=[assignor]) as second:
             await until(lambda: len(first.owned) == len(second.owned) == 2)
-            assert first.owned | second.owned == places(topic, 0, 1, 2, 3)
-            assert ("revoked", places(topic, 0, 1, 2, 3)) in first.diary.entries
+            assert first.owned | second.owned == partitions_of(topic, 0, 1, 2, 3)
+            assert ("revoked", partitions_of(topic, 0, 1, 2, 3)) in first.diary.entries
             await fill(broker, topic, range(40))
             await until(lambda: len(first.records) + len(second.records) == 40)
             assert sorted(first.values + second.values) == list(range(40))
@@ -135,7 +138,7 @@ async def test_cooperative_members_keep_what_they_keep(broker):
         await until(lambda: len(first.owned) == 4)
         async with reading(broker, group, [topic], **sticky) as second:
             await until(lambda: len(first.owned) == len(second.owned) == 2)
-            assert first.owned | second.owned == places(topic, 0, 1, 2, 3)
+            assert first.owned | second.owned == partitions_of(topic, 0, 1, 2, 3)
             assert first.diary.all("revoked") == second.owned  # and nothing else was ever given up
             await fill(broker, topic, range(40))
             await until(lambda: len(first.records) + len(second.records) == 40)
@@ -167,14 +170,14 @@ async def test_a_group_with_librdkafka(broker, ours, theirs, leader):
                 await until(lambda: len(reader.owned) == 4)
                 other.start()
             await until(lambda: len(reader.owned) == len(other.owned) == 2)
-            assert reader.owned | other.owned == places(topic, 0, 1, 2, 3)
+            assert reader.owned | other.owned == partitions_of(topic, 0, 1, 2, 3)
             await fill(broker, topic, range(40))
             await until(lambda: len(reader.records) + len(other.values) >= 40)
     assert sorted(reader.values + other.values) == list(range(40))
 
 
 class Librdkafka:
-    """A librdkafka consumer in a thread of its own."""
+    """A librdkafka consumer in another thread."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, assignor: str) -> None:
         self.owned: frozenset[TopicPartition] = frozenset()
@@ -220,19 +223,19 @@ async def test_topics_by_pattern_as_they_appear(broker):
     pattern = re.compile(rf"{stem}-\d+-\d+")
     settings = broker.settings(metadata_max_age_ms=100)
     async with reading(Settled(settings), group, pattern) as reader:
-        await until(lambda: reader.owned == places(first, 0))
+        await until(lambda: reader.owned == partitions_of(first, 0))
         second = await broker.topic(stem)
-        await until(lambda: reader.owned == places(first, 0) | places(second, 0))
+        await until(lambda: reader.owned == partitions_of(first, 0) | partitions_of(second, 0))
 
 
 class Settled:
-    """Settings in the place of a broker's address."""
+    """Settings instead of a broker's address."""
 
     def __init__(self, settings) -> None:
         self.bootstrap = settings
 
 
-async def test_a_consumer_that_does_not_poll_leaves_and_is_told_when_it_is_back(broker):
+async def test_a_consumer_that_does_not_poll_leaves_and_learns_of_it_in_the_next_poll(broker):
     topic, group = await broker.topic(), broker.name("group")
     consumer = Consumer(broker.bootstrap, group_id=group, rebalance_timeout_ms=500, **QUICK)
     async with consumer:
@@ -241,15 +244,15 @@ async def test_a_consumer_that_does_not_poll_leaves_and_is_told_when_it_is_back(
         while not consumer.assignment():
             await consumer.poll(100)
         async with reading(broker, group, [topic]) as other:
-            await until(lambda: other.owned == places(topic, 0))
+            await until(lambda: other.owned == partitions_of(topic, 0))
             with pytest.raises(KafkaError):
                 await consumer.commit({TopicPartition(topic, 0): 0})
             await consumer.poll(0)
-            assert diary.entries == [("assigned", places(topic, 0)), ("lost", places(topic, 0))]
+            assert diary.entries == [("assigned", partitions_of(topic, 0)), ("lost", partitions_of(topic, 0))]
             assert consumer.assignment() == frozenset()
 
 
-async def test_who_left_commits_nothing_even_when_nobody_else_is_there(broker):
+async def test_a_consumer_that_left_commits_nothing_even_in_an_empty_group(broker):
     topic, group = await broker.topic(), broker.name("group")
     async with Consumer(broker.bootstrap, group_id=group, rebalance_timeout_ms=300, **QUICK) as consumer:
         await consumer.subscribe([topic])
@@ -257,13 +260,13 @@ async def test_who_left_commits_nothing_even_when_nobody_else_is_there(broker):
             await consumer.poll(100)
         async with Admin(broker.bootstrap) as admin:
             async with asyncio.timeout(30):
-                while (await admin.groups.describe(group)).members:  # noqa: ASYNC110 (brokers do not tell)
+                while (await admin.groups.describe(group)).members:  # noqa: ASYNC110 (brokers do not signal it)
                     await asyncio.sleep(0.05)
         with pytest.raises(UnknownMemberIdError):
             await consumer.commit({TopicPartition(topic, 0): 0})
 
 
-async def test_a_listener_that_fails_does_not_keep_what_was_revoked(broker):
+async def test_a_listener_that_fails_does_not_keep_revoked_partitions(broker):
     class Failing(Diary):
         async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
             await super().on_revoked(partitions)
@@ -280,7 +283,7 @@ async def test_a_listener_that_fails_does_not_keep_what_was_revoked(broker):
     async with reading(broker, group, [topic], **cooperative) as other:
         with pytest.raises(RuntimeError, match="own"):
             await asyncio.wait_for(Reader(consumer, diary).run(), 20)
-        assert consumer.assignment() == places(topic, 0, 1) - diary.all("revoked")
+        assert consumer.assignment() == partitions_of(topic, 0, 1) - diary.all("revoked")
         while not other.owned:
             await consumer.poll(100)
         assert other.owned == diary.all("revoked")
@@ -302,7 +305,7 @@ async def test_a_static_member_finds_its_partitions_when_it_is_back(broker):
 
 
 async def test_offsets_are_committed_before_partitions_go(broker):
-    """What one member was handed over before a rebalance is not read again by the next owner."""
+    """Records that one member got before a rebalance are not read again by the next owner."""
     topic, group = await broker.topic(partitions=2), broker.name("group")
     await fill(broker, topic, range(30))
     never = {"auto_commit_interval_ms": 3_600_000}

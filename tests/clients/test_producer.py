@@ -1,4 +1,4 @@
-"""The producer against real brokers: what it says is in the log is there, in order, once."""
+"""The producer against real brokers: acknowledged records are in the log, in order, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol_lib.records.compression import Codec
 
 
 def read(bootstrap: str, topic: str, count: int) -> dict[int, list[confluent_kafka.Message]]:
-    """So many records by partition, as librdkafka reads them, their CRCs checked."""
+    """Read `count` records with librdkafka, which checks their CRCs, and return them by partition."""
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "check.crcs": True})
     found: dict[int, list[confluent_kafka.Message]] = {}
     try:
@@ -131,7 +131,7 @@ async def test_memory_is_bounded(broker):
         assert [(await answer).offset for answer in answers] == list(range(50))
 
 
-async def test_what_is_sent_before_close_is_delivered_and_nothing_after(broker):
+async def test_records_sent_before_close_are_delivered_and_none_after(broker):
     topic = await broker.topic()
     producer = Producer(broker.bootstrap, linger_ms=60_000)
     await producer.start()

@@ -15,9 +15,9 @@ async def run(code: str) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    said, complained = await process.communicate()
-    assert process.returncode == 0, complained.decode()
-    return said.decode()
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
 
 
 async def test_decode():

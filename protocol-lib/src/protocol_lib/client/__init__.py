@@ -3,7 +3,7 @@
 settings     ClientSettings: where the cluster is, TLS, SASL, time limits
 producer     Producer: accumulator (batches per partition), sender (requests per leader), partitioner
 connection   one connection to one broker; cluster: all of them, metadata, routing, retries
-errors       what all of them raise, from KafkaError down
+errors       the exceptions that all of them raise, from KafkaError down
 """
 
 from protocol_lib.client.accumulator import RecordMetadata

@@ -1,14 +1,14 @@
-"""The producer's records that are not acknowledged yet: per partition a queue of batches, and within bounded memory.
+"""Records that a producer holds until they are acknowledged: a queue of batches per partition, in bounded memory.
 
 A batch is filled, waits in its partition's queue, is in flight, and then is done or back at its place in the queue.
-Pure: no input or output, and times are given. The order of a partition's records never changes:
+Pure: no input or output, and the caller passes times. The order of a partition's records never changes:
 
     idempotent        up to five batches of a partition are in flight; each keeps its sequence numbers over all its
-                      tries, so the broker refuses what is out of order and recognises what it has already. While a
-                      batch has to be sent again, nothing new follows it.
+                      tries, so the broker refuses a batch out of order and recognises one that it has already. While
+                      a batch has to be sent again, nothing new follows it.
     not idempotent    one batch of a partition is in flight
 
-When a batch with sequence numbers is given up, the broker would refuse all behind it for the gap. Once nothing of the
+When a batch with sequence numbers is given up, the broker would refuse all later ones for the gap. Once nothing of the
 partition is in flight, the others go on under the producer's next epoch from sequence 0 (KIP-360).
 """
 
@@ -38,7 +38,7 @@ EPOCH_MAX: Final = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is in the log. Offset and timestamp are -1 when the broker did not say (acks=0)."""
+    """Position of a record in the log. Offset and timestamp are -1 when the broker sent none (acks=0)."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class Batch:
         self.builder = builder
         self.created = now
         self.deadline = deadline
-        #: not to be sent before
+        #: time before which it is not sent, by the event loop's clock
         self.not_before = 0.0
         self.tries = 0
         #: nothing more may be added
@@ -63,7 +63,7 @@ class Batch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
-        #: what the records take of the buffer memory
+        #: bytes of the buffer memory that the records occupy
         self.reserved = 0
         self.is_done = False
         #: one per record
@@ -78,7 +78,7 @@ class Batch:
         self.reserved += reserved
 
     def encoded(self) -> bytes:
-        """The batch as it is sent, the same at each try."""
+        """Return the batch as it is sent, the same at each try."""
         if self._encoded is None:
             self._encoded = self.builder.build(
                 producer_id=self.producer_id, producer_epoch=self.producer_epoch, base_sequence=self.base_sequence
@@ -105,7 +105,7 @@ class Batch:
                 answer.set_exception(fault)
 
     def halves(self, make_builder: Callable[[], BatchBuilder]) -> "tuple[Batch, Batch]":
-        """The same records in two batches with the same sequence numbers, for a broker to which one is too large."""
+        """Return two batches of the same records and sequence numbers, for a broker that refuses one as too large."""
         middle = len(self) // 2
         parts = []
         for begin, end in ((0, middle), (middle, len(self))):
@@ -133,7 +133,7 @@ class PartitionQueue:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     next_sequence: int = 0
-    #: a batch with sequence numbers was given up: see the module
+    #: whether a batch with sequence numbers was given up: see the module
     has_gap: bool = False
 
     @property
@@ -141,7 +141,7 @@ class PartitionQueue:
         return not self.queued and not self.in_flight
 
     def sendable(self, now: float, *, idempotent: bool) -> Batch | None:
-        """The batch that may be in flight next, filled or not."""
+        """Return the batch that may be in flight next, filled or not."""
         if not self.queued or self.has_gap:
             return None
         head = self.queued[0]
@@ -153,7 +153,7 @@ class PartitionQueue:
         return None if follows_retry or len(self.in_flight) >= IN_FLIGHT_MAX else head
 
     def take(self, producer_id: int, producer_epoch: int) -> Batch:
-        """The first batch of the queue goes into flight, numbered when producers have an id."""
+        """Put the first batch of the queue in flight, numbered when producers have an id."""
         batch = self.queued.popleft()
         batch.is_closed = True
         batch.tries += 1
@@ -166,20 +166,22 @@ class PartitionQueue:
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """A batch that has to be sent again goes to its place: in front of all that were sent after it."""
+        """Queue a batch that has to be sent again, in front of all that were sent after it."""
         self.in_flight.remove(batch)
-        place = 0
-        while place < len(self.queued) and _behind(batch, self.queued[place]):
-            place += 1
-        self.queued.insert(place, batch)
+        index = 0
+        while index < len(self.queued) and _is_after(batch, self.queued[index]):
+            index += 1
+        self.queued.insert(index, batch)
 
     def is_oldest(self, batch: Batch) -> bool:
-        """Whether no batch in flight or to be sent again is from before it."""
+        """Return whether no batch in flight or to be sent again was sent before it."""
         others = [*self.in_flight, *(each for each in self.queued if each.base_sequence != NO_SEQUENCE)]
-        return not any(_behind(batch, other) for other in others if other is not batch)
+        return not any(_is_after(batch, other) for other in others if other is not batch)
 
     def close_gap(self) -> bool:
-        """Numbers what is queued anew, once nothing is in flight; whether the producer id's epochs are used up."""
+        """Number the queued batches again, once nothing is in flight.
+
+        Returns whether the epochs of the producer id are used up."""
         if not self.has_gap or self.in_flight:
             return False
         self.has_gap = False
@@ -192,8 +194,8 @@ class PartitionQueue:
         return False
 
 
-def _behind(batch: Batch, other: Batch) -> bool:
-    """Whether a batch's sequence numbers come after another's; they go on at 0 after 2^31-1."""
+def _is_after(batch: Batch, other: Batch) -> bool:
+    """Return whether a batch's sequence numbers come after another's; they go on at 0 after 2^31-1."""
     if NO_SEQUENCE in (batch.base_sequence, other.base_sequence):
         return False
     return 0 < (batch.base_sequence - other.base_sequence) & SEQUENCE_MAX < 1 << 30
@@ -213,7 +215,7 @@ class Accumulator:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether somebody waits for memory."""
+        """Whether a `send` waits for memory."""
         return bool(self._waiting)
 
     @property
@@ -223,7 +225,7 @@ class Accumulator:
             yield from queue.queued
 
     def reserve(self, size: int) -> asyncio.Future[None] | None:
-        """Memory for a record: None when it is there, else a future for when it is. Cancel it to go without."""
+        """Reserve memory for a record. Returns None at once, or a future to wait for: cancel it to give up."""
         if not self._waiting and (self._reserved + size <= self._memory_bytes or self._reserved == 0):
             self._reserved += size
             return None
@@ -254,7 +256,7 @@ class Accumulator:
         deadline: float,
         reserved: int,
     ) -> tuple[asyncio.Future[RecordMetadata], bool]:
-        """Adds a record; (where it will be, whether a batch was begun for it)."""
+        """Add a record. Returns a future for its position, and whether a batch was begun for it."""
         queue = self.queues.get(topic_partition)
         if queue is None:
             queue = self.queues[topic_partition] = PartitionQueue(topic_partition)
@@ -273,7 +275,7 @@ class Accumulator:
         return answer, True
 
     def is_ready(self, batch: Batch, now: float, linger_s: float) -> bool:
-        """Whether waiting for more records would make no sense."""
+        """Return whether waiting for more records would make no sense."""
         return (
             batch.is_closed
             or batch.builder.size >= self._batch_bytes
@@ -285,9 +287,9 @@ class Accumulator:
         return BatchBuilder(codec=self._codec, level=self._level, size_max=self._batch_bytes)
 
     def split(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Puts back a batch in flight as two."""
+        """Put back a batch in flight as two."""
         queue.put_back(batch)
-        place = queue.queued.index(batch)
-        del queue.queued[place]
+        index = queue.queued.index(batch)
+        del queue.queued[index]
         for half in reversed(batch.halves(self._builder)):
-            queue.queued.insert(place, half)
+            queue.queued.insert(index, half)

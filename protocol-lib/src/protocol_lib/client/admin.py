@@ -4,7 +4,7 @@
         await admin.topics.create("orders", partitions=3, configs={"retention.ms": "3600000"})
         print((await admin.groups.describe("billing")).state)
 
-Every method asks about one thing and raises the broker's refusal; what may pass is tried again for `api_timeout_ms`.
+Every method asks about one thing and raises the broker's refusal. Retriable errors are retried for `api_timeout_ms`.
 """
 
 from types import TracebackType
@@ -24,12 +24,12 @@ class Admin:
     """`start` (or `async with`) before use, `close` after."""
 
     def __init__(self, settings: str | ClientSettings) -> None:
-        """`settings` may be just the bootstrap servers."""
+        """Create an administrator; `settings` may be just the bootstrap servers."""
         self._settings = ClientSettings.of(settings)
         self._cluster: Cluster | None = None
 
     async def start(self) -> None:
-        """Connects; KafkaError when no bootstrap server answers in time."""
+        """Connect; KafkaError when no bootstrap server answers in time."""
         cluster = Cluster(self._settings)
         try:
             await cluster.start()
@@ -74,7 +74,7 @@ class Admin:
         return cluster.metadata.cluster_id
 
     async def nodes(self) -> list[Node]:
-        """The brokers, by id."""
+        """Return the brokers, by id."""
         cluster = self._running()
         await cluster.refresh()
         return [node for _, node in sorted(cluster.metadata.nodes.items())]

@@ -1,9 +1,8 @@
-"""How a group's leader shares the partitions out: Kafka's range and roundrobin assignors, whose outcome is the same
-whichever client leads.
+"""Assignors, with which a group's leader shares the partitions out: Kafka's range and roundrobin.
 
-An assignor is told how many partitions each topic has and what each member said when it joined; it returns each
-member's partitions. Members are taken in the order of their group instance ids, then of their member ids (Kafka's
-AbstractPartitionAssignor.MemberInfo).
+The outcome is the same with every client as the leader. An assignor gets the number of partitions of each topic and
+the subscription of each member; it returns each member's partitions. Members are ordered by their group instance ids,
+then by their member ids (Kafka's AbstractPartitionAssignor.MemberInfo).
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ Assignments = dict[str, list[TopicPartition]]
 
 
 class RebalanceProtocol(Enum):
-    """What members do before they join: give up every partition, or keep them until they are told (KIP-429)."""
+    """Behaviour of members before they join: give up every partition, or keep them until asked for them (KIP-429)."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -25,13 +24,13 @@ class RebalanceProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """What a member said when it joined."""
+    """Subscription of one member, as its JoinGroup carried it."""
 
     member_id: str
     topics: frozenset[str]
     group_instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    #: of the assignment that `owned` is from; -1 when not said
+    #: generation of the assignment that `owned` is from; -1 when unknown
     generation_id: int = -1
 
     @property
@@ -52,7 +51,7 @@ class Assignor(Protocol):
 
 
 class RangeAssignor:
-    """Of each topic every member gets a run of partitions; the first members one more when they do not divide."""
+    """Assignor that gives every member a run of each topic's partitions, the first members one more if need be."""
 
     name = "range"
     protocol = RebalanceProtocol.EAGER
@@ -70,7 +69,7 @@ class RangeAssignor:
 
 
 class RoundRobinAssignor:
-    """All partitions of all topics are dealt out one by one, past members that do not want the topic."""
+    """Assignor that deals out all partitions of all topics one by one, past members that do not want the topic."""
 
     name = "roundrobin"
     protocol = RebalanceProtocol.EAGER

@@ -1,4 +1,4 @@
-"""How long to wait before the next try, and until when to try at all."""
+"""Delays before the next try."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ class Backoff:
         self._tries = 0
 
     def next_delay(self) -> float:
-        """In seconds; counts as a try."""
+        """Return the next delay in seconds; counts as a try."""
         delay: float = min(self._most, self._first * 2 ** min(self._tries, 30))
         self._tries += 1
         return delay * random.uniform(0.8, 1.2)

@@ -1,9 +1,9 @@
 """The cluster as one thing to talk to: which broker to ask, a connection to it, and asking again when it was the
 wrong one.
 
-A node has up to one connection per purpose, so that what waits at the broker (a long poll, a rebalance) does not
-hold up the rest: brokers answer each connection in order. Connections are opened when first needed and opened anew
-after they ended.
+A node has up to one connection per purpose, so that a request that waits at the broker (a long poll, a rebalance) does
+not hold up the rest: brokers answer each connection in order. A connection is opened when it is first needed, and again
+after it has ended.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Purpose(Enum):
-    """What a connection is for."""
+    """Use of a connection."""
 
     REQUESTS = "requests"
     FETCH = "fetch"
@@ -43,12 +43,12 @@ class Purpose(Enum):
 
 _Key = tuple[Address, Purpose]
 
-#: What an administrator does not wait for, as producers and consumers do: a topic that is not there.
+#: Codes that are final for an administrator: only producers and consumers wait for a topic to appear.
 NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def means_no_coordinator(fault: KafkaError) -> bool:
-    """Whether who coordinates has to be asked for anew."""
+    """Return whether the client has to ask for the coordinator again."""
     if isinstance(fault, BrokerError):
         return fault.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return isinstance(fault, ConnectionFailedError | ResponseTimeoutError)
@@ -60,7 +60,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings, *, auto_create_topics: bool = False) -> None:
         self.settings = settings
         self.metadata = Metadata()
-        #: the topics that are asked for; None for all of them
+        #: topics that Metadata requests ask for; None for all of them
         self._wanted: set[str] | None = set()
         self._auto_create_topics = auto_create_topics
         self._connections: dict[_Key, Connection] = {}
@@ -73,7 +73,7 @@ class Cluster:
         self._closed = False
 
     async def start(self) -> None:
-        """Connects to whichever bootstrap server answers first; KafkaError when none does in time."""
+        """Connect to the first bootstrap server that answers; KafkaError when none does in time."""
         await self.retrying(self._refresh_once)
         self._aging = asyncio.create_task(self._refresh_by_age())
 
@@ -91,11 +91,11 @@ class Cluster:
     # -- metadata
 
     def on_metadata(self, listener: Callable[[], None]) -> None:
-        """Calls back after each change of the metadata."""
+        """Call back after each change of the metadata."""
         self._listeners.append(listener)
 
     def want(self, topics: Iterable[str] | None) -> bool:
-        """From now on these topics are asked for too, all of them for None; whether any of them is new."""
+        """Ask for these topics too from now on, for all of them with None. Returns whether any of them is new."""
         if topics is None:
             new, self._wanted = self._wanted is not None, None
             return new
@@ -106,11 +106,11 @@ class Cluster:
         return len(self._wanted) > before
 
     def want_only(self, topics: Iterable[str] | None) -> None:
-        """From now on these topics are asked for and no other."""
+        """Ask for these topics and no other from now on."""
         self._wanted = None if topics is None else set(topics)
 
     async def refresh(self) -> None:
-        """Asks anew, once for all who want it now; KafkaError when no broker answers."""
+        """Ask for the metadata, once for all callers that want it now; KafkaError when no broker answers."""
         await self._outcome(self.refresh_soon())
 
     def refresh_soon(self) -> asyncio.Task[None]:
@@ -122,7 +122,7 @@ class Cluster:
         return self._refreshing
 
     async def topic(self, name: str, *, timeout_ms: int | None = None) -> Topic:
-        """A topic with its partitions, as soon as the cluster knows it; KafkaError when it does not in time."""
+        """Return a topic with its partitions, as soon as the cluster knows it; KafkaError when it does not in time."""
         self.want((name,))
 
         async def look() -> Topic:
@@ -158,19 +158,19 @@ class Cluster:
     # -- connections
 
     async def connection(self, node_id: int, purpose: Purpose = Purpose.REQUESTS) -> Connection:
-        """An open connection to a node."""
+        """Return an open connection to a node."""
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise ConnectionFailedError(f"node {node_id} is not in the cluster")
         return await self._connect((node.address, purpose))
 
     def open_connection(self, node_id: int, purpose: Purpose = Purpose.REQUESTS) -> Connection | None:
-        """The same, without waiting: None when there is none yet."""
+        """Return the same without waiting, None when there is none yet."""
         node = self.metadata.nodes.get(node_id)
         return None if node is None else self._usable((node.address, purpose))
 
     async def any_connection(self) -> Connection:
-        """To a node of the cluster, else to a bootstrap server; the fault of the last one when none can be had."""
+        """Connect to a node of the cluster, else to a bootstrap server; raises the error of the last one that fails."""
         known = [node.address for node in self.metadata.nodes.values()]
         random.shuffle(known)
         candidates = list(dict.fromkeys([*known, *self.settings.addresses]))
@@ -197,12 +197,12 @@ class Cluster:
         return await self._outcome(task)
 
     async def _outcome(self, shared: asyncio.Task[Result]) -> Result:
-        """Of a task that others wait for too: it goes on when one of them does not wait any more."""
+        """Return the outcome of a task for which others wait too; it goes on when one of them is cancelled."""
         try:
             return await asyncio.shield(shared)
         except asyncio.CancelledError:
             if shared.cancelled() and self._closed:
-                raise ClientClosedError("closed meanwhile") from None
+                raise ClientClosedError("closed while this waited") from None
             raise
 
     def _usable(self, key: _Key) -> Connection | None:
@@ -228,22 +228,24 @@ class Cluster:
     # -- requests
 
     async def request(self, node_id: int, message: Any, purpose: Purpose = Purpose.REQUESTS, **options: Any) -> Any:
-        """A node's answer."""
+        """Return a node's answer."""
         return await (await self.connection(node_id, purpose)).request(message, **options)
 
     async def any_request(self, message: Any, **options: Any) -> Any:
-        """The answer of whichever node."""
+        """Return the answer of any node."""
         return await (await self.any_connection()).request(message, **options)
 
     async def controller_request(self, message: Any, **options: Any) -> Any:
-        """The controller's answer; a broker that is none passes the request on in clusters of today."""
+        """Return the controller's answer; in current clusters any broker passes the request on to it."""
         node_id = self.metadata.controller_id
         if node_id in self.metadata.nodes:
             return await self.request(node_id, message, **options)
         return await self.any_request(message, **options)
 
     async def coordinator(self, key: str, key_type: KeyType = KeyType.GROUP) -> int:
-        """The node that coordinates a group or a transactional id, asked for once; KafkaError when there is none."""
+        """Return the node that coordinates a group or a transactional id; KafkaError when there is none.
+
+        The cluster is asked once."""
         known = self._coordinators.get((key, key_type))
         if known is not None and known in self.metadata.nodes:
             return known
@@ -262,7 +264,7 @@ class Cluster:
     async def at_coordinator(
         self, group_id: str, attempt: Callable[[int], Awaitable[Result]], *, timeout_ms: int | None = None
     ) -> Result:
-        """What an attempt with the node that coordinates a group returns, tried again as `retrying` does."""
+        """Return the result of an attempt with a group's coordinator, tried again as `retrying` does."""
 
         async def ask() -> Result:
             node_id = await self.coordinator(group_id)
@@ -282,8 +284,8 @@ class Cluster:
         timeout_ms: int | None = None,
         but: Collection[ErrorCode] = (),
     ) -> Result:
-        """What an attempt returns, tried again after retriable errors, `but` these, until the time is over
-        (`api_timeout_ms`). When an error means that the cluster has changed, it is asked for anew before."""
+        """Return the result of an attempt, tried again after retriable errors, `but` these, until the time is over
+        (`api_timeout_ms`). An error that means that the cluster has changed refreshes the metadata first."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(self.settings)
         timeout_s = (self.settings.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
@@ -309,7 +311,7 @@ class Cluster:
                 await self.refresh()
 
     def leader(self, topic_partition: TopicPartition) -> int:
-        """The node that leads a partition; a retriable error when nobody is known to."""
+        """Return the node that leads a partition; raises a retriable error when no leader is known."""
         node_id = self.metadata.leader(topic_partition)
         if node_id is None:
             raise broker_error(ErrorCode.LEADER_NOT_AVAILABLE, str(topic_partition))
@@ -317,6 +319,6 @@ class Cluster:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """A task whose failure everybody who waits hears of needs nobody else to."""
+    """Mark the exception as retrieved: every waiter has already received it."""
     if not task.cancelled():
         task.exception()

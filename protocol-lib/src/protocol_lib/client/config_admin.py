@@ -22,7 +22,7 @@ from protocol_lib.messages.incremental_alter_configs import (
 
 
 class ResourceType(IntEnum):
-    """What has configs, by its number in the APIs (org.apache.kafka.common.config.ConfigResource.Type)."""
+    """Kinds of resources with configs, by number in the APIs (org.apache.kafka.common.config.ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -32,7 +32,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value is from, by its number in DescribeConfigs."""
+    """Source of a value, by its number in DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -72,7 +72,7 @@ class ConfigAdmin:
         self._cluster = cluster
 
     async def describe(self, resource: ConfigResource, names: Collection[str] | None = None) -> dict[str, ConfigEntry]:
-        """These configs by name, by default all that there are."""
+        """Return these configs by name, by default all of the resource."""
         asked = DescribeConfigsResource(
             resource_type=resource.type,
             resource_name=resource.name,
@@ -106,8 +106,8 @@ class ConfigAdmin:
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Changes some configs and leaves the others (KIP-339): sets values, goes back to defaults, adds to lists and
-        takes from them."""
+        """Change some configs and leave the others (KIP-339): set values, restore defaults, add to lists and subtract
+        from them."""
         values = (
             (ConfigOperation.SET, set or {}),
             (ConfigOperation.DELETE, dict.fromkeys(delete)),
@@ -133,7 +133,7 @@ class ConfigAdmin:
         await self._cluster.retrying(attempt, but=NOT_THERE)
 
     async def _ask(self, resource: ConfigResource, request: Any) -> Any:
-        """A broker answers for its own configs, any of them for all others."""
+        """Ask a broker for its own configs, and any of them for all others."""
         if resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name:
             return await self._cluster.request(int(resource.name), request)
         return await self._cluster.any_request(request)

@@ -6,8 +6,8 @@
 
 Requests are pipelined: each is written at once, and a broker answers a connection's requests in their order. Opening
 asks for the broker's ApiVersions and authenticates; after that a request travels in the newest version that both
-sides know. Whatever goes wrong on the wire, a request without an answer in time included, ends the connection: nothing
-behind it could be answered either.
+sides know. Every fault on the wire ends the connection, a request without an answer in time included: no later request
+could be answered either.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ _API_VERSIONS_FIRST: Final = 4
 _SASL_HANDSHAKE: Final = 1
 #: A new connection takes the place of one whose authentication lasts for less than this part of its time.
 _RENEW_AT: Final = 0.85
-#: What TLS says of a connection that was lost; all else that it says is about who, or what, is there.
+#: TLS errors of a connection that was lost; every other one is about the identity or the kind of the peer.
 _CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _WRITE_BUFFER_HIGH: Final = 1 << 20
 
 
 @dataclass(slots=True)
 class _Awaited:
-    """A request that was written and waits for its answer."""
+    """Request that was written and waits for its answer."""
 
     correlation_id: int
     api: Api
@@ -65,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
         self.address = address
-        #: what the broker serves: api key → (first, last) version
+        #: versions that the broker serves: api key → (first, last)
         self.versions: Mapping[int, tuple[int, int]] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, address: Address, settings: ClientSettings) -> "Connection":
-        """A connection that is negotiated and authenticated; KafkaError when there cannot be one."""
+        """Return a connection that is negotiated and authenticated; KafkaError when there cannot be one."""
         connection = cls(address, settings)
         try:
             async with asyncio.timeout(settings.connect_timeout_ms / 1000):
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether what is written now goes out soon."""
+        """Whether bytes that are written now go out soon."""
         return self._ended is None and self._writable.is_set()
 
     @property
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._renew_at is not None and self._loop.time() >= self._renew_at
 
     def version_for(self, api_key: int, version_max: int | None = None) -> int:
-        """The newest version both sides know, at most `version_max`; UnsupportedByBrokerError when there is none."""
+        """Return the newest version both sides know, at most `version_max`; else UnsupportedByBrokerError."""
         api = APIS[api_key]
         first, last = self.versions.get(api_key, (0, -1))
         chosen = min(last, api.max_version, api.max_version if version_max is None else version_max)
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         return chosen
 
     async def request(self, message: Any, *, timeout_ms: int | None = None, version_max: int | None = None) -> Any:
-        """The answer to a message. Waits for its turn when too many requests are on their way."""
+        """Return the answer to a message. Waits for its turn when too many requests are on their way."""
         version = self.version_for(message_info(type(message)).api_key or 0, version_max)
         async with self._slots:
             await self.writable()
@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
     def submit(
         self, message: Any, version: int, *, timeout_ms: int | None = None, answered: bool = True
     ) -> asyncio.Future[Any]:
-        """Writes a request at once; the future gets the answer, None right away when none is to come.
+        """Write a request at once; the future gets the answer, None right away when none is to come.
 
         EncodeError when the message cannot be written in this version; then nothing is."""
         if self._ended is not None or self._transport is None:
@@ -159,21 +159,21 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def close(self) -> None:
-        """What is not answered yet fails with ConnectionFailedError."""
+        """Close; requests without an answer yet fail with ConnectionFailedError."""
         self._end(ConnectionFailedError(f"{self.address}: closed"))
 
     async def writable(self) -> None:
-        """Returns when what is written goes out soon, or the connection has ended."""
+        """Return when written bytes go out soon, or the connection has ended."""
         await self._writable.wait()
 
     async def retire(self) -> None:
-        """Closes when everything that is on its way is answered."""
+        """Close when everything that is on its way is answered."""
         while self._awaited and self.is_open:
             await asyncio.wait([awaited.answer for awaited in self._awaited])
             await asyncio.sleep(0)
         self.close()
 
-    # -- what asyncio calls
+    # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -220,11 +220,11 @@ class Connection(asyncio.BufferedProtocol):
         if not awaited.answer.done():
             awaited.answer.set_result(answer)
 
-    def _expire(self, answer: asyncio.Future[Any], what: str, timeout_s: float) -> None:
-        fault = ResponseTimeoutError(f"{self.address}: no answer to {what} within {timeout_s:g} s")
+    def _expire(self, answer: asyncio.Future[Any], api_name: str, timeout_s: float) -> None:
+        fault = ResponseTimeoutError(f"{self.address}: no answer to {api_name} within {timeout_s:g} s")
         if not answer.done():
             answer.set_exception(fault)
-        self._end(ConnectionFailedError(f"{self.address}: closed, an answer to {what} did not come in time"))
+        self._end(ConnectionFailedError(f"{self.address}: closed, an answer to {api_name} did not come in time"))
 
     def _end(self, fault: KafkaError) -> None:
         if self._ended is not None:
@@ -248,11 +248,11 @@ class Connection(asyncio.BufferedProtocol):
             if str(fault):
                 raise
             raise ConnectionFailedError(f"{self.address}: closed by the broker before TLS was agreed on") from fault
-        except (ValueError, OverflowError) as fault:  # what no name or port can be; metadata may say anything
+        except (ValueError, OverflowError) as fault:  # no valid name or port; metadata may contain anything
             raise ConnectionFailedError(f"{self.address}: {fault}") from fault
 
     async def _negotiate(self) -> None:
-        """Learns what the broker serves. One that does not know our ApiVersions says so in version 0 (KIP-511)."""
+        """Learn the versions that the broker serves. One without our ApiVersions answers in version 0 (KIP-511)."""
         version = _API_VERSIONS_FIRST
         request = ApiVersionsRequest(client_software_name="millrace-protocol", client_software_version="0.1.0")
         response: ApiVersionsResponse = await self.submit(request, version)
@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _translate(fault: BaseException, address: Address) -> KafkaError | None:
-    """What the operating system, TLS and asyncio raise while connecting, in our terms; None: not theirs."""
+    """Return an error of the operating system, TLS or asyncio while connecting as one of ours, None for all others."""
     if isinstance(fault, ssl.SSLError) and not isinstance(fault, _CUT_OFF):
         return AuthenticationError(f"{address}: {fault}")
     if isinstance(fault, TimeoutError):

@@ -1,4 +1,4 @@
-"""Reads records: of partitions one names, or of topics whose partitions a group shares.
+"""Reads records: of named partitions, or of topics whose partitions a group shares.
 
     async with Consumer("localhost:9092", group_id="billing") as consumer:
         await consumer.subscribe(["orders"])
@@ -6,8 +6,8 @@
             print(record.key, record.value)
 
 Records are fetched ahead in the background. Rebalances happen inside `poll` (and so inside the `async for`), where
-everything handed over before counts as dealt with: with automatic commits its offsets are committed there. A consumer
-that does not poll for `rebalance_timeout_ms` leaves its group.
+all records of earlier polls count as processed: automatic commits commit their offsets there. A consumer that does not
+poll for `rebalance_timeout_ms` leaves its group.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from protocol_lib.messages.list_offsets import SpecialTimestamp
 _RESETS: Final = {"earliest": SpecialTimestamp.EARLIEST, "latest": SpecialTimestamp.LATEST, "none": None}
 _ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 _POLL_RECORDS: Final = 500
-#: How long an iteration polls at a time.
+#: Time that one poll of an iteration waits, in milliseconds.
 _ITERATION_MS: Final = 1_000
-#: How long polls that need not wait go on before other tasks run.
+#: Time after which polls that need not wait let other tasks run, in seconds.
 _TURN_S: Final = 0.005
 
 
@@ -65,12 +65,13 @@ class Consumer:
         check_crcs: bool = True,
         rack: str = "",
     ) -> None:
-        """`settings` may be just the bootstrap servers. `auto_offset_reset` is "earliest", "latest" or "none": where
-        reading begins without a committed offset, and goes on when the position is not in the log any more.
+        """Create a consumer; `settings` may be just the bootstrap servers. `auto_offset_reset` is "earliest",
+        "latest" or "none": where reading begins without a committed offset, and goes on when the position is not in
+        the log any more.
 
-        `fetch_max_bytes` bounds an answer and what is fetched ahead, `partition_fetch_bytes` the same of a partition;
-        a batch larger than that is fetched all the same. Of `assignors` the group uses the first one that all of its
-        members have.
+        `fetch_max_bytes` bounds an answer and all records fetched ahead, `partition_fetch_bytes` those of one
+        partition; a batch larger than that is fetched all the same. The group uses the first of `assignors` that all
+        of its members have.
         """
         if auto_offset_reset not in _RESETS:
             raise ValueError(f"auto_offset_reset={auto_offset_reset!r}")
@@ -106,7 +107,7 @@ class Consumer:
     # -- life
 
     async def start(self) -> None:
-        """Connects; KafkaError when no bootstrap server answers in time."""
+        """Connect; KafkaError when no bootstrap server answers in time."""
         cluster = Cluster(self._settings)
         try:
             await cluster.start()
@@ -118,7 +119,7 @@ class Consumer:
         self._fetcher.start()
 
     async def close(self) -> None:
-        """Commits, if it does so by itself, and leaves the group."""
+        """Commit, with automatic commits, and leave the group."""
         if self._cluster is None or self._fetcher is None:
             return
         try:
@@ -143,12 +144,12 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    # -- what is read
+    # -- subscription and records
 
     async def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None
     ) -> None:
-        """Reads these topics, or all whose whole name matches, sharing their partitions with the group's other
+        """Read these topics, or all whose whole name matches, sharing their partitions with the group's other
         members. The assignment comes with the next `poll`."""
         cluster, fetcher = self._running()
         if not isinstance(self._group, GroupSettings):
@@ -161,23 +162,23 @@ class Consumer:
         await self._rebalancing.subscribe(topics, listener)
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, whoever else does."""
+        """Read these partitions, independently of other consumers."""
         cluster, fetcher = self._running()
         if self._rebalancing is not None:
             raise ValueError("a consumer that subscribed is assigned its partitions by its group")
-        places = {TopicPartition(*place) for place in partitions}
-        cluster.want(place.topic for place in places)
-        if any(cluster.metadata.partition(place) is None for place in places):
+        topic_partitions = {TopicPartition(*topic_partition) for topic_partition in partitions}
+        cluster.want(topic_partition.topic for topic_partition in topic_partitions)
+        if any(cluster.metadata.partition(topic_partition) is None for topic_partition in topic_partitions):
             await cluster.refresh()
-        fetcher.assign(places)
+        fetcher.assign(topic_partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._running()[1].states)
 
     async def poll(self, timeout_ms: int = 0, *, records_max: int = _POLL_RECORDS) -> list[ConsumerRecord]:
-        """The next records, up to so many, as soon as there are any; none when none come in time.
+        """Return the next records, at most `records_max`, as soon as there are any; none when none arrive in time.
 
-        Raises, once, what keeps a partition from being read: NoOffsetError, CorruptMessageError, a refusal.
+        Raises once the error that keeps a partition from being read: NoOffsetError, CorruptMessageError, a refusal.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -187,8 +188,8 @@ class Consumer:
             fetcher.arrived.clear()
             if self._rebalancing is None or await self._rebalancing.take_part(deadline):
                 self._commit_if_due(loop.time())
-                if taken := fetcher.take(records_max):
-                    return taken  # at once: who is cancelled between the two loses what was taken
+                if records := fetcher.take(records_max):
+                    return records  # with no await between: a cancelled caller would lose these records
             if loop.time() >= deadline:
                 return []
             with contextlib.suppress(TimeoutError):
@@ -202,18 +203,18 @@ class Consumer:
 
     async def __anext__(self) -> ConsumerRecord:
         while self._cluster is not None:
-            if taken := await self.poll(_ITERATION_MS, records_max=1):
-                return taken[0]
+            if records := await self.poll(_ITERATION_MS, records_max=1):
+                return records[0]
         raise StopAsyncIteration
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands no records of these over until `resume`."""
-        for place in partitions:
-            self._state(place).is_paused = True
+        """Hand over no records of these until `resume`."""
+        for topic_partition in partitions:
+            self._state(topic_partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        for place in partitions:
-            self._state(place).is_paused = False
+        for topic_partition in partitions:
+            self._state(topic_partition).is_paused = False
         _, fetcher = self._running()
         fetcher.wake()
         fetcher.arrived.set()
@@ -221,7 +222,7 @@ class Consumer:
     # -- positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record handed over is the first at or after this offset."""
+        """Move to an offset: the next record handed over is the first at or after it."""
         if offset < 0:
             raise ValueError(f"offset {offset}")
         self._state(partition).seek(offset)
@@ -234,7 +235,7 @@ class Consumer:
         self._reset(partitions, SpecialTimestamp.LATEST)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the record that is handed over next, once it is known; KafkaError when it is not in time."""
+        """Return the offset of the record that is handed over next, once it is known; else KafkaError."""
         state = self._state(partition)
         _, fetcher = self._running()
         deadline = asyncio.get_running_loop().time() + self._settings.api_timeout_ms / 1000
@@ -255,21 +256,21 @@ class Consumer:
         return await self._offsets_at(partitions, SpecialTimestamp.EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets after the last records that can be read at the consumer's isolation level."""
+        """Return the offsets after the last records that can be read at the consumer's isolation level."""
         return await self._offsets_at(partitions, SpecialTimestamp.LATEST)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition that is not older than its timestamp; None where all are."""
+        """Return the first record of each partition that is not older than its timestamp, None where all are."""
         cluster, _ = self._running()
         found = await list_offsets(cluster, timestamps, isolation_level=self._fetching.isolation_level)
-        return {place: at if at.offset >= 0 else None for place, at in found.items()}
+        return {topic_partition: at if at.offset >= 0 else None for topic_partition, at in found.items()}
 
     # -- committed offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Saves these positions, by default those of all assigned partitions. KafkaError when the group refuses: this
+        """Save these positions, by default those of all assigned partitions. KafkaError when the group refuses: this
         consumer may have lost its partitions."""
         cluster, _ = self._running()
         group_id = self._group_id()
@@ -277,8 +278,8 @@ class Consumer:
             positions = self._positions()
         else:
             positions = {
-                place: OffsetAndMetadata(position) if isinstance(position, int) else position
-                for place, position in offsets.items()
+                topic_partition: OffsetAndMetadata(position) if isinstance(position, int) else position
+                for topic_partition, position in offsets.items()
             }
         if positions:
             await commit_offsets(cluster, group_id, positions, self._member())
@@ -287,7 +288,7 @@ class Consumer:
         cluster, _ = self._running()
         wanted = list(partitions)
         found = await fetch_offsets(cluster, self._group_id(), wanted, require_stable=True)
-        return {place: found.get(place) for place in wanted}
+        return {topic_partition: found.get(topic_partition) for topic_partition in wanted}
 
     # -- inside
 
@@ -308,47 +309,47 @@ class Consumer:
             raise broker_error(ErrorCode.UNKNOWN_MEMBER_ID, f"{self._group_id()}: this consumer is no member now")
         return self._rebalancing.membership.member
 
-    def _state(self, place: TopicPartition) -> PartitionState:
-        state = self._running()[1].states.get(place)
+    def _state(self, topic_partition: TopicPartition) -> PartitionState:
+        state = self._running()[1].states.get(topic_partition)
         if state is None:
-            raise ValueError(f"{place} is not assigned")
+            raise ValueError(f"{topic_partition} is not assigned")
         return state
 
     def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
-        for place in partitions:
-            self._state(place).reset(timestamp)
+        for topic_partition in partitions:
+            self._state(topic_partition).reset(timestamp)
         self._running()[1].wake()
 
     async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         cluster, _ = self._running()
         wanted = dict.fromkeys(partitions, timestamp)
         found = await list_offsets(cluster, wanted, isolation_level=self._fetching.isolation_level)
-        return {place: at.offset for place, at in found.items()}
+        return {topic_partition: at.offset for topic_partition, at in found.items()}
 
     async def _find_positions(self, states: list[PartitionState]) -> None:
-        """Where reading begins: at the committed offset, else where `auto_offset_reset` says."""
+        """Move partitions to the committed offset, else to where `auto_offset_reset` says."""
         cluster, fetcher = self._running()
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
         if isinstance(self._group, GroupSettings) and states:
-            places = [state.place for state in states]
-            committed = await fetch_offsets(cluster, self._group.group_id, places, require_stable=True)
+            topic_partitions = [state.topic_partition for state in states]
+            committed = await fetch_offsets(cluster, self._group.group_id, topic_partitions, require_stable=True)
         for state in states:
             if state.position is not None or state.reset_to is not None:
-                continue  # somebody sought meanwhile
-            if at := committed.get(state.place):
+                continue  # the application sought while this waited
+            if at := committed.get(state.topic_partition):
                 state.seek(at.offset, at.leader_epoch)
             else:
-                fetcher.lose(state, NoOffsetError(f"{state.place} has no committed offset"))
+                fetcher.lose(state, NoOffsetError(f"{state.topic_partition} has no committed offset"))
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
-            place: OffsetAndMetadata(state.position, leader_epoch=state.leader_epoch)
-            for place, state in self._running()[1].states.items()
+            topic_partition: OffsetAndMetadata(state.position, leader_epoch=state.leader_epoch)
+            for topic_partition, state in self._running()[1].states.items()
             if state.position is not None
         }
 
     async def _give_way(self, now: float) -> None:
-        """Who polls on and on still lets other tasks run, heartbeats among them."""
+        """Let other tasks run, heartbeats among them, even when polls never have to wait."""
         if now >= self._give_way_at:
             self._give_way_at = now + _TURN_S
             await asyncio.sleep(0)
@@ -361,7 +362,7 @@ class Consumer:
             self._committing = asyncio.create_task(self._commit_quietly())
 
     async def _commit_quietly(self) -> None:
-        """What is not committed is read again: that is all that a failure does."""
+        """Commit with automatic commits; after a failure the records are read again, and nothing else happens."""
         if self._auto_commit_s is not None:
             with contextlib.suppress(KafkaError, TimeoutError):
                 await asyncio.wait_for(self.commit(), self._settings.request_timeout_ms / 1000)

@@ -1,12 +1,12 @@
-"""What the client raises.
+"""The exceptions of the client.
 
     KafkaError                       `retriable` says whether the same call may succeed later
     ├── BrokerError                  a broker answered with an error code, which is its `code`; one subclass per code,
     │                                named after it: NotLeaderOrFollowerError, TopicAlreadyExistsError, …
-    ├── ConnectionFailedError        no connection, or it was lost; what was asked may have been done    retriable
-    ├── ResponseTimeoutError         no answer in time; what was asked may have been done                retriable
-    ├── InvalidResponseError         the broker's bytes are not what they should be
-    ├── AuthenticationError          the broker refused us, or is not who it should be
+    ├── ConnectionFailedError        no connection, or it was lost; the request may have been executed   retriable
+    ├── ResponseTimeoutError         no answer in time; the request may have been executed               retriable
+    ├── InvalidResponseError         the broker's bytes are no valid answer
+    ├── AuthenticationError          the broker refused us, or did not prove its identity
     ├── UnsupportedByBrokerError     the broker serves no version of the API that can carry the request
     ├── DeliveryTimeoutError         the producer gave a record up; it may or may not be in the log
     ├── BufferFullError              the producer's buffer memory was full for too long                  retriable
@@ -31,7 +31,7 @@ class KafkaError(ProtocolError):
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code; `about` says what for, `message` what the broker said besides the code."""
+    """A broker answered with an error code; `about` names the subject, `message` is the broker's text."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -98,11 +98,11 @@ def __getattr__(name: str) -> Any:
 
 
 def broker_error(code: int, about: str = "", message: str | None = None) -> BrokerError:
-    """The exception for an error code from the wire."""
+    """Return the exception for an error code from the wire."""
     return BY_CODE[ErrorCode.of(code)](about, message)
 
 
 def check(code: int, about: str = "", message: str | None = None) -> None:
-    """Raises unless the code is NONE."""
+    """Raise unless the code is NONE."""
     if code:
         raise broker_error(code, about, message)

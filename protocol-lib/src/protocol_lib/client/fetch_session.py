@@ -1,5 +1,5 @@
 """Incremental fetches (KIP-227): broker and client remember which partitions are fetched and from where, and a request
-says only what changed.
+names only changes.
 
     session id 0, epoch 0      opens a session: a full request; the answer names the session
     session id n, epoch 1, 2…  only partitions that are new or changed, and those to forget
@@ -24,7 +24,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is fetched of a partition."""
+    """Position and limit of the fetches of one partition."""
 
     offset: int
     bytes_max: int
@@ -41,24 +41,24 @@ class FetchSession:
     def request(
         self, wanted: Mapping[TopicPartition, Wanted]
     ) -> tuple[tuple[FetchTopic, ...], tuple[ForgottenTopic, ...]]:
-        """What the next request says, under `session_id` and `epoch`, to fetch these and no other."""
+        """Return the contents of the next request, under `session_id` and `epoch`, to fetch these and no other."""
         if self.epoch == _FIRST:
             self._remembered = {}
         changed: dict[tuple[str, bytes], list[FetchPartition]] = defaultdict(list)
-        for place, what in wanted.items():
-            if self._remembered.get(place) != what:
-                changed[place.topic, what.topic_id].append(
+        for topic_partition, asked in wanted.items():
+            if self._remembered.get(topic_partition) != asked:
+                changed[topic_partition.topic, asked.topic_id].append(
                     FetchPartition(
-                        partition=place.partition,
-                        current_leader_epoch=what.leader_epoch,
-                        fetch_offset=what.offset,
-                        partition_max_bytes=what.bytes_max,
+                        partition=topic_partition.partition,
+                        current_leader_epoch=asked.leader_epoch,
+                        fetch_offset=asked.offset,
+                        partition_max_bytes=asked.bytes_max,
                     )
                 )
         forgotten: dict[tuple[str, bytes], list[int]] = defaultdict(list)
-        for place, what in self._remembered.items():
-            if place not in wanted or wanted[place].topic_id != what.topic_id:
-                forgotten[place.topic, what.topic_id].append(place.partition)
+        for topic_partition, asked in self._remembered.items():
+            if topic_partition not in wanted or wanted[topic_partition].topic_id != asked.topic_id:
+                forgotten[topic_partition.topic, asked.topic_id].append(topic_partition.partition)
         self._remembered = dict(wanted)
         return (
             tuple(
@@ -72,7 +72,7 @@ class FetchSession:
         )
 
     def answered(self, session_id: int) -> None:
-        """The broker took the request."""
+        """Advance the epoch: the broker accepted the request."""
         if session_id == _NO_SESSION:
             self.reset()
             return
@@ -80,6 +80,6 @@ class FetchSession:
         self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def reset(self) -> None:
-        """The next request opens a session: after errors, or on a new connection."""
+        """Let the next request open a session: after errors, or on a new connection."""
         self.session_id, self.epoch = _NO_SESSION, _FIRST
         self._remembered = {}

@@ -1,4 +1,4 @@
-"""What a consumer knows of each partition it reads: where it is, and what was fetched and not handed over yet. Pure."""
+"""State of each partition that a consumer reads: its position, and the records fetched and not handed over. Pure."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ class ConsumerRecord:
 
 @dataclass(slots=True)
 class Fetched:
-    """What one fetch brought of a partition; its records are decoded as they are taken."""
+    """Records of one partition from one fetch, decoded as the application reads them."""
 
     records: Iterator[Record]
     size: int
-    #: where the next fetch begins: behind the last batch, whatever it holds
+    #: offset of the next fetch: after the last batch, even one without records for us
     next_offset: int
     leader_epoch: int
 
@@ -36,27 +36,27 @@ class Fetched:
 class PartitionState:
     """One assigned partition. The `position` is the offset of the record that is handed over next."""
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
         self.position: int | None = None
-        #: of the record before the position
+        #: leader epoch of the record before the position
         self.leader_epoch = -1
         self.is_paused = False
-        #: the offset after what was fetched; None while there is no position
+        #: offset after the fetched records; None while there is no position
         self.fetch_offset: int | None = None
         self.buffered_bytes = 0
-        #: raised when the consumer comes to this place
+        #: error to raise when the consumer reads on here
         self.fault: KafkaError | None = None
-        #: nothing is asked about it before
+        #: time before which brokers are not asked about it
         self.not_before = 0.0
-        #: a timestamp whose offset is to become the position
+        #: timestamp whose offset is to become the position
         self.reset_to: int | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
-        #: the replica that the leader wants to be asked, and until when
+        #: the replica that the leader prefers for fetches, and until when
         self._replica: tuple[int, float] | None = None
-        #: counts the times that it went elsewhere: what was fetched for an earlier place is not wanted any more
+        #: number of moves: records fetched for an earlier position are not wanted any more
         self.journey = 0
         self._buffered: deque[Fetched] = deque()
 
@@ -66,28 +66,28 @@ class PartitionState:
         self.leader_epoch = leader_epoch
 
     def reset(self, timestamp: int) -> None:
-        """The position is that of a timestamp, once it is known."""
+        """Move to the offset of a timestamp, once it is known."""
         self._leave()
         self.position = self.fetch_offset = None
         self.reset_to = timestamp
 
     def stop(self, fault: KafkaError) -> None:
-        """Nothing more is fetched; who comes to this place hears why. The position, if there is one, stays."""
+        """Fetch nothing more, and raise the error to the next reader. The position, if there is one, stays."""
         self._leave()
         self.fetch_offset = None
         self.fault = fault
 
     def prefer(self, node_id: int, until: float) -> None:
-        """The leader says that this replica is nearer (KIP-392)."""
+        """Read from this replica, which the leader calls nearer (KIP-392)."""
         self._replica = node_id, until
 
     def forget_replica(self) -> bool:
-        """Back to the leader; whether it was another node that was asked."""
+        """Go back to the leader. Returns whether the fetches went to another node."""
         replica, self._replica = self._replica, None
         return replica is not None
 
     def replica(self, now: float) -> int | None:
-        """The node to ask instead of the leader."""
+        """Return the node to ask instead of the leader."""
         if self._replica is not None and now >= self._replica[1]:
             self._replica = None
         return None if self._replica is None else self._replica[0]
@@ -102,14 +102,14 @@ class PartitionState:
         return bool(self._buffered) or self.fault is not None
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """Up to so many records; the position moves behind them. Raises what went wrong at this place, once."""
-        taken: list[ConsumerRecord] = []
-        topic, partition = self.place
-        while self._buffered and len(taken) < count:
+        """Return at most `count` records and move the position past them. Raises the error of this partition, once."""
+        records: list[ConsumerRecord] = []
+        topic, partition = self.topic_partition
+        while self._buffered and len(records) < count:
             fetched = self._buffered[0]
             try:
                 for record in fetched.records:
-                    taken.append(
+                    records.append(
                         ConsumerRecord(
                             topic,
                             partition,
@@ -120,7 +120,7 @@ class PartitionState:
                             record.headers,
                         )
                     )
-                    if len(taken) == count:
+                    if len(records) == count:
                         break
                 else:
                     self._drop_first()
@@ -128,14 +128,14 @@ class PartitionState:
                     self.leader_epoch = fetched.leader_epoch
                     continue
             except KafkaError as fault:
-                self.stop(fault)  # nothing behind a broken batch is read before a seek
+                self.stop(fault)  # nothing after a broken batch is read before a seek
             break
-        if taken and self._is_inside(taken[-1]):
-            self.position = taken[-1].offset + 1
-        if not taken and self.fault is not None:
+        if records and self._is_inside(records[-1]):
+            self.position = records[-1].offset + 1
+        if not records and self.fault is not None:
             raised, self.fault = self.fault, None
             raise raised
-        return taken
+        return records
 
     def _is_inside(self, last: ConsumerRecord) -> bool:
         return self.position is None or self.position <= last.offset

@@ -1,8 +1,8 @@
-"""Keeps the buffers of assigned partitions filled: to each leader of any that has room one fetch is on its way, of
-all of them at once, in a session.
+"""Keeps the buffers of assigned partitions filled: one fetch is on its way to each leader of partitions with room, for
+all of them together, in a session.
 
-A task decides; each fetch is a task of its own. `wake` tells the first that there may be something to fetch, `arrived`
-tells consumers that there may be something to take.
+A task decides; each fetch is another task. `wake` signals the first that there may be something to fetch, `arrived`
+signals consumers that there may be records.
 """
 
 import asyncio
@@ -40,23 +40,23 @@ _SESSION_ERRORS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """How records are fetched. Times are in milliseconds."""
+    """Settings of fetches. Times are in milliseconds."""
 
     isolation_level: int
     min_bytes: int
     max_wait_ms: int
-    #: of one answer, and of everything that is fetched ahead
+    #: limit of one answer, and of all records fetched ahead
     max_bytes: int
-    #: of one partition, and fetched ahead of it
+    #: limit of one partition in an answer, and of its records fetched ahead
     partition_bytes: int
     check_crcs: bool
-    #: a SpecialTimestamp for partitions whose position is not in the log; None: an error
+    #: new position for one outside the log, a SpecialTimestamp; None raises an error
     reset_to: int | None
     rack: str
 
 
 class Fetcher:
-    """`find_positions` is asked for partitions that have no position; it seeks or resets them."""
+    """Buffers of the assigned partitions. `find_positions` seeks or resets the partitions that have no position."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Fetcher:
         find_positions: Callable[[list[PartitionState]], Awaitable[None]],
     ) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
-        #: set when there may be something to take
+        #: event that is set when there may be records
         self.arrived = asyncio.Event()
         self._cluster = cluster
         self._fetching = fetching
@@ -89,40 +89,43 @@ class Fetcher:
     async def stop(self) -> None:
         await self._rounds.stop()
 
-    def assign(self, places: set[TopicPartition]) -> None:
-        """From now on these are read; what was assigned before goes on where it is."""
-        self.states = {place: self.states.get(place) or PartitionState(place) for place in sorted(places)}
+    def assign(self, topic_partitions: set[TopicPartition]) -> None:
+        """Read these from now on; partitions that stay keep their position."""
+        self.states = {
+            topic_partition: self.states.get(topic_partition) or PartitionState(topic_partition)
+            for topic_partition in sorted(topic_partitions)
+        }
         self._rounds.wake()
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """Up to so many records, of one partition after the other; the next call begins with another one."""
+        """Return at most `count` records, of one partition after the other; the next call begins with another one."""
         states = list(self.states.values())
-        taken: list[ConsumerRecord] = []
+        records: list[ConsumerRecord] = []
         for index in range(len(states)):
             state = states[(self._turn + index) % len(states)]
             if state.is_paused or not state.has_something:
                 continue
             try:
-                taken += state.take(count - len(taken))
+                records += state.take(count - len(records))
             except KafkaError as fault:
                 self._rounds.wake()
-                if taken:  # what was taken before it is handed over first
+                if records:  # the records before it are handed over first
                     state.fault = fault
                     break
                 raise
-            if len(taken) >= count:
+            if len(records) >= count:
                 self._turn = (self._turn + index) % len(states)
                 break
         else:
             self._turn += 1
-        if taken:
+        if records:
             self._rounds.wake()
-        return taken
+        return records
 
     # -- deciding
 
     def _start_what_is_due(self, now: float) -> float | None:
-        """Returns after how many seconds there may be more to do, None for not by itself."""
+        """Return after how many seconds there may be more to do, None for not by itself."""
         wake_at: list[float] = []
         lost: list[PartitionState] = []
         by_node: dict[int, list[PartitionState]] = defaultdict(list)
@@ -153,11 +156,11 @@ class Fetcher:
         return max(0.0, min(wake_at) - now) if wake_at else None
 
     def _source(self, state: PartitionState, now: float) -> int | None:
-        """The node to fetch from: the leader, or the replica that it named."""
+        """Return the node to fetch from: the leader, or the replica that it named."""
         replica = state.replica(now)
         if replica in self._cluster.metadata.nodes:
             return replica
-        return self._cluster.metadata.leader(state.place)
+        return self._cluster.metadata.leader(state.topic_partition)
 
     def _has_room(self, state: PartitionState) -> bool:
         return (
@@ -173,14 +176,14 @@ class Fetcher:
     # -- positions
 
     async def _position(self, states: list[PartitionState]) -> None:
-        """Gives positions to partitions that have none. What fails is raised to who takes, or tried again."""
+        """Find positions for partitions that have none. `take` raises a failure, unless it is retriable."""
         try:
             await self._find_positions([state for state in states if state.reset_to is None])
-            wanted = {state.place: state.reset_to for state in states if state.reset_to is not None}
+            wanted = {state.topic_partition: state.reset_to for state in states if state.reset_to is not None}
             found = await list_offsets(self._cluster, wanted, isolation_level=self._fetching.isolation_level)
-            for place, at in found.items():
-                state = self.states.get(place)
-                if state is not None and state.reset_to == wanted[place]:
+            for topic_partition, at in found.items():
+                state = self.states.get(topic_partition)
+                if state is not None and state.reset_to == wanted[topic_partition]:
                     state.seek(at.offset, at.leader_epoch)
         except KafkaError as fault:
             for state in states:
@@ -194,7 +197,7 @@ class Fetcher:
             self.arrived.set()
 
     def lose(self, state: PartitionState, fault: KafkaError) -> None:
-        """A partition's position is not in the log: it starts over, or who takes hears of it."""
+        """Start a partition over whose position is not in the log, or let `take` raise the error."""
         if self._fetching.reset_to is None:
             state.stop(fault)
         else:
@@ -203,7 +206,7 @@ class Fetcher:
     # -- fetching
 
     async def _fetch(self, node_id: int, states: list[PartitionState]) -> None:
-        asked = {state.place: (state, state.journey, state.fetch_offset) for state in states}
+        asked = {state.topic_partition: (state, state.journey, state.fetch_offset) for state in states}
         try:
             response, version = await self._ask(node_id, states)
             self._backoffs[node_id].reset()
@@ -213,12 +216,12 @@ class Fetcher:
             for state in states:
                 state.forget_replica()
             self._node_not_before[node_id] = self._loop.time() + self._backoffs[node_id].next_delay()
-            told = fault if isinstance(fault, KafkaError) else KafkaError(f"Fetch: {fault}")
-            if told.retriable:
+            error = fault if isinstance(fault, KafkaError) else KafkaError(f"Fetch: {fault}")
+            if error.retriable:
                 self._cluster.refresh_soon()
             else:
                 for state in states:
-                    state.fault = told
+                    state.fault = error
                 self.arrived.set()
         finally:
             self._busy.discard(node_id)
@@ -231,8 +234,8 @@ class Fetcher:
         if known is not connection:
             session = FetchSession()
             self._sessions[node_id] = connection, session
-        wanted = {state.place: self._wanted(state) for state in states if state.fetch_offset is not None}
-        every_id = all(what.topic_id != ZERO_UUID for what in wanted.values())
+        wanted = {state.topic_partition: self._wanted(state) for state in states if state.fetch_offset is not None}
+        every_id = all(each.topic_id != ZERO_UUID for each in wanted.values())
         version = connection.version_for(ApiKey.FETCH, None if every_id else _BY_NAME)
         topics, forgotten = session.request(wanted)
         request = FetchRequest(
@@ -258,12 +261,12 @@ class Fetcher:
 
     def _wanted(self, state: PartitionState) -> Wanted:
         metadata = self._cluster.metadata
-        partition = metadata.partition(state.place)
+        partition = metadata.partition(state.topic_partition)
         return Wanted(
             offset=state.fetch_offset or 0,
             bytes_max=self._fetching.partition_bytes,
             leader_epoch=-1 if partition is None else partition.leader_epoch,
-            topic_id=metadata.topic_id(state.place.topic),
+            topic_id=metadata.topic_id(state.topic_partition.topic),
         )
 
     def _take_in(
@@ -272,15 +275,15 @@ class Fetcher:
         version: int,
         asked: dict[TopicPartition, tuple[PartitionState, int, int | None]],
     ) -> None:
-        """An answer counts only where its partition still is: it may have been asked elsewhere meanwhile."""
+        """Buffer an answer, but only of partitions that have not moved since the request."""
         names = self._cluster.metadata.names
         for topic in response.responses:
             name = topic.topic if version <= _BY_NAME else names.get(topic.topic_id, "")
             for data in topic.partitions:
-                state, *place = asked.get(TopicPartition(name, data.partition_index), (None,))
-                if state is None or place != [state.journey, state.fetch_offset]:
+                state, *position = asked.get(TopicPartition(name, data.partition_index), (None,))
+                if state is None or position != [state.journey, state.fetch_offset]:
                     continue
-                if self.states.get(state.place) is not state:
+                if self.states.get(state.topic_partition) is not state:
                     continue
                 if data.error_code:
                     self._refused(state, ErrorCode.of(data.error_code), data)
@@ -300,14 +303,16 @@ class Fetcher:
         try:
             batches = whole_batches(memoryview(data.records))  # type: ignore[arg-type]
         except DecodeError as fault:
-            state.fault = KafkaError(f"{state.place}: {fault}")
+            state.fault = KafkaError(f"{state.topic_partition}: {fault}")
             return
         if not batches:
-            state.fault = broker_error(ErrorCode.MESSAGE_TOO_LARGE, f"{state.place}: offset {state.fetch_offset}")
+            state.fault = broker_error(
+                ErrorCode.MESSAGE_TOO_LARGE, f"{state.topic_partition}: offset {state.fetch_offset}"
+            )
             return
         last = batches[-1]
         if last.last_offset < state.fetch_offset:
-            state.fault = InvalidResponseError(f"{state.place}: offset {state.fetch_offset} was asked for")
+            state.fault = InvalidResponseError(f"{state.topic_partition}: offset {state.fetch_offset} was asked for")
             return
         aborted = data.aborted_transactions or () if self._fetching.isolation_level else ()
         records = readable_records(
@@ -315,21 +320,21 @@ class Fetcher:
             aborted,
             from_offset=state.fetch_offset,
             check_crcs=self._fetching.check_crcs,
-            about=str(state.place),
+            about=str(state.topic_partition),
         )
         state.add(Fetched(records, len(data.records), last.last_offset + 1, last.leader_epoch))
 
     def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData) -> None:
-        fault = broker_error(code, str(state.place))
-        if state.forget_replica():  # its leader is asked before anything is believed
+        fault = broker_error(code, str(state.topic_partition))
+        if state.forget_replica():  # only its leader's errors count
             self._wait(state, self._loop.time())
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.lose(state, NoOffsetError(f"{state.place}: offset {state.fetch_offset} is not in the log"))
+            self.lose(state, NoOffsetError(f"{state.topic_partition}: offset {state.fetch_offset} is not in the log"))
         elif fault.retriable and code is not ErrorCode.CORRUPT_MESSAGE:
             self._wait(state, self._loop.time())
             if data.current_leader is not None:
                 leader = data.current_leader
-                self._cluster.metadata.set_leader(state.place, leader.leader_id, leader.leader_epoch)
+                self._cluster.metadata.set_leader(state.topic_partition, leader.leader_id, leader.leader_epoch)
             if code.means_stale_metadata or code is ErrorCode.UNKNOWN_LEADER_EPOCH:
                 self._cluster.refresh_soon()
         else:

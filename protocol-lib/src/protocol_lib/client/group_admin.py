@@ -47,7 +47,7 @@ class GroupDescription:
     group_id: str
     state: str
     protocol_type: str
-    #: the assignor
+    #: name of the assignor
     protocol: str
     members: tuple[MemberDescription, ...]
 
@@ -57,7 +57,7 @@ class GroupAdmin:
         self._cluster = cluster
 
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """The groups of every broker, by id; those in any of these states and of these types, by default all."""
+        """Return the groups of every broker by id, in any of these states and of these types; by default all."""
         request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
 
         async def attempt() -> list[GroupListing]:
@@ -75,7 +75,7 @@ class GroupAdmin:
         return await self._cluster.retrying(attempt)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """GroupIdNotFoundError when there is none."""
+        """Describe a group; GroupIdNotFoundError when there is none."""
         request = DescribeGroupsRequest(groups=(group_id,))
 
         async def attempt(node_id: int) -> GroupDescription:
@@ -90,7 +90,7 @@ class GroupAdmin:
         return await self._cluster.at_coordinator(group_id, attempt)
 
     async def delete(self, group_id: str) -> None:
-        """A group with members is not deleted."""
+        """Delete a group without members; NonEmptyGroupError when it has some."""
         request = DeleteGroupsRequest(groups_names=(group_id,))
 
         async def attempt(node_id: int) -> None:
@@ -101,7 +101,7 @@ class GroupAdmin:
         await self._cluster.at_coordinator(group_id, attempt)
 
     async def remove_member(self, group_id: str, *, member_id: str = "", group_instance_id: str | None = None) -> None:
-        """Makes a member leave, a static one by its group instance id."""
+        """Make a member leave, a static one by its group instance id."""
         identity = MemberIdentity(member_id=member_id, group_instance_id=group_instance_id, reason="removed")
         request = LeaveGroupRequest(group_id=group_id, member_id=member_id, members=(identity,))
 
@@ -116,23 +116,25 @@ class GroupAdmin:
     async def offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of these partitions, by default of all that have one."""
+        """Return the committed offsets of these partitions, by default of all that have one."""
         wanted = None if partitions is None else list(partitions)
         return await fetch_offsets(self._cluster, group_id, wanted)
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
-        """Commits for a group without members."""
+        """Commit for a group without members."""
         positions = {
-            place: OffsetAndMetadata(position) if isinstance(position, int) else position
-            for place, position in offsets.items()
+            topic_partition: OffsetAndMetadata(position) if isinstance(position, int) else position
+            for topic_partition, position in offsets.items()
         }
         await commit_offsets(self._cluster, group_id, positions, Member())
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Of topics that no member is subscribed to."""
+        """Delete committed offsets, of topics to which no member is subscribed."""
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-        for place in partitions:
-            topics.setdefault(place.topic, []).append(OffsetDeleteRequestPartition(partition_index=place.partition))
+        for topic_partition in partitions:
+            topics.setdefault(topic_partition.topic, []).append(
+                OffsetDeleteRequestPartition(partition_index=topic_partition.partition)
+            )
         request = OffsetDeleteRequest(
             group_id=group_id,
             topics=tuple(OffsetDeleteRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
@@ -149,13 +151,15 @@ class GroupAdmin:
 
 
 def _member(described: DescribedGroupMember, protocol_type: str) -> MemberDescription:
-    places: frozenset[TopicPartition] = frozenset()
+    topic_partitions: frozenset[TopicPartition] = frozenset()
     if protocol_type == PROTOCOL_TYPE and described.member_assignment:
         try:
             assigned = decode_assignment(described.member_assignment).assigned_partitions
-            places = frozenset(TopicPartition(each.topic, number) for each in assigned for number in each.partitions)
+            topic_partitions = frozenset(
+                TopicPartition(each.topic, number) for each in assigned for number in each.partitions
+            )
         except DecodeError:
             pass  # the member's own format
     return MemberDescription(
-        described.member_id, described.group_instance_id, described.client_id, described.client_host, places
+        described.member_id, described.group_instance_id, described.client_id, described.client_host, topic_partitions
     )

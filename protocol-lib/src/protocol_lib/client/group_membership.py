@@ -2,10 +2,10 @@
 
     join ──► JoinGroup ──► (leader: assign) ──► SyncGroup ──► assignment, heartbeats from now on
       ▲                                                            │
-      └── rejoin_needed: a rebalance began, or the membership is lost (`is_lost`: what was owned belongs to others)
+      └── rejoin_needed: a rebalance began, or the membership is lost (`is_lost`: the partitions belong to others)
 
 `join` may be called again at any time; it goes on until there is an assignment or the coordinator refuses for good.
-Heartbeats stop when nothing was heard from the consumer for longer than `rebalance_timeout_ms`: it leaves then.
+A consumer that does not poll for longer than `rebalance_timeout_ms` leaves, and heartbeats stop.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from protocol_lib.messages.join_group import (
 from protocol_lib.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-#: The membership is gone; what was owned may belong to others by now.
+#: The membership is gone; the partitions may belong to others by now.
 _LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-#: Joining again, from the start, is what helps.
+#: Codes after which the member joins again, from the start.
 _JOIN_AGAIN: Final = _LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
-#: A coordinator may hold a JoinGroup back for the whole rebalance timeout, and is then given this much more.
+#: Time beyond the rebalance timeout for which a member waits for its JoinGroup's answer, in milliseconds.
 _JOIN_GRACE_MS: Final = 5_000
 _NO_GENERATION: Final = -1
 
@@ -63,7 +63,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a rebalance brought."""
+    """Outcome of a rebalance."""
 
     assignor: Assignor
     assigned: frozenset[TopicPartition]
@@ -71,40 +71,40 @@ class Joined:
 
 class GroupMembership:
     def __init__(self, cluster: Cluster, settings: GroupSettings, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when the consumer should look at `rejoin_needed` or `fault`."""
+        """Create a membership that calls `on_change` when the consumer should look at `rejoin_needed` or `fault`."""
         self.member_id = ""
         self.generation_id = _NO_GENERATION
         self.rejoin_needed = True
         self.is_lost = False
-        #: the coordinator refuses this member for good
+        #: final refusal by the coordinator
         self.fault: KafkaError | None = None
         self._cluster = cluster
         self._settings = settings
         self._on_change = on_change
         self._heartbeats: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._heard_at = self._loop.time()
-        #: no heartbeats meanwhile: their answers would wait behind the one to JoinGroup
+        self._polled_at = self._loop.time()
+        #: whether no heartbeats are sent: their answers would wait for the one to JoinGroup
         self._is_joining = False
-        #: as leader: how many partitions each topic of the group had when they were shared out
+        #: number of partitions of each topic when this member, as leader, shared them out
         self._shared_out: dict[str, int] | None = None
         cluster.on_metadata(self._look_at_metadata)
 
     @property
     def member(self) -> Member:
-        """In whose name offsets are committed."""
+        """The identity for commits of offsets."""
         return Member(self.member_id, self.generation_id, self._settings.group_instance_id)
 
     @property
     def is_member(self) -> bool:
         return self.generation_id != _NO_GENERATION
 
-    def heard(self) -> None:
-        """The consumer is alive."""
-        self._heard_at = self._loop.time()
+    def polled(self) -> None:
+        """Note that the application polls."""
+        self._polled_at = self._loop.time()
 
     async def join(self, topics: Iterable[str], owned: Iterable[TopicPartition]) -> Joined:
-        """Takes part in rebalances until there is an assignment; KafkaError when the coordinator refuses for good."""
+        """Take part in rebalances until there is an assignment; KafkaError when the coordinator refuses for good."""
         subscribed, owned = sorted(topics), sorted(owned)
         backoff = Backoff(self._cluster.settings)
         while True:
@@ -127,7 +127,7 @@ class GroupMembership:
                 self._is_joining = False
 
     async def leave(self, reason: str = "the consumer is closed") -> None:
-        """Says good-bye, if it can; a static member says nothing, so that it finds its partitions when it is back."""
+        """Leave the group if possible; a static member sends nothing, and finds its partitions when it is back."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)
@@ -196,20 +196,28 @@ class GroupMembership:
         try:
             assigned = decode_assignment(synced.assignment).assigned_partitions
         except DecodeError as fault:
-            raise KafkaError(f"{settings.group_id}: what was assigned: {fault}") from fault
+            raise KafkaError(f"{settings.group_id}: assignment: {fault}") from fault
         return Joined(assignor, frozenset(TopicPartition(each.topic, p) for each in assigned for p in each.partitions))
 
     async def _share_out(self, assignor: Assignor, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """As the group's leader."""
+        """Share the partitions out, as the group's leader."""
         members = []
         for each in joined.members:
             try:
-                said = decode_subscription(each.metadata)
+                subscription = decode_subscription(each.metadata)
             except DecodeError as fault:
-                raise KafkaError(f"{self._settings.group_id}: what {each.member_id} said: {fault}") from fault
-            owned = tuple(TopicPartition(owned.topic, p) for owned in said.owned_partitions for p in owned.partitions)
+                raise KafkaError(f"{self._settings.group_id}: subscription of {each.member_id}: {fault}") from fault
+            owned = tuple(
+                TopicPartition(owned.topic, p) for owned in subscription.owned_partitions for p in owned.partitions
+            )
             members.append(
-                GroupMember(each.member_id, frozenset(said.topics), each.group_instance_id, owned, said.generation_id)
+                GroupMember(
+                    each.member_id,
+                    frozenset(subscription.topics),
+                    each.group_instance_id,
+                    owned,
+                    subscription.generation_id,
+                )
             )
         topics = {topic for member in members for topic in member.topics}
         self._cluster.want(topics)
@@ -220,16 +228,16 @@ class GroupMembership:
         return tuple(
             SyncGroupRequestAssignment(
                 member_id=member_id,
-                assignment=encode_assignment(Assignment(assigned_partitions=_by_topic(places))),
+                assignment=encode_assignment(Assignment(assigned_partitions=_by_topic(topic_partitions))),
             )
-            for member_id, places in assignor.assign(present, members).items()
+            for member_id, topic_partitions in assignor.assign(present, members).items()
         )
 
     def _counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self._cluster.metadata.partitions(topic)) for topic in topics}
 
     def _look_at_metadata(self) -> None:
-        """The leader shares out anew when topics got partitions."""
+        """Rejoin when topics got partitions: the leader then shares them out again."""
         if self._shared_out is not None and self._counts(self._shared_out) != self._shared_out:
             self._rejoin()
 
@@ -251,11 +259,11 @@ class GroupMembership:
             await asyncio.sleep(wait_s)
             if self._is_joining:
                 continue
-            if self._loop.time() - self._heard_at > self._settings.rebalance_timeout_ms / 1000:
-                self.is_lost = True  # before others are told, or what is theirs by then could still be polled
+            if self._loop.time() - self._polled_at > self._settings.rebalance_timeout_ms / 1000:
+                self.is_lost = True  # first, so that no records are polled of partitions that others get
                 self._rejoin()
                 await self._leave("nothing was polled for longer than the rebalance timeout")
-                continue  # it may have joined again meanwhile
+                continue  # it may have joined again by now
             if not self.is_member:
                 return
             wait_s = interval_s
@@ -279,7 +287,7 @@ class GroupMembership:
                     wait_s = min(interval_s, backoff.next_delay())
 
     def _survives(self, fault: KafkaError) -> bool:
-        """Whether the membership goes on after what a heartbeat was answered."""
+        """Return whether the membership goes on after the error that answered a heartbeat."""
         code = fault.code if isinstance(fault, BrokerError) else None
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin()
@@ -301,7 +309,7 @@ class GroupMembership:
         self._on_change()
 
     def _lose(self) -> None:
-        """The coordinator does not know this member any more."""
+        """Forget a membership that the coordinator does not know any more."""
         if self.is_member:
             self.is_lost = True
         self._forget()
@@ -312,8 +320,8 @@ class GroupMembership:
         self._shared_out = None
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+def _by_topic(topic_partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
     topics: dict[str, list[int]] = {}
-    for place in sorted(places):
-        topics.setdefault(place.topic, []).append(place.partition)
+    for topic_partition in sorted(topic_partitions):
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return tuple(TopicPartitions(topic=topic, partitions=tuple(each)) for topic, each in topics.items())

@@ -28,7 +28,7 @@ _BY_NAME: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A position: the offset of the next record to read, and what the committer had to say about it."""
+    """A position: the offset of the next record to read, and a note of the committer."""
 
     offset: int
     metadata: str = ""
@@ -37,7 +37,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """In whose name a group's offsets are committed; the default is nobody's, for groups without members."""
+    """Identity for commits of a group's offsets; the default is for groups without members."""
 
     member_id: str = ""
     generation_id: int = -1
@@ -52,12 +52,12 @@ async def commit_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> None:
-    """KafkaError when any partition's was refused; the others are committed all the same."""
+    """Commit offsets; KafkaError when any partition's was refused; the others are committed all the same."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for place, position in offsets.items():
-        by_topic[place.topic].append(
+    for topic_partition, position in offsets.items():
+        by_topic[topic_partition.topic].append(
             OffsetCommitRequestPartition(
-                partition_index=place.partition,
+                partition_index=topic_partition.partition,
                 committed_offset=position.offset,
                 committed_leader_epoch=position.leader_epoch,
                 committed_metadata=position.metadata,
@@ -89,10 +89,10 @@ async def fetch_offsets(
     require_stable: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets of these partitions, None for all that the group has; those without one are left out."""
+    """Return the committed offsets of these partitions that have one; `wanted` is None for all of the group."""
     by_topic: dict[str, list[int]] = defaultdict(list)
-    for place in wanted or ():
-        by_topic[place.topic].append(place.partition)
+    for topic_partition in wanted or ():
+        by_topic[topic_partition.topic].append(topic_partition.partition)
     names = None if wanted is None else by_topic.items()
     group = OffsetFetchRequestGroup(
         group_id=group_id,
@@ -116,10 +116,10 @@ async def fetch_offsets(
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in answer.topics:
             for each in topic.partitions:
-                place = TopicPartition(topic.name, each.partition_index)
-                check(each.error_code, f"{group_id}: {place}")
+                topic_partition = TopicPartition(topic.name, each.partition_index)
+                check(each.error_code, f"{group_id}: {topic_partition}")
                 if each.committed_offset >= 0:
-                    found[place] = OffsetAndMetadata(
+                    found[topic_partition] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
         return found

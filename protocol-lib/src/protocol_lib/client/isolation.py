@@ -1,4 +1,4 @@
-"""The records of a fetch that a consumer is given: neither control records nor, at read_committed, aborted ones.
+"""The records of a fetch that a consumer hands over: neither control records nor, at read_committed, aborted ones.
 
 With a read_committed fetch brokers send the transactions that were aborted, as (producer id, first offset). A
 producer's batches are skipped from that offset on until its abort marker.
@@ -26,7 +26,7 @@ from protocol_lib.records.record import Record, read_records
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """A record batch; or a message of format 0 or 1 with what it wraps, which has no header and no leader epoch."""
+    """A record batch; or a message of format 0 or 1 with its contents, which has no header and no leader epoch."""
 
     header: BatchHeader | None
     data: memoryview
@@ -35,7 +35,7 @@ class FetchedBatch:
 
 
 def whole_batches(data: memoryview) -> list[FetchedBatch]:
-    """The batches of a fetch; the last one may have been cut off by its size limit, and is left out then."""
+    """Return the batches of a fetch, without a last one that its size limit cut off."""
     found = []
     position, end = 0, len(data)
     while end - position >= MESSAGE_SIZE_MIN:
@@ -66,8 +66,8 @@ def readable_records(
     check_crcs: bool,
     about: str,
 ) -> Iterator[Record]:
-    """From an offset on, in order; decoded one batch at a time, as they are asked for. CorruptMessageError when a CRC
-    is wrong, KafkaError when a batch is malformed. `aborted` is empty at read_uncommitted."""
+    """Yield the records from an offset on, in order, decoded one batch at a time. CorruptMessageError when a CRC is
+    wrong, KafkaError when a batch is malformed. `aborted` is empty at read_uncommitted."""
     upcoming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
     aborting: set[int] = set()
     for batch in batches:
@@ -90,7 +90,7 @@ def readable_records(
 
 
 def _old_records(batch: FetchedBatch, from_offset: int, about: str) -> Iterator[Record]:
-    """Formats 0 and 1 know no transactions. Their CRC is always checked: it covers the sizes inside."""
+    """Yield records of formats 0 and 1. Their CRC is always checked: it covers the sizes inside."""
     try:
         message, _ = read_message(batch.data)
         records = message_records(message)

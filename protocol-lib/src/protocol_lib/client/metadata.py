@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: its brokers, and who leads each partition.
+"""The client's picture of the cluster: its brokers, and the leader of each partition.
 
 Pure; `Cluster` keeps it up to date.
 """
@@ -52,7 +52,7 @@ class Topic:
     is_internal: bool
     error_code: ErrorCode
     partitions: Mapping[int, Partition]
-    #: of the partitions, in order
+    #: indexes of the partitions, in order
     indexes: tuple[int, ...]
 
 
@@ -67,7 +67,7 @@ class Metadata:
         self.names: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, *, every_topic: bool) -> None:
-        """Takes in an answer; `every_topic` says that topics it does not name are not there."""
+        """Merge an answer; with `every_topic` the topics that it does not name are gone."""
         if response.brokers:
             self.nodes = {
                 broker.node_id: Node(broker.node_id, Address(broker.host, broker.port), broker.rack)
@@ -90,14 +90,14 @@ class Metadata:
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """The node that leads a partition, None when nobody is known to."""
+        """Return the node that leads a partition, None when no leader is known."""
         partition = self.partition(topic_partition)
         if partition is None or partition.leader_id not in self.nodes:
             return None
         return partition.leader_id
 
     def partitions(self, topic: str) -> tuple[int, ...]:
-        """The indexes of a topic's partitions in order, none when it is not known."""
+        """Return the indexes of a topic's partitions in order, none when it is not known."""
         found = self.topics.get(topic)
         return () if found is None else found.indexes
 
@@ -106,7 +106,7 @@ class Metadata:
         return ZERO_UUID if found is None else found.topic_id
 
     def set_leader(self, topic_partition: TopicPartition, leader_id: int, leader_epoch: int) -> None:
-        """A broker named the new leader in an error (KIP-951)."""
+        """Note the new leader that a broker named in an error (KIP-951)."""
         old = self.partition(topic_partition)
         if old is None or leader_epoch <= old.leader_epoch or leader_id not in self.nodes:
             return
@@ -118,7 +118,7 @@ class Metadata:
         name = described.name or ""
         known = self.topics.get(name)
         if known is not None and known.topic_id != described.topic_id:
-            known = None  # it was deleted and made anew
+            known = None  # it was deleted and created again
         partitions: dict[int, Partition] = {}
         for each in described.partitions:
             new = Partition(each.partition_index, each.leader_id, each.leader_epoch, each.replica_nodes, each.isr_nodes)

@@ -18,7 +18,7 @@ _CACHED_KEYS: Final = 4096
 
 @lru_cache(_CACHED_KEYS)
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's MurmurHash2 as Kafka seeds it (org.apache.kafka.common.utils.Utils.murmur2), unsigned."""
+    """Return MurmurHash2 (Austin Appleby) as Kafka seeds it, unsigned: org.apache.kafka.common.utils.Utils.murmur2."""
     length = len(data)
     value = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -33,7 +33,7 @@ def murmur2(data: bytes) -> int:
 
 
 class Partitioner:
-    """One producer's choices; keyless records of a topic move on after so many bytes."""
+    """One producer's choices; keyless records of a topic move on after `sticky_bytes`."""
 
     def __init__(self, sticky_bytes: int) -> None:
         self._sticky_bytes = sticky_bytes
@@ -41,7 +41,7 @@ class Partitioner:
         self._sticky: dict[str, tuple[int, int]] = {}
 
     def partition(self, topic: str, key: bytes | None, partitions: Sequence[int], size: int) -> int:
-        """`partitions` are the topic's partition indexes in order, `size` the record's bytes."""
+        """Choose one of a topic's partition indexes, which are in order; `size` is the record's in bytes."""
         if key is not None:
             return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
         chosen, left = self._sticky.get(topic, (-1, 0))

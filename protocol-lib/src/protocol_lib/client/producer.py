@@ -24,7 +24,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Header
 
-#: What a record takes besides its key, value and headers: lengths, deltas, and the objects it is held by.
+#: Memory of a record without its key, value and headers: lengths, deltas and Python objects, in bytes.
 _RECORD_OVERHEAD: Final = 100
 _ACKS: Final = {"all": -1, -1: -1, 0: 0, 1: 1}
 
@@ -47,11 +47,11 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         block_ms: int = 60_000,
     ) -> None:
-        """`settings` may be just the bootstrap servers. acks: "all", 1 or 0; with 0 nobody hears of losses.
+        """Create a producer; `settings` may be just the bootstrap servers. acks: "all", 1 or 0 (losses stay unknown).
 
         A batch waits up to `linger_ms` for more records, `batch_bytes` long (before compression). All records not
         acknowledged yet take up to `buffer_bytes`; `send` waits for room and for the topic's metadata up to
-        `block_ms`. What is not acknowledged `delivery_timeout_ms` after `send` fails.
+        `block_ms`. A record without acknowledgement `delivery_timeout_ms` after `send` fails.
         """
         if acks not in _ACKS:
             raise ValueError(f"acks={acks!r}")
@@ -74,13 +74,13 @@ class Producer:
             memory_bytes=buffer_bytes,
         )
         self._partitioner = Partitioner(batch_bytes)
-        #: a batch was begun: the next `send` lets other tasks run first, the one that sends above all
+        #: whether a batch was begun: the next `send` lets other tasks run first, above all the sender
         self._give_way = False
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
 
     async def start(self) -> None:
-        """Connects; KafkaError when no bootstrap server answers in time."""
+        """Connect; KafkaError when no bootstrap server answers in time."""
         cluster = Cluster(self._settings, auto_create_topics=True)
         try:
             await cluster.start()
@@ -101,7 +101,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
     ) -> "asyncio.Future[RecordMetadata]":
-        """Hands a record over; the future says where it is in the log, or raises why it is not.
+        """Hand over a record; the future has its position in the log, or raises the reason why it is not there.
 
         Without `partition` the key decides, and without a key the producer does. `timestamp_ms` is now by default.
         """
@@ -156,12 +156,12 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
     ) -> RecordMetadata:
-        """Like `send`, and waits until the record is acknowledged."""
+        """Send a record, and wait until it is acknowledged."""
         sent = await self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         return await sent
 
     async def flush(self) -> None:
-        """Sends what waits to be filled, and returns when every record handed over by now is delivered or failed."""
+        """Send batches that are not full, and return when every record handed over by now is delivered or failed."""
         _, sender = self._running()
         waiting = [answer for batch in self._accumulator.incomplete for answer in batch.answers if not answer.done()]
         sender.flushing += 1
@@ -173,12 +173,12 @@ class Producer:
             sender.flushing -= 1
 
     async def partitions(self, topic: str) -> tuple[int, ...]:
-        """The indexes of a topic's partitions."""
+        """Return the indexes of a topic's partitions."""
         cluster, _ = self._running()
         return (await cluster.topic(topic)).indexes
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Flushes, for as long as records have time, or `timeout_ms`; then what is left fails."""
+        """Flush, for as long as records have time, or `timeout_ms`; then the rest fails."""
         if self._cluster is None or self._sender is None:
             return
         try:

@@ -1,13 +1,13 @@
-"""A consumer's side of rebalances: what it subscribed to, when it takes part, and what it is given and gives up.
+"""A consumer's side of rebalances: its subscription, when it takes part, and the partitions it gains and gives up.
 
-A rebalance has three parts. The first and the last run while the consumer is inside `poll`, so nothing is taken away
-from who is at work on it; the second is in the background.
+A rebalance has three parts. The first and the last run while the application is inside `poll`, so it loses no partition
+on which it works; the second is in the background.
 
-    prepare    eager: commit, tell the listener, give everything up     cooperative: keep everything
-    join       JoinGroup and SyncGroup                                  cooperative: go on reading meanwhile
-    complete   eager: read what was assigned                            cooperative: give up what is not assigned any
-                                                                        more, read what is new, join again if anything
-                                                                        was given up
+    prepare    eager: commit, call the listener, give everything up     cooperative: keep everything
+    join       JoinGroup and SyncGroup                                  cooperative: keep reading
+    complete   eager: read the assigned partitions                      cooperative: give up partitions that are not
+                                                                        assigned any more, read new ones, join again
+                                                                        if any were given up
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from protocol_lib.client.metadata import TopicPartition
 
 
 class RebalanceListener(Protocol):
-    """Told what a rebalance takes and gives. Offsets can be committed in `on_revoked`, not in `on_lost`."""
+    """Callbacks of rebalances. Offsets can be committed in `on_revoked`, not in `on_lost`."""
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        """These are about to be given up."""
+        """Finish work on these: they are about to be given up."""
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """These are new."""
+        """Start work on these: they are new."""
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """These are gone already; others may read them."""
+        """Drop work on these: they are gone already, and others may read them."""
 
 
-class _Deaf:
-    """The listener of who did not name one."""
+class _NoListener:
+    """The default listener, which ignores everything."""
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         pass
@@ -54,13 +54,13 @@ class Rebalancing:
     def __init__(
         self, cluster: Cluster, fetcher: Fetcher, settings: GroupSettings, commit: Callable[[], Awaitable[None]]
     ) -> None:
-        """`commit` saves the positions when the consumer does so by itself; it raises nothing."""
+        """Create it; `commit` saves the positions with automatic commits, and raises nothing."""
         self._cluster = cluster
         self._fetcher = fetcher
         self._commit = commit
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
-        self._listener: RebalanceListener = _Deaf()
+        self._listener: RebalanceListener = _NoListener()
         every_one = {assignor.protocol for assignor in settings.assignors}
         self._is_eager = every_one != {RebalanceProtocol.COOPERATIVE}
         self._joining: asyncio.Task[Joined] | None = None
@@ -68,8 +68,8 @@ class Rebalancing:
         cluster.on_metadata(self._look_at_metadata)
 
     async def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None) -> None:
-        """Takes the place of what was subscribed to before."""
-        self._listener = listener or _Deaf()
+        """Subscribe to topics instead of those before."""
+        self._listener = listener or _NoListener()
         if isinstance(topics, re.Pattern):
             self._pattern = topics
             self._cluster.want_only(None)
@@ -94,9 +94,9 @@ class Rebalancing:
             self._fetcher.arrived.set()
 
     async def take_part(self, deadline: float) -> bool:
-        """Does what there is to do for the group, up to a time; whether records may be handed over now. KafkaError
+        """Do the next steps for the group, up to a time. Returns whether records may be handed over now; KafkaError
         when the coordinator refuses this member."""
-        self.membership.heard()
+        self.membership.polled()
         while True:
             if self._joining is None:
                 if self.membership.fault is not None:
@@ -113,11 +113,11 @@ class Rebalancing:
                 if not self._joining.done():
                     return False
             done, self._joining = self._joining, None
-            # A caller who is cancelled meanwhile leaves no half of a rebalance behind.
+            # A caller that is cancelled here must not leave half of a rebalance.
             await asyncio.shield(self._complete(done.result()))
 
     async def leave(self) -> None:
-        """Gives everything up and leaves the group."""
+        """Give everything up and leave the group."""
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
@@ -143,7 +143,7 @@ class Rebalancing:
     async def _complete(self, joined: Joined) -> None:
         await self._tell_of_loss()
         if not self.membership.is_member:
-            return  # lost again before this was looked at
+            return  # lost again before this was examined
         owned = frozenset(self._fetcher.states)
         revoked, added = owned - joined.assigned, joined.assigned - owned
         try:
@@ -151,7 +151,7 @@ class Rebalancing:
                 self.membership.rejoin_needed = True
                 await self._commit()
                 await self._listener.on_revoked(revoked)
-        finally:  # whatever a listener raises, what others read by now is not read here
+        finally:  # after any error of a listener too: others may read the revoked partitions by now
             self._fetcher.assign(set(joined.assigned))
             await self._listener.on_assigned(added)
 

@@ -1,7 +1,7 @@
 """The receiving side of a connection: a byte stream cut into frames, large ones without a copy.
 
-Small frames are cut out of a buffer that is used again and again; a frame that does not fit into it gets a buffer of
-its own size as soon as its length is known, and the rest of it is received right there. Pure: asyncio's
+Small frames are cut out of a buffer that is used again and again. A frame that does not fit into it gets a buffer of
+exactly its size as soon as its length is known, and the rest of it is received right there. Pure: asyncio's
 BufferedProtocol calls `buffer` and `received`.
 """
 
@@ -19,18 +19,18 @@ class FrameReceiver:
         self._size_max = size_max
         self._shared = memoryview(bytearray(_BUFFER_BYTES))
         self._held = 0
-        #: the buffer of a frame too large for the shared one
+        #: buffer of a frame too large for the shared one
         self._own: memoryview | None = None
         self._own_held = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Return the buffer for the next bytes; never empty."""
         if self._own is not None:
             return self._own[self._own_held :]
         return self._shared[self._held :]
 
     def received(self, count: int) -> list[bytes | memoryview]:
-        """The frames that these bytes complete; FrameError when the next one cannot be."""
+        """Return the frames that these bytes complete; FrameError when the next length is not valid."""
         if self._own is not None:
             self._own_held += count
             if self._own_held < len(self._own):

@@ -1,4 +1,4 @@
-"""Work that goes on in rounds, as of the producer's sender and the consumer's fetcher."""
+"""Work in rounds, as the producer's sender and the consumer's fetcher do it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 class Rounds:
-    """Calls `begin_round` with the event loop's time until `stop`: when it is woken, and after as many seconds as the
-    round before has said (None: not by itself)."""
+    """Task that calls `begin_round` with the event loop's time until `stop`: when it is woken, and after the number
+    of seconds that the last round returned (None: not by itself)."""
 
     def __init__(self, begin_round: Callable[[float], float | None]) -> None:
         self._begin_round = begin_round
@@ -25,13 +25,13 @@ class Rounds:
         self._wake.set()
 
     def help(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have this done beside the rounds."""
+        """Start a task next to the rounds, which `stop` cancels too."""
         task = asyncio.create_task(work)
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
 
     async def stop(self) -> None:
-        """What is under way is cancelled."""
+        """Cancel all tasks."""
         tasks = [task for task in (self._task, *self._helpers) if task is not None]
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""How a client says who it is: SASL PLAIN (RFC 4616), and SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802).
+"""Authentication of a client: SASL PLAIN (RFC 4616), and SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802).
 
 A mechanism has the name that SaslHandshake carries and starts an exchange per connection: a generator that yields the
 tokens to send and is sent the broker's; one that does not trust the broker's raises AuthenticationError.
@@ -13,7 +13,7 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.plain import PlainToken, encode_plain
 from protocol_lib.scram import AuthenticationFailed, ScramClient, ScramMechanism
 
-#: Yields what to send, is sent what came back.
+#: Generator that yields tokens for the broker and is sent the broker's.
 SaslExchange = Generator[bytes, bytes, None]
 
 

@@ -1,8 +1,8 @@
-"""What leaves the accumulator: one task that puts the batches that are ready into Produce requests, one request per
-leader with a batch of each of its partitions, and deals with the answers.
+"""The task that empties the accumulator: it puts ready batches into Produce requests, one request per leader with a
+batch of each of its partitions, and processes the answers.
 
-A request is written in the same step in which its batches leave their queues, so what is in flight to a leader is in
-order. The answers come by callback. `wake` tells the task that there may be something to do.
+A request is written in the same step in which its batches leave their queues, so the batches in flight to a leader are
+in order. The answers come by callback. `wake` signals the task that there may be something to do.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ _BY_NAME: Final = 12
 _WITH_BATCHES: Final = 3
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-#: The broker lost, or never had, what it needs to place a batch: the partition goes on under a new epoch.
+#: The broker lost, or never had, the state that a batch's number needs: the partition goes on under a new epoch.
 _SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How batches are delivered. Times are in milliseconds."""
+    """Settings of deliveries. Times are in milliseconds."""
 
     acks: int
     timeout_ms: int
@@ -67,14 +67,14 @@ class Sender:
         self._rounds = Rounds(self._begin_round)
         self._connecting: set[int] = set()
         self._backoffs: dict[int, Backoff] = defaultdict(lambda: Backoff(cluster.settings))
-        #: nothing is sent to a node before
+        #: time before which nothing is sent to a node
         self._node_not_before: dict[int, float] = {}
         self._in_flight: dict[int, int] = defaultdict(int)
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_PRODUCER_EPOCH
         self._identifying = False
         self._loop = asyncio.get_running_loop()
-        #: while above 0, no batch waits to be filled
+        #: number of flushes under way; while above 0, no batch waits to be filled
         self.flushing = 0
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class Sender:
         self._rounds.wake()
 
     async def stop(self) -> None:
-        """What is not acknowledged by now fails."""
+        """Stop; records without acknowledgement by now fail."""
         await self._rounds.stop()
         for batch in list(self._accumulator.incomplete):
             batch.fail(ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
@@ -93,13 +93,13 @@ class Sender:
     def _begin_round(self, now: float) -> float | None:
         try:
             return self._send_what_is_due(now)
-        except Exception as fault:  # a bug of ours must not leave anybody waiting
+        except Exception as fault:  # a bug of ours must not leave a caller waiting
             for batch in list(self._accumulator.incomplete):
                 batch.fail(KafkaError(f"the producer is broken: {fault!r}"))
             raise
 
     def _send_what_is_due(self, now: float) -> float | None:
-        """Returns after how many seconds there may be more to do, None for not by itself."""
+        """Return after how many seconds there may be more to do, None for not by itself."""
         if self._delivery.idempotent and self._producer_id == NO_PRODUCER_ID and self._accumulator.queues:
             if not self._identifying:
                 self._identifying = True
@@ -109,7 +109,7 @@ class Sender:
         return self._send_what_is_ready(now)
 
     async def _identify(self) -> None:
-        """Gets a producer id, for as long as it takes."""
+        """Get a producer id, for as long as it takes."""
         backoff = Backoff(self._cluster.settings)
         while True:
             try:
@@ -134,7 +134,7 @@ class Sender:
     # -- sending
 
     def _send_what_is_ready(self, now: float) -> float | None:
-        """Sends; returns after how many seconds there may be more to send, None for not by itself."""
+        """Send; returns after how many seconds there may be more to send, None for not by itself."""
         next_deadline = self._expire(now)
         wake_at = [] if next_deadline is None else [next_deadline]
         linger_s = 0.0 if self.flushing else self._delivery.linger_ms / 1000
@@ -294,8 +294,8 @@ class Sender:
         if answer.current_leader is not None:
             leader = answer.current_leader
             self._cluster.metadata.set_leader(batch.topic_partition, leader.leader_id, leader.leader_epoch)
-        said = [each.batch_index_error_message for each in answer.record_errors if each.batch_index_error_message]
-        self._failed(batch, broker_error(code, str(batch.topic_partition), answer.error_message or "; ".join(said)))
+        messages = [each.batch_index_error_message for each in answer.record_errors if each.batch_index_error_message]
+        self._failed(batch, broker_error(code, str(batch.topic_partition), answer.error_message or "; ".join(messages)))
 
     def _succeeded(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self._accumulator.queues[batch.topic_partition].in_flight.remove(batch)
@@ -304,7 +304,7 @@ class Sender:
             self._accumulator.release(batch.reserved)
 
     def _failed(self, batch: Batch, fault: KafkaError) -> None:
-        """Sends a batch again where that may help, else gives it up."""
+        """Send a batch again where that may help, else give it up."""
         queue = self._accumulator.queues[batch.topic_partition]
         if batch.is_done:
             queue.in_flight.remove(batch)
@@ -334,9 +334,9 @@ class Sender:
             self._accumulator.release(batch.reserved)
 
     def _expire(self, now: float) -> float | None:
-        """Gives up what is not delivered in time; returns when the next batch is due.
+        """Give up batches that are not delivered in time; returns when the next batch is due.
 
-        One that is in flight is answered later, to nobody."""
+        The answer to one that is in flight arrives later, when no caller waits for it."""
         due: float | None = None
         for queue in self._accumulator.queues.values():
             while queue.queued and queue.queued[0].deadline <= now:
@@ -354,7 +354,7 @@ class Sender:
         return due
 
     def _refuse_all_of(self, node_id: int, fault: KafkaError) -> None:
-        """A node that does not let us in gets nothing."""
+        """Give up all batches for a node that refuses this client."""
         for batch in list(self._accumulator.incomplete):
             if self._cluster.metadata.leader(batch.topic_partition) == node_id:
                 queue = self._accumulator.queues[batch.topic_partition]

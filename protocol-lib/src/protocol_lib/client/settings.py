@@ -1,4 +1,4 @@
-"""What producers, consumers and administrators have in common: where the cluster is and how to reach it."""
+"""Settings that producers, consumers and administrators share: where the cluster is and how to reach it."""
 
 import ssl
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """`host:port`, `[::1]:port` or `host`, whose port is 9092."""
+        """Parse `host:port`, `[::1]:port` or `host`, whose port is 9092."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or port.endswith("]"):
             host, port = text.strip(), str(_PORT)
@@ -37,14 +37,14 @@ class ClientSettings:
     #: `host:port`, many of them with commas between or as a list: where the cluster is first looked for
     bootstrap_servers: str | Sequence[str]
     client_id: str = "protocol-lib"
-    #: None: no TLS. `ssl.create_default_context()` trusts what the system trusts.
+    #: None: no TLS. `ssl.create_default_context()` trusts the system's certificate authorities.
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    #: None: no authentication
+    #: mechanism and credentials; None: no authentication
     sasl: SaslMechanism | None = field(default=None, repr=False)
     connect_timeout_ms: int = 10_000
-    #: for an answer, from when the request is written
+    #: limit for an answer, from when the request is written
     request_timeout_ms: int = 30_000
-    #: a call that asks brokers many times, as many as it takes, ends after this
+    #: limit for a call that may ask brokers many times
     api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -60,10 +60,10 @@ class ClientSettings:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        given = self.bootstrap_servers
-        listed = given.split(",") if isinstance(given, str) else given
+        servers = self.bootstrap_servers
+        listed = servers.split(",") if isinstance(servers, str) else servers
         return tuple(Address.parse(each) for each in listed if each.strip())
 
     @classmethod
-    def of(cls, given: "str | ClientSettings") -> "ClientSettings":
-        return given if isinstance(given, ClientSettings) else cls(bootstrap_servers=given)
+    def of(cls, settings: "str | ClientSettings") -> "ClientSettings":
+        return settings if isinstance(settings, ClientSettings) else cls(bootstrap_servers=settings)

@@ -1,4 +1,4 @@
-"""Topics: make, delete, list, describe, more partitions, delete records, look up offsets."""
+"""Topics: create, delete, list, describe, more partitions, delete records, look up offsets."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -43,8 +43,9 @@ class TopicAdmin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> bytes:
-        """Makes a topic; returns its id, zeros from brokers before 2.8. -1 is what the broker does by default;
-        `assignment` says which nodes have each partition, and takes the place of both."""
+        """Create a topic; returns its id, zeros from brokers before 2.8. -1 is the broker's default.
+
+        `assignment` names the nodes of each partition, and replaces both numbers."""
         placed = tuple(
             CreatableReplicaAssignment(partition_index=index, broker_ids=tuple(nodes))
             for index, nodes in (assignment or {}).items()
@@ -80,12 +81,12 @@ class TopicAdmin:
         self._cluster.metadata.forget((name,))
 
     async def list(self, *, internal: bool = False) -> list[str]:
-        """The names of the topics, in order; with `internal` those that brokers keep for themselves too."""
+        """Return the names of the topics, in order; with `internal` also those that brokers keep for themselves."""
         response = await self._metadata(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         return sorted(topic.name for topic in response.topics if topic.name and (internal or not topic.is_internal))
 
     async def describe(self, name: str) -> Topic:
-        """A topic with its partitions, as it is now."""
+        """Return a topic with its partitions, as it is now."""
         asked = MetadataRequestTopic(name=name)
 
         async def attempt() -> Topic:
@@ -97,7 +98,7 @@ class TopicAdmin:
         return await self._cluster.retrying(attempt, but=NOT_THERE)
 
     async def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
-        """Raises the number of partitions to a total."""
+        """Raise the number of partitions to a total."""
         topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
         request = CreatePartitionsRequest(topics=(topic,), timeout_ms=self._timeout_ms, validate_only=validate_only)
 
@@ -109,18 +110,20 @@ class TopicAdmin:
         await self._cluster.retrying(attempt, but=NOT_THERE)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes each partition's records below an offset, -1 for all that can be read; returns where the logs begin
+        """Delete each partition's records below an offset, -1 for all that can be read. Returns where the logs begin
         then."""
         begins: dict[TopicPartition, int] = {}
 
         async def attempt() -> None:
-            left = {place: offset for place, offset in before.items() if place not in begins}
-            for topic in {place.topic for place in left}:
+            left = {
+                topic_partition: offset for topic_partition, offset in before.items() if topic_partition not in begins
+            }
+            for topic in {topic_partition.topic for topic_partition in left}:
                 await self._cluster.topic(topic)
             by_node: dict[int, dict[str, list[DeleteRecordsPartition]]] = defaultdict(lambda: defaultdict(list))
-            for place, offset in left.items():
-                asked = DeleteRecordsPartition(partition_index=place.partition, offset=offset)
-                by_node[self._cluster.leader(place)][place.topic].append(asked)
+            for topic_partition, offset in left.items():
+                asked = DeleteRecordsPartition(partition_index=topic_partition.partition, offset=offset)
+                by_node[self._cluster.leader(topic_partition)][topic_partition.topic].append(asked)
             for node_id, topics in by_node.items():
                 listed = tuple(
                     DeleteRecordsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
@@ -129,9 +132,9 @@ class TopicAdmin:
                 response: DeleteRecordsResponse = await self._cluster.request(node_id, request)
                 for topic_answer in response.topics:
                     for answer in topic_answer.partitions:
-                        place = TopicPartition(topic_answer.name, answer.partition_index)
-                        check(answer.error_code, str(place))
-                        begins[place] = answer.low_watermark
+                        topic_partition = TopicPartition(topic_answer.name, answer.partition_index)
+                        check(answer.error_code, str(topic_partition))
+                        begins[topic_partition] = answer.low_watermark
 
         await self._cluster.retrying(attempt)
         return begins
@@ -139,7 +142,7 @@ class TopicAdmin:
     async def offsets(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The first offset of each partition at or after its timestamp in milliseconds, or at a SpecialTimestamp."""
+        """Return each partition's first offset at or after a timestamp in milliseconds, or at a SpecialTimestamp."""
         return await list_offsets(self._cluster, timestamps, isolation_level=int(read_committed))
 
     @property

@@ -1,4 +1,4 @@
-"""Users who log in with SCRAM: their credentials (KIP-554)."""
+"""SCRAM credentials of users (KIP-554)."""
 
 import secrets
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from protocol_lib.messages.describe_user_scram_credentials import (
 )
 from protocol_lib.scram import ScramMechanism
 
-#: What Kafka's own tool uses.
+#: The default of Kafka's kafka-configs tool.
 _ITERATIONS: Final = 8_192
 _SALT_BYTES: Final = 16
 
@@ -29,7 +29,7 @@ class UserAdmin:
         self._cluster = cluster
 
     async def describe(self, users: Collection[str] | None = None) -> dict[str, dict[ScramMechanism, int]]:
-        """The iterations of each user's credentials by mechanism, by default of all users."""
+        """Return the iterations of each user's credentials by mechanism, by default of all users."""
         named = None if users is None else tuple(UserName(name=user) for user in users)
 
         async def attempt() -> dict[str, dict[ScramMechanism, int]]:
@@ -54,7 +54,7 @@ class UserAdmin:
         *,
         iterations: int = _ITERATIONS,
     ) -> None:
-        """The broker gets the salted password, from which the password cannot be computed."""
+        """Set a password. The broker gets the salted password, from which the password cannot be computed."""
         salt = secrets.token_bytes(_SALT_BYTES)
         await self._alter(
             AlterUserScramCredentialsRequest(

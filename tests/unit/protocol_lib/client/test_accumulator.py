@@ -1,4 +1,4 @@
-"""Batches of one partition: who may be in flight, in which order, under which sequence numbers; and bounded memory."""
+"""Batches of one partition: how many are in flight, in which order, with which numbers; and bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def accumulator() -> Accumulator:
 
 
 def fill(accumulator: Accumulator, count: int) -> PartitionQueue:
-    """So many batches of two records."""
+    """Append `count` batches of two records."""
     for number in range(2 * count):
         accumulator.append(PLACE, 1000, None, b"%020d" % number, (), now=number, deadline=1e9, reserved=0)
     queue = accumulator.queues[PLACE]
@@ -36,7 +36,7 @@ def take(queue: PartitionQueue, now: float = 100.0) -> Batch | None:
 
 
 def numbers(batch: Batch) -> tuple[int, int, int]:
-    """What the broker sees: producer id, epoch, base sequence."""
+    """Return producer id, epoch and base sequence as the broker reads them."""
     header = read_batch_header(batch.encoded())
     return header.producer_id, header.producer_epoch, header.base_sequence
 
@@ -61,7 +61,7 @@ async def test_without_idempotence_one_batch_is_in_flight(accumulator):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-async def test_what_has_to_be_sent_again_goes_first_alone_and_unchanged(accumulator, order):
+async def test_a_batch_that_is_sent_again_goes_first_alone_and_unchanged(accumulator, order):
     queue = fill(accumulator, 4)
     sent = [take(queue) for _ in range(3)]
     bytes_before = [batch.encoded() for batch in sent]
@@ -75,7 +75,7 @@ async def test_what_has_to_be_sent_again_goes_first_alone_and_unchanged(accumula
     assert numbers(take(queue)) == (7, 0, 6)
 
 
-async def test_the_oldest_is_who_no_other_was_sent_before(accumulator):
+async def test_no_other_batch_was_sent_before_the_oldest(accumulator):
     queue = fill(accumulator, 3)
     first, second, third = (take(queue) for _ in range(3))
     assert queue.is_oldest(first)
@@ -113,7 +113,7 @@ async def test_after_a_gap_the_rest_goes_on_under_the_next_epoch_once_nothing_is
     assert numbers(take(queue)) == (7, 1, 2)
 
 
-async def test_an_id_whose_epochs_are_used_up_is_said_so(accumulator):
+async def test_an_id_whose_epochs_are_used_up_is_reported(accumulator):
     queue = fill(accumulator, 1)
     queue.producer_id, queue.producer_epoch, queue.has_gap = PRODUCER_ID, 2**15 - 1, True
     assert queue.close_gap()
@@ -139,7 +139,7 @@ async def test_an_answer_has_the_brokers_time_when_it_has_one(accumulator):
     assert [(answer.result().offset, answer.result().timestamp) for answer in batch.answers] == [(40, 5555), (41, 5555)]
 
 
-async def test_memory_is_given_in_the_order_it_was_asked_for(accumulator):
+async def test_memory_is_allocated_in_the_order_of_requests(accumulator):
     assert accumulator.reserve(600) is None
     large, small = accumulator.reserve(500), accumulator.reserve(100)
     assert accumulator.has_waiting
@@ -148,7 +148,7 @@ async def test_memory_is_given_in_the_order_it_was_asked_for(accumulator):
     assert (large.done(), small.done(), accumulator.has_waiting) == (True, True, False)
 
 
-async def test_who_gave_up_waiting_gets_no_memory(accumulator):
+async def test_a_cancelled_request_gets_no_memory(accumulator):
     assert accumulator.reserve(1000) is None
     first, second = accumulator.reserve(900), accumulator.reserve(900)
     first.cancel()

@@ -1,4 +1,4 @@
-"""Range and roundrobin: the same outcome as Kafka's, whoever leads."""
+"""Range and roundrobin: the same outcome as Kafka's, with either client as the leader."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ public class Main {
 
 
 def groups(count: int) -> list[tuple[dict[str, int], list[GroupMember]]]:
-    """Topics with partitions, and members that want some of them; a topic somebody wants may be missing."""
+    """Make topics with partitions, and members that want some of them; a wanted topic may be missing."""
     draw = random.Random(4)
     made = []
     for _ in range(count):
@@ -72,14 +72,14 @@ def groups(count: int) -> list[tuple[dict[str, int], list[GroupMember]]]:
 
 def question(partitions: dict[str, int], members: list[GroupMember]) -> str:
     topics = ",".join(f"{topic}={count}" for topic, count in partitions.items())
-    said = [f"{m.member_id}/{m.group_instance_id or ''}={'+'.join(sorted(m.topics))}" for m in members]
-    return " ".join((topics, *said))
+    texts = [f"{m.member_id}/{m.group_instance_id or ''}={'+'.join(sorted(m.topics))}" for m in members]
+    return " ".join((topics, *texts))
 
 
 def answer(name: str, partitions: dict[str, int], members: list[GroupMember]) -> str:
     shares = OURS[name].assign(partitions, members)
-    said = [f"{each}={'+'.join(sorted(str(place) for place in shares[each]))}" for each in sorted(shares)]
-    return " ".join((name, *said))
+    texts = [f"{each}={'+'.join(sorted(str(partition) for partition in shares[each]))}" for each in sorted(shares)]
+    return " ".join((name, *texts))
 
 
 def test_they_share_out_as_java_does(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_they_share_out_as_java_does(tmp_path: Path) -> None:
 
 def assigned(assignor, partitions, wants) -> dict[str, list[tuple[str, int]]]:
     members = [GroupMember(member_id, topics) for member_id, topics in wants.items()]
-    return {each: sorted(places) for each, places in assignor.assign(partitions, members).items()}
+    return {each: sorted(assignment) for each, assignment in assignor.assign(partitions, members).items()}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ OFFSETS = {TopicPartition("t", 0): OffsetAndMetadata(5)}
 
 
 async def coordinating(scripted: StartScript, *codes: int) -> ScriptedBroker:
-    """A broker that answers commits with these codes in turn."""
+    """Start a broker that answers commits with these codes in turn."""
     left = list(codes)
 
     def reply(header, request):
@@ -54,7 +54,7 @@ async def started(broker: ScriptedBroker, **options: int) -> Cluster:
     return cluster
 
 
-async def test_who_coordinates_is_asked_for_once_and_again_when_it_moved(scripted: StartScript) -> None:
+async def test_the_coordinator_is_asked_for_once_and_again_when_it_moved(scripted: StartScript) -> None:
     broker = await coordinating(scripted, 0, 0, 16, 14, 0)  # NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS
     cluster = await started(broker)
     await commit_offsets(cluster, "g", OFFSETS, Member())
@@ -76,7 +76,7 @@ async def test_a_refusal_is_not_tried_again(scripted: StartScript) -> None:
 
 
 async def test_asking_again_comes_to_an_end(scripted: StartScript, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the time, half is over with each answer."""
+    """Half of the time is over with each answer."""
     broker = await coordinating(scripted, *[16] * 1000)
     cluster = await started(broker, api_timeout_ms=20_000)
     loop, time = asyncio.get_running_loop(), asyncio.get_running_loop().time
@@ -87,7 +87,7 @@ async def test_asking_again_comes_to_an_end(scripted: StartScript, monkeypatch: 
     await cluster.close()
 
 
-async def test_metadata_is_asked_for_once_for_all_who_want_it_now(scripted: StartScript) -> None:
+async def test_metadata_is_asked_for_once_for_all_callers(scripted: StartScript) -> None:
     broker = await coordinating(scripted)
     cluster = await started(broker)
     before = asked(broker, ApiKey.METADATA)
@@ -97,7 +97,7 @@ async def test_metadata_is_asked_for_once_for_all_who_want_it_now(scripted: Star
     await cluster.close()
 
 
-async def test_who_waits_hears_of_the_end(scripted: StartScript) -> None:
+async def test_close_ends_a_refresh_that_waits(scripted: StartScript) -> None:
     silent = asyncio.Event()
 
     async def reply(header, _request):
@@ -106,7 +106,7 @@ async def test_who_waits_hears_of_the_end(scripted: StartScript) -> None:
     broker = await scripted(reply)
     cluster = Cluster(ClientSettings(bootstrap_servers=broker.bootstrap))
     waiting = asyncio.create_task(cluster.refresh())
-    while not broker.requests:  # noqa: ASYNC110 (nothing else tells)
+    while not broker.requests:  # noqa: ASYNC110 (nothing else signals it)
         await asyncio.sleep(0)
     await cluster.close()
     with pytest.raises(ClientClosedError):

@@ -1,4 +1,4 @@
-"""One connection: versions, order, time limits, and what a broken broker may do."""
+"""One connection: versions, order, time limits, and brokers that are broken."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def connect(broker: ScriptedBroker, **settings: object) -> Connection:
 
 
 async def on_their_way(connection: Connection, count: int) -> None:
-    while connection.in_flight < count:  # noqa: ASYNC110 (nothing else tells)
+    while connection.in_flight < count:  # noqa: ASYNC110 (nothing else signals it)
         await asyncio.sleep(0)
 
 
 def beats(header, request):
-    """A broker that knows ApiVersions and answers heartbeats with the generation they came with."""
+    """Start a broker that knows ApiVersions and answers heartbeats with their generation."""
     if header.api_key == ApiKey.API_VERSIONS:
         return versions()
     return HeartbeatResponse(error_code=request.generation_id)
@@ -61,8 +61,8 @@ async def test_requests_travel_in_the_newest_version_both_sides_know(scripted: S
     await connection.request(FindCoordinatorRequest(key="g"))
     await connection.request(FindCoordinatorRequest(key="g"), version_max=3)
 
-    said = [(header.api_key, header.api_version, header.client_id) for header, _ in broker.requests]
-    assert said == [(18, 4, "me"), (12, 3, "me"), (10, 6, "me"), (10, 3, "me")]
+    sent = [(header.api_key, header.api_version, header.client_id) for header, _ in broker.requests]
+    assert sent == [(18, 4, "me"), (12, 3, "me"), (10, 6, "me"), (10, 3, "me")]
 
 
 async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_the_version_it_names(
@@ -89,7 +89,7 @@ async def test_a_broker_that_names_no_version_is_asked_in_the_first(scripted: St
     assert [header.api_version for header, _ in broker.requests] == [4, 0]
 
 
-async def test_an_api_the_broker_lacks_is_said_so_before_anything_is_sent(scripted: StartScript) -> None:
+async def test_an_api_the_broker_lacks_is_refused_before_anything_is_sent(scripted: StartScript) -> None:
     broker = await scripted(lambda *_: versions(HEARTBEAT=(5, 7), METADATA=(0, -1)))
     connection = await connect(broker)
     for message in (BEAT, MetadataRequest(topics=None)):
@@ -148,18 +148,18 @@ async def test_an_answer_that_does_not_come_in_time_ends_the_connection(scripted
 
     connection = await connect(await scripted(answer))
     late = asyncio.create_task(connection.request(BEAT, timeout_ms=50))
-    behind = asyncio.create_task(connection.request(BEAT))
+    later = asyncio.create_task(connection.request(BEAT))
     with pytest.raises(ResponseTimeoutError, match="Heartbeat"):
         await late
     with pytest.raises(ConnectionFailedError):
-        await behind
+        await later
     with pytest.raises(ConnectionFailedError):
         await connection.request(BEAT)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\x63\0\0", b"\0\0\0\x02\0", b"\0\0\0\x02" + b"\0" * 50])
 async def test_bytes_that_are_no_answer_end_the_connection(frame: bytes) -> None:
-    """Too short, to another request, cut short, too long."""
+    """The answer is too short, to another request, cut short, or too long."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
@@ -188,7 +188,7 @@ async def test_a_response_larger_than_allowed_ends_the_connection(scripted: Star
         await connection.request(BEAT)
 
 
-async def test_a_broker_that_hangs_up_fails_what_waits(scripted: StartScript) -> None:
+async def test_a_broker_that_hangs_up_fails_the_waiting_requests(scripted: StartScript) -> None:
     connection = await connect(
         await scripted(lambda header, _: None if header.api_key == ApiKey.HEARTBEAT else versions())
     )
@@ -211,7 +211,7 @@ async def test_a_name_that_can_be_no_hosts(host) -> None:
         await Connection.open(Address(host, 9092), ClientSettings(bootstrap_servers="x"))
 
 
-async def test_who_answers_but_speaks_no_tls_is_not_tried_again() -> None:
+async def test_a_broker_that_speaks_no_tls_is_not_tried_again() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -226,7 +226,7 @@ async def test_who_answers_but_speaks_no_tls_is_not_tried_again() -> None:
     server.close()
 
 
-async def test_a_broker_that_says_nothing_is_given_up(scripted: StartScript) -> None:
+async def test_a_broker_that_sends_nothing_is_given_up(scripted: StartScript) -> None:
     silent = asyncio.Event()
 
     async def answer(_header, _request):
@@ -284,7 +284,7 @@ async def test_an_authentication_that_ends_soon_asks_for_a_new_connection(
     assert found == [False, False, True]
 
 
-async def test_retiring_waits_for_what_is_on_its_way(scripted: StartScript) -> None:
+async def test_retiring_waits_for_requests_on_their_way(scripted: StartScript) -> None:
     release = asyncio.Event()
 
     async def answer(header, request):

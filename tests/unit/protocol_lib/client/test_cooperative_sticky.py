@@ -14,12 +14,12 @@ ASSIGNOR = CooperativeStickyAssignor()
 T = frozenset({"t"})
 
 
-def places(*partitions: int, topic: str = "t") -> list[TopicPartition]:
+def of_topic(*partitions: int, topic: str = "t") -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in partitions]
 
 
 def member(member_id: str, *owned: int, generation_id: int = 5, topics: frozenset[str] = T) -> GroupMember:
-    return GroupMember(member_id, topics, owned=tuple(places(*owned)), generation_id=generation_id)
+    return GroupMember(member_id, topics, owned=tuple(of_topic(*owned)), generation_id=generation_id)
 
 
 def rejoined(members: list[GroupMember], assigned: Assignments, generation_id: int) -> list[GroupMember]:
@@ -30,7 +30,7 @@ def rejoined(members: list[GroupMember], assigned: Assignments, generation_id: i
 
 
 def settle(partitions: Mapping[str, int], members: list[GroupMember]) -> tuple[Assignments, int]:
-    """The assignment after as many rebalances as it takes, and their number."""
+    """Rebalance until nothing changes. Returns the assignment and the number of rebalances."""
     for rebalances in range(1, 10):
         assigned = ASSIGNOR.assign(partitions, members)
         given_up = any(set(each.owned) - set(assigned[each.member_id]) for each in members)
@@ -41,39 +41,39 @@ def settle(partitions: Mapping[str, int], members: list[GroupMember]) -> tuple[A
 
 
 def test_the_first_assignment_is_even():
-    assert ASSIGNOR.assign({"t": 4}, [member("a"), member("b")]) == {"a": places(0, 2), "b": places(1, 3)}
+    assert ASSIGNOR.assign({"t": 4}, [member("a"), member("b")]) == {"a": of_topic(0, 2), "b": of_topic(1, 3)}
 
 
-def test_a_partition_that_moves_is_nobodys_until_it_was_given_up():
+def test_a_partition_that_moves_is_nobodys_until_its_owner_gave_it_up():
     members = [member("a", 0, 1, 2, 3), member("b")]
     first = ASSIGNOR.assign({"t": 4}, members)
-    assert first == {"a": places(2, 3), "b": []}
+    assert first == {"a": of_topic(2, 3), "b": []}
     second = ASSIGNOR.assign({"t": 4}, rejoined(members, first, 6))
-    assert second == {"a": places(2, 3), "b": places(0, 1)}
+    assert second == {"a": of_topic(2, 3), "b": of_topic(0, 1)}
 
 
 def test_what_a_member_that_left_had_goes_to_who_has_least():
     members = [member("a", 0, 1), member("b", 4), member("c", 3)]
-    assert ASSIGNOR.assign({"t": 6}, members) == {"a": places(0, 1), "b": places(2, 4), "c": places(3, 5)}
+    assert ASSIGNOR.assign({"t": 6}, members) == {"a": of_topic(0, 1), "b": of_topic(2, 4), "c": of_topic(3, 5)}
 
 
-def test_of_two_that_say_they_own_it_the_newer_generation_does():
+def test_of_two_claims_the_newer_generation_is_right():
     members = [member("a", 0, 1, generation_id=4), member("b", 0, generation_id=5)]
-    assert ASSIGNOR.assign({"t": 2}, members) == {"a": places(1), "b": places(0)}
+    assert ASSIGNOR.assign({"t": 2}, members) == {"a": of_topic(1), "b": of_topic(0)}
 
 
-def test_what_two_of_one_generation_say_they_own_is_shared_out_anew():
-    assert ASSIGNOR.assign({"t": 1}, [member("a", 0), member("b", 0)]) == {"a": places(0), "b": []}
+def test_a_partition_that_two_of_one_generation_claim_is_shared_out_again():
+    assert ASSIGNOR.assign({"t": 1}, [member("a", 0), member("b", 0)]) == {"a": of_topic(0), "b": []}
 
 
 def test_partitions_and_topics_that_are_gone_are_nobodys():
     members = [GroupMember("a", T, owned=(TopicPartition("t", 7), TopicPartition("gone", 0)), generation_id=1)]
-    assert ASSIGNOR.assign({"t": 1}, members) == {"a": places(0)}
+    assert ASSIGNOR.assign({"t": 1}, members) == {"a": of_topic(0)}
 
 
 def test_members_get_only_topics_they_want():
     members = [member("a", topics=frozenset({"t", "u"})), member("b", topics=frozenset({"u"}))]
-    assert ASSIGNOR.assign({"t": 2, "u": 2}, members) == {"a": places(0, 1), "b": places(0, 1, topic="u")}
+    assert ASSIGNOR.assign({"t": 2, "u": 2}, members) == {"a": of_topic(0, 1), "b": of_topic(0, 1, topic="u")}
 
 
 TOPICS = st.dictionaries(st.sampled_from("tuvw"), st.integers(1, 9), min_size=1)
@@ -83,11 +83,11 @@ WANTS = st.lists(st.frozensets(st.sampled_from("tuvw"), min_size=1), min_size=1,
 @settings(max_examples=200)
 @given(TOPICS, WANTS, st.randoms(use_true_random=False))
 def test_everything_is_read_and_shares_are_even_after_two_rebalances(partitions, wants, draw):
-    """From whatever members own to begin with; when they want different topics it may take a third."""
+    """Members own any partitions to begin with; when they want different topics it may take a third."""
     every = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
     owned: dict[int, list[TopicPartition]] = {}
-    for place in every:
-        owned.setdefault(draw.randrange(len(wants) + 1), []).append(place)
+    for partition in every:
+        owned.setdefault(draw.randrange(len(wants) + 1), []).append(partition)
     members = [
         GroupMember(f"m{index}", topics, owned=tuple(owned.get(index, ())), generation_id=3)
         for index, topics in enumerate(wants)
@@ -95,13 +95,13 @@ def test_everything_is_read_and_shares_are_even_after_two_rebalances(partitions,
     assigned, rebalances = settle(partitions, members)
 
     assert rebalances <= (2 if len(set(wants)) == 1 else 3)
-    readable = [place for place in every if any(place.topic in topics for topics in wants)]
-    assert sorted(place for each in assigned.values() for place in each) == sorted(readable)
+    readable = [partition for partition in every if any(partition.topic in topics for topics in wants)]
+    assert sorted(partition for each in assigned.values() for partition in each) == sorted(readable)
     by_id = {each.member_id: each for each in members}
-    assert all(place.topic in by_id[member_id].topics for member_id, each in assigned.items() for place in each)
+    assert all(partition.topic in by_id[member_id].topics for member_id, each in assigned.items() for partition in each)
     for holder, held in assigned.items():  # no single move would make it more even
-        for place in held:
-            takers = [other for other, each in by_id.items() if place.topic in each.topics and other != holder]
+        for partition in held:
+            takers = [other for other, each in by_id.items() if partition.topic in each.topics and other != holder]
             assert all(len(assigned[taker]) >= len(held) - 1 for taker in takers)
 
 

@@ -8,7 +8,7 @@ from protocol_lib.client.errors import BY_CODE, BrokerError, KafkaError, broker_
 from protocol_lib.errors import ErrorCode
 from support.kafka_broker import HEAP, JVM, libraries, need_java
 
-#: What Java's client knows of each code.
+#: Attributes of each code in Java's client.
 ERRORS_OF_JAVA = """
 import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.protocol.Errors;

@@ -1,4 +1,4 @@
-"""What fetches say, one after the other."""
+"""Contents of successive fetches."""
 
 from protocol_lib.client.fetch_session import FetchSession, Wanted
 from protocol_lib.client.metadata import TopicPartition
@@ -11,8 +11,8 @@ def at(offset: int, topic_id: bytes = bytes(16)) -> Wanted:
     return Wanted(offset=offset, bytes_max=100, leader_epoch=1, topic_id=topic_id)
 
 
-def said(session: FetchSession, wanted) -> tuple[int, int, dict[int, int], list[int]]:
-    """(session id, epoch, offsets of partitions in the request, forgotten partitions)"""
+def asked(session: FetchSession, wanted) -> tuple[int, int, dict[int, int], list[int]]:
+    """Return session id, epoch, offsets of partitions in the request, and forgotten partitions."""
     topics, forgotten = session.request(wanted)
     return (
         session.session_id,
@@ -22,31 +22,31 @@ def said(session: FetchSession, wanted) -> tuple[int, int, dict[int, int], list[
     )
 
 
-def test_after_the_first_fetch_only_changes_are_said():
+def test_after_the_first_fetch_only_changes_are_sent():
     session = FetchSession()
-    assert said(session, {A: at(0), B: at(5)}) == (0, 0, {0: 0, 1: 5}, [])
+    assert asked(session, {A: at(0), B: at(5)}) == (0, 0, {0: 0, 1: 5}, [])
     session.answered(77)
-    assert said(session, {A: at(0), B: at(5)}) == (77, 1, {}, [])
+    assert asked(session, {A: at(0), B: at(5)}) == (77, 1, {}, [])
     session.answered(77)
-    assert said(session, {A: at(3), B: at(5), C: at(0)}) == (77, 2, {0: 3, 2: 0}, [])
+    assert asked(session, {A: at(3), B: at(5), C: at(0)}) == (77, 2, {0: 3, 2: 0}, [])
     session.answered(77)
-    assert said(session, {A: at(3)}) == (77, 3, {}, [1, 2])
+    assert asked(session, {A: at(3)}) == (77, 3, {}, [1, 2])
     session.answered(77)
-    assert said(session, {A: at(3), B: at(5)}) == (77, 4, {1: 5}, [])
+    assert asked(session, {A: at(3), B: at(5)}) == (77, 4, {1: 5}, [])
 
 
 def test_a_session_that_was_forgotten_is_opened_anew():
     session = FetchSession()
-    said(session, {A: at(0)})
+    asked(session, {A: at(0)})
     session.answered(77)
     session.reset()
-    assert said(session, {A: at(0)}) == (0, 0, {0: 0}, [])
+    assert asked(session, {A: at(0)}) == (0, 0, {0: 0}, [])
 
 
 def test_a_broker_without_sessions_is_told_everything_each_time():
     session = FetchSession()
     for _ in range(3):
-        assert said(session, {A: at(0), B: at(1)}) == (0, 0, {0: 0, 1: 1}, [])
+        assert asked(session, {A: at(0), B: at(1)}) == (0, 0, {0: 0, 1: 1}, [])
         session.answered(0)
 
 

@@ -23,7 +23,7 @@ from support.scripted_broker import ScriptedBroker, StartScript, one_node, versi
 
 PLACE = TopicPartition("t", 0)
 WAIT_MS = 20_000
-#: What a node answers to its nth fetch (from 0) from an offset.
+#: Function that answers a node's nth fetch (from 0) from an offset.
 Serve = Callable[[int, int], PartitionData]
 
 
@@ -38,7 +38,7 @@ def data(records: bytes | None = b"", code: ErrorCode = ErrorCode.NONE, replica:
 
 
 class Nodes:
-    """Node 1 leads the partition and node 2 follows; each serves fetches as it is told."""
+    """Node 1 leads the partition and node 2 follows; a test's function answers each one's fetches."""
 
     def __init__(self, leader: Serve, follower: Serve) -> None:
         self._serve = {1: leader, 2: follower}
@@ -98,7 +98,9 @@ async def test_the_replica_that_the_leader_names_is_read(scripted: StartScript) 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-async def test_what_a_replica_refuses_is_asked_of_the_leader_at_the_same_place(scripted: StartScript, code) -> None:
+async def test_a_fetch_that_a_replica_refuses_goes_to_the_leader_at_the_same_offset(
+    scripted: StartScript, code
+) -> None:
     nodes = Nodes(
         lambda number, offset: data(batch(offset)) if number else data(replica=2),
         lambda number, offset: data(code=code) if number else data(batch(offset)),
@@ -108,7 +110,7 @@ async def test_what_a_replica_refuses_is_asked_of_the_leader_at_the_same_place(s
     assert nodes.fetches[:4] == [(1, 0), (2, 0), (2, 1), (1, 1)]
 
 
-async def test_a_position_nobody_tells_is_not_waited_for_for_ever(scripted: StartScript) -> None:
+async def test_the_wait_for_a_position_ends(scripted: StartScript) -> None:
     def reply(header, request):
         if header.api_key == ApiKey.LIST_OFFSETS:
             return None

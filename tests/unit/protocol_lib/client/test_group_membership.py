@@ -19,7 +19,7 @@ from support.scripted_broker import ScriptedBroker, StartScript, one_node, versi
 
 
 class Coordinating:
-    """A coordinator; the codes it answers are taken from its lists, and are 0 when those are empty."""
+    """A coordinator; its answers have the codes of its lists, 0 when those are empty."""
 
     def __init__(self) -> None:
         self.join: list[int] = []
@@ -38,8 +38,8 @@ class Coordinating:
             case ApiKey.METADATA:
                 return one_node(self.broker, request)
             case ApiKey.FIND_COORDINATOR:
-                place = {"key": "g", "node_id": 1, "host": "127.0.0.1", "port": self.broker.port}
-                return FindCoordinatorResponse(coordinators=(Coordinator(error_code=0, error_message=None, **place),))
+                node = {"key": "g", "node_id": 1, "host": "127.0.0.1", "port": self.broker.port}
+                return FindCoordinatorResponse(coordinators=(Coordinator(error_code=0, error_message=None, **node),))
             case ApiKey.JOIN_GROUP:
                 await self.may_join.wait()
                 code = self.join.pop(0) if self.join else 0
@@ -55,8 +55,8 @@ class Coordinating:
                 )
             case ApiKey.SYNC_GROUP:
                 code = self.sync.pop(0) if self.sync else 0
-                given = Assignment(assigned_partitions=(TopicPartitions(topic="t", partitions=(0, 2)),))
-                return SyncGroupResponse(error_code=code, assignment=encode_assignment(given))
+                assigned = Assignment(assigned_partitions=(TopicPartitions(topic="t", partitions=(0, 2)),))
+                return SyncGroupResponse(error_code=code, assignment=encode_assignment(assigned))
             case ApiKey.HEARTBEAT:
                 return HeartbeatResponse(error_code=self.heartbeat.pop(0) if self.heartbeat else 0)
         return LeaveGroupResponse(error_code=0)
@@ -66,7 +66,7 @@ class Coordinating:
 
 
 class Membership:
-    """A member of the group, and the cluster it lives in. What it says when it leaves may take one heartbeat's time."""
+    """A member of the group, and its cluster. Its LeaveGroup may last one heartbeat interval."""
 
     def __init__(self, coordinator: Coordinating, cluster: Cluster, heartbeat_interval_ms: int) -> None:
         self.changed = asyncio.Event()
@@ -88,7 +88,7 @@ class Membership:
 
 @pytest.fixture
 async def there(scripted: StartScript, request: pytest.FixtureRequest):
-    """`parametrize` may give another time between two heartbeats, in milliseconds."""
+    """A member that has not joined; `parametrize` may set the heartbeat interval in milliseconds."""
     coordinator = Coordinating()
     coordinator.broker = await scripted(coordinator.reply)
     settings = ClientSettings(bootstrap_servers=coordinator.broker.bootstrap, retry_backoff_ms=5)
@@ -113,7 +113,7 @@ async def test_a_member_id_that_is_required_is_used(there: Membership) -> None:
 
 
 @pytest.mark.parametrize("code", [27, 22, 25, 14, 15, 16])
-async def test_a_rebalance_that_begins_anew_is_joined_again(there: Membership, code: int) -> None:
+async def test_a_rebalance_that_starts_again_is_joined_again(there: Membership, code: int) -> None:
     there.coordinator.sync = [code]
     await there.member.join(["t"], [])
     requests = there.coordinator.asked(ApiKey.JOIN_GROUP)
@@ -128,21 +128,21 @@ async def test_a_refusal_is_raised(there: Membership) -> None:
     assert there.member.rejoin_needed
 
 
-async def test_heartbeats_tell_of_a_rebalance_and_wait_while_it_is_joined(there: Membership) -> None:
+async def test_heartbeats_report_a_rebalance_and_wait_while_it_is_joined(there: Membership) -> None:
     await there.member.join(["t"], [])
     there.coordinator.heartbeat = [27]
     await asyncio.wait_for(there.changed.wait(), 20)
     assert (there.member.rejoin_needed, there.member.is_lost, there.member.is_member) == (True, False, True)
     there.coordinator.may_join.clear()
     joining = asyncio.create_task(there.member.join(["t"], []))
-    while len(there.coordinator.asked(ApiKey.JOIN_GROUP)) < 2:  # noqa: ASYNC110 (nothing else tells)
+    while len(there.coordinator.asked(ApiKey.JOIN_GROUP)) < 2:  # noqa: ASYNC110 (nothing else signals it)
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.05)
     there.coordinator.may_join.set()
     await joining
     keys = [header.api_key for header, _ in there.coordinator.broker.requests]
     second = len(keys) - 1 - keys[::-1].index(ApiKey.JOIN_GROUP)
-    assert keys[second + 1] == ApiKey.SYNC_GROUP  # no heartbeat stood behind JoinGroup
+    assert keys[second + 1] == ApiKey.SYNC_GROUP  # no heartbeat followed JoinGroup
 
 
 @pytest.mark.parametrize("code", [25, 22])
@@ -153,7 +153,7 @@ async def test_a_member_that_is_not_known_any_more_has_lost_what_it_owned(there:
     assert (there.member.rejoin_needed, there.member.is_lost, there.member.member_id) == (True, True, "")
 
 
-async def test_a_member_that_another_took_the_place_of_is_told(there: Membership) -> None:
+async def test_a_member_that_another_replaced_gets_a_fault(there: Membership) -> None:
     await there.member.join(["t"], [])
     there.coordinator.heartbeat = [82]
     await asyncio.wait_for(there.changed.wait(), 20)
@@ -162,7 +162,7 @@ async def test_a_member_that_another_took_the_place_of_is_told(there: Membership
 
 
 @pytest.mark.parametrize("there", [30_000], indirect=True)
-async def test_leaving_is_said(there: Membership) -> None:
+async def test_leaving_sends_leave_group(there: Membership) -> None:
     await there.member.join(["t"], [])
     await there.member.leave()
     (request,) = there.coordinator.asked(ApiKey.LEAVE_GROUP)

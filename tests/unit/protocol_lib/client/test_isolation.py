@@ -1,4 +1,4 @@
-"""What of a fetch is handed over."""
+"""The records of a fetch that are handed over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client knows of the cluster after one answer and the next."""
+"""The client's picture of the cluster after one answer and the next."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ FRAMES = [b"", b"a", b"b" * 1000, b"c" * 65_531, b"d" * 65_532, b"e" * 65_533, b
 
 
 def feed(receiver: FrameReceiver, data: bytes, step: int) -> list[bytes]:
-    """What comes out when the network delivers at most `step` bytes at a time."""
+    """Return the frames when the network delivers at most `step` bytes at a time."""
     found = []
     while data:
         room = receiver.buffer()

@@ -1,4 +1,4 @@
-"""What the producer makes of answers that real brokers seldom give."""
+"""The producer and answers that real brokers seldom send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protocol_lib.messages.produce import (
 from protocol_lib.records.batch import BatchHeader, read_batch_header
 from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
-#: What a broker answers to its nth Produce request (from 0), given the batch's header.
+#: Function that answers a broker's nth Produce request (from 0), by the batch's header.
 Judge = Callable[[int, BatchHeader], PartitionProduceResponse]
 
 
@@ -83,7 +83,7 @@ async def test_a_duplicate_is_there(scripted: StartScript) -> None:
     assert len(leader.batches) == 1
 
 
-async def test_a_leader_that_is_none_any_more_is_asked_for_anew(scripted: StartScript) -> None:
+async def test_a_leader_that_is_none_any_more_is_asked_for_again(scripted: StartScript) -> None:
     leader = Leader(lambda number, _: answer(ErrorCode.NOT_LEADER_OR_FOLLOWER if number < 2 else ErrorCode.NONE, 5))
     async with producer(await leader.listen(scripted)) as client:
         await client.partitions("t")
@@ -118,12 +118,12 @@ async def test_time_is_over_on_time_while_the_broker_names_no_producer_id(script
         with pytest.raises(DeliveryTimeoutError, match="0 tries"):
             await client.send_and_wait("t", b"x")
         # It still waits for that answer.
-        while broker.requests[-1][0].api_key != ApiKey.INIT_PRODUCER_ID:  # noqa: ASYNC110 (nothing else tells)
+        while broker.requests[-1][0].api_key != ApiKey.INIT_PRODUCER_ID:  # noqa: ASYNC110 (nothing else signals it)
             await asyncio.sleep(0.001)
         late.set()
 
 
-async def test_what_the_broker_says_about_a_record_is_passed_on(scripted: StartScript) -> None:
+async def test_the_brokers_message_about_a_record_is_passed_on(scripted: StartScript) -> None:
     about = (BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no key"),)
     leader = Leader(lambda *_: answer(ErrorCode.INVALID_RECORD, record_errors=about))
     async with producer(await leader.listen(scripted)) as client:
