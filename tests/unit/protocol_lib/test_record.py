@@ -8,7 +8,7 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.header import HEADER
-from protocol_lib.records.record import Record, read_records, write_record
+from protocol_lib.records.record import Record, read_records, walk_records, write_record
 
 NOW = 1_700_000_000_000
 RECORDS = [
@@ -52,6 +52,18 @@ def batch_of(body: bytes, count: int, *, attributes: int = 0, base_offset: int =
 def test_what_is_wrong_with_records(body, count, says):
     with pytest.raises(DecodeError, match=says):
         list(read_records(batch_of(bytes.fromhex(body), count)))
+
+
+def test_records_are_walked_without_their_values():
+    pieces: list[bytes] = []
+    for record in RECORDS:
+        write_record(record, 100, NOW, pieces)
+    body = b"".join(pieces)
+    without = [Record(each.offset, 7, each.key, None if each.value is None else b"", each.headers) for each in RECORDS]
+    assert list(walk_records(body, 4, 100, NOW)) == RECORDS
+    assert list(walk_records(body, 4, 100, NOW, 7, with_values=False)) == without
+    with pytest.raises(DecodeError, match="index out of range"):
+        list(walk_records(bytes.fromhex("0c 00 00 00 01 10 00"), 1, 0, 0, with_values=False))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Final
 
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
-from protocol_lib.records.header import HEADER_SIZE, BatchHeader, read_batch_header
+from protocol_lib.records.header import HEADER_SIZE, read_batch_header
 from protocol_lib.varint import (
     SIGNED_MAX,
     SIGNED_MIN,
@@ -50,7 +50,7 @@ class Record:
 
 
 def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of one whole batch, in order; DecodeError at once or where they turn out malformed.
+    """Return the records of one whole batch, in order. Raises DecodeError at once, or at a malformed record.
 
     The CRC is not checked here. `limit` bounds the bytes the batch may decompress to.
     """
@@ -60,19 +60,29 @@ def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Itera
     body = bytes(decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit))
     if not 0 <= header.records_count <= len(body) // _RECORD_SIZE_MIN:
         raise DecodeError(f"{header.records_count} records in {len(body)} bytes")
-    return _records(body, header)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    return walk_records(body, header.records_count, header.base_offset, header.base_timestamp, append_time)
 
 
-def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
-    """What costs here is calls, so nearly every varint, being of one byte or two, is read in place.
+def walk_records(
+    body: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None = None,
+    *,
+    with_values: bool = True,
+) -> Iterator[Record]:
+    """Yield the records of uncompressed bytes, which hold nothing else; raise DecodeError at a malformed one.
 
-    Lengths only lead on, and a record must end where it says: then each of its fields was inside.
+    Each has the timestamp `append_time` if there is one. Without values, a value is checked and yielded as b"".
+
+    Calls cost most here, so that varints of one byte are read in place. A length only moves the position, and a record
+    must end where its length says: then all of its fields were inside.
     """
     new, size, position = object.__new__, len(body), 0
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.is_log_append_time else None
     try:
-        for _ in range(header.records_count):
+        for _ in range(count):
             length = body[position]
             position += 1
             if length > 0x7F:
@@ -80,22 +90,19 @@ def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
             end = position + (length >> 1)
             if length & 1 or end > size:
                 raise DecodeError(f"a record of {unzigzag(length)} bytes where {size - position} are left")
-            timestamp_delta = body[position + 1]
+            delta = body[position + 1]
             position += 2
-            if timestamp_delta > 0x7F:
-                timestamp_delta, position = read_on(body, position, timestamp_delta)
-            offset_delta = body[position]
-            position += 1
-            if offset_delta > 0x7F:
-                offset_delta, position = read_on(body, position, offset_delta)
-                if offset_delta > UNSIGNED_MAX:
-                    raise DecodeError("an offset delta of more than 32 bits")
+            if delta > 0x7F:
+                delta, position = read_on(body, position, delta)
             record = new(Record)
-            record.offset = base_offset + ((offset_delta >> 1) ^ -(offset_delta & 1))
-            if append_time is None:
-                record.timestamp = base_timestamp + ((timestamp_delta >> 1) ^ -(timestamp_delta & 1))
-            else:
-                record.timestamp = append_time
+            record.timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
+            delta = body[position]
+            position += 1
+            if delta > 0x7F:
+                delta, position = read_on(body, position, delta)
+                if delta > UNSIGNED_MAX:
+                    raise DecodeError("an offset delta of more than 32 bits")
+            record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))
             if not (SIGNED_MIN <= record.offset <= SIGNED_MAX and SIGNED_MIN <= record.timestamp <= SIGNED_MAX):
                 raise DecodeError(f"a record of offset {record.offset} and timestamp {record.timestamp}")
             length = body[position]
@@ -118,7 +125,7 @@ def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
                 record.value = None
             else:
                 after = position + (length >> 1)
-                record.value = body[position:after]
+                record.value = body[position:after] if with_values else b""
                 position = after
             if body[position]:
                 record.headers, position = _read_headers(body, position, end)
@@ -135,7 +142,7 @@ def _records(body: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _expect_null(length: int) -> None:
-    """Of the odd lengths, which are the negative ones, only -1 means something."""
+    """Accept -1, the one negative length that has a meaning; DecodeError for others."""
     if length != _NULL_LENGTH:
         raise DecodeError(f"a field of {unzigzag(length)} bytes")
 

@@ -18,8 +18,7 @@ from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
 from protocol_lib.records.header import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
-from protocol_lib.records.record import Record, read_records
-from protocol_lib.varint import read_signed
+from protocol_lib.records.record import Record, read_records, walk_records
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
@@ -32,7 +31,6 @@ _MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
-_RECORD_SIZE_MIN: Final = 6
 _NO_TIMESTAMP: Final = -1
 
 
@@ -98,25 +96,22 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
     keyless: list[tuple[int, str | None]] = []
     mistimed: list[tuple[int, str | None]] = []
     max_timestamp, in_order = _NO_TIMESTAMP, True
-    position = index = 0
+    index = 0
     try:
-        for index in range(count):
-            timestamp_delta, offset_delta, has_key, position = _read_record(body, position)
-            timestamp = base_timestamp + timestamp_delta
+        for record in walk_records(body, count, 0, base_timestamp, with_values=False):
+            timestamp = record.timestamp
             if timestamp > max_timestamp:
                 max_timestamp = timestamp
-            if offset_delta != index:
+            if record.offset != index:
                 in_order = False
-            if rules.keys_required and not has_key:
+            if rules.keys_required and record.key is None:
                 keyless.append((index, "a compacted topic takes no record without a key"))
             elif timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest:
                 mistimed.append((index, f"timestamp {timestamp} is not between {earliest} and {latest}"))
             if len(keyless) + len(mistimed) >= RECORD_ERRORS_MAX:
                 break
-        else:
-            if position != len(body):
-                raise _MalformedRecordError(count, f"{len(body) - position} bytes after the last record")
-    except (DecodeError, IndexError, UnicodeDecodeError) as error:
+            index += 1
+    except DecodeError as error:
         raise _MalformedRecordError(index, str(error)) from error
     if mistimed:  # wins over records without a key, as in Kafka
         errors = sorted(keyless + mistimed)
@@ -126,69 +121,6 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
     if keyless:
         return Refusal(_INVALID_RECORD, f"{len(keyless)} records without a key for a compacted topic", keyless)
     return _Walked(max_timestamp, in_order)
-
-
-def _read_record(body: bytes, position: int) -> tuple[int, int, bool, int]:
-    """(timestamp delta, offset delta, whether there is a key, next position) of the record at a position.
-
-    Numbers of one byte are read in place: this runs for each record of a batch that is opened.
-    """
-    number = body[position]
-    if number < 0x80:
-        length, position = (number >> 1) ^ -(number & 1), position + 1
-    else:
-        length, position = read_signed(body, position)
-    end = position + length
-    if length < _RECORD_SIZE_MIN or end > len(body):
-        raise DecodeError(f"a record of {length} bytes where {len(body) - position} are left")
-    position += 1  # attributes
-    number = body[position]
-    if number < 0x80:
-        timestamp_delta, position = (number >> 1) ^ -(number & 1), position + 1
-    else:
-        timestamp_delta, position = read_signed(body, position)
-    offset_delta, position = read_signed(body, position)
-    number = body[position]
-    if number < 0x80:
-        key_length, position = (number >> 1) ^ -(number & 1), position + 1
-    else:
-        key_length, position = read_signed(body, position)
-    if key_length < -1 or key_length > end - position:
-        raise DecodeError(f"a key of {key_length} bytes in a record that has {end - position} left")
-    if key_length > 0:
-        position += key_length
-    value_length, position = read_signed(body, position)
-    if value_length < -1 or value_length > end - position:
-        raise DecodeError(f"a value of {value_length} bytes in a record that has {end - position} left")
-    if value_length > 0:
-        position += value_length
-    if position + 1 == end and body[position] == 0:  # no headers: nearly always
-        return timestamp_delta, offset_delta, key_length >= 0, end
-    _check_headers(body, position, end)
-    return timestamp_delta, offset_delta, key_length >= 0, end
-
-
-def _check_headers(body: bytes, position: int, end: int) -> None:
-    """Raises DecodeError unless the headers that begin there are well-formed and are the end of the record."""
-    headers, position = read_signed(body, position)
-    if not 0 <= headers <= max(0, end - position) // 2:
-        raise DecodeError(f"{headers} record headers in {end - position} bytes")
-    for _ in range(headers):
-        name_length, position = read_signed(body, position)
-        if name_length < 0:
-            raise DecodeError("a record header without a key")
-        after = _skip(position, name_length, end)
-        body[position:after].decode()
-        value_length, position = read_signed(body, after)
-        position = _skip(position, value_length, end)
-    if position != end:
-        raise DecodeError("a record is not as long as it says")
-
-
-def _skip(position: int, length: int, end: int) -> int:
-    if length < -1 or position + length > end:
-        raise DecodeError(f"a field of {length} bytes in a record that has {end - position} left")
-    return position + length if length > 0 else position
 
 
 def _with_records(header: RawHeader, codec: Codec, records: bytes | memoryview, max_timestamp: int) -> bytearray:
