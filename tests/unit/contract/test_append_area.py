@@ -1,4 +1,4 @@
-"""The area of appends: what is laid there is what storage sees, in slots that nobody else is given."""
+"""The area of appends: storage sees the batches that a gateway lays there, each frame's in a slot by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_contract.append_area import SLOT_BYTES, SLOTS, see_area
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 
 
-def test_batches_are_seen_back_to_back_from_their_place(area):
+def test_batches_are_seen_back_to_back_from_their_position(area):
     seen = see_area(area.name)
     area.take_slot()
     place = area.take_slot() + 5
@@ -18,7 +18,7 @@ def test_batches_are_seen_back_to_back_from_their_place(area):
     assert (len(seen), bytes(seen[place - 1 : place + 8])) == (SLOTS * SLOT_BYTES, b"\0abcdefg\0")
 
 
-def test_every_slot_is_given_once_and_the_one_given_back_last_is_the_next(area):
+def test_every_slot_is_reserved_once_and_the_one_freed_last_is_the_next(area):
     slots = [area.take_slot() for _ in range(SLOTS)]
     assert slots == [slot * SLOT_BYTES for slot in range(SLOTS)]
     assert area.take_slot() == -1

@@ -1,4 +1,4 @@
-"""Data frames: what is encoded is decoded, and nothing else than FrameError comes out of broken bytes."""
+"""Data frames: decoding reverses encoding, and broken bytes raise nothing but FrameError."""
 
 from contextlib import suppress
 
@@ -12,7 +12,7 @@ from broker_contract.data import (
     AppendedPartition,
     AppendResponse,
     Cancel,
-    FrameTaken,
+    FrameReceipt,
     Item,
     ReadPartition,
     ReadRequest,
@@ -24,7 +24,7 @@ from broker_contract.data import (
 from broker_contract.data_pb2 import Frame
 from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
-from broker_contract.revisions import PLACES
+from broker_contract.revisions import SLOTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,7 +100,7 @@ ahead_requests = st.builds(
 )
 ahead_responses = st.builds(
     AheadResponse,
-    st.integers(0, PLACES - 1),
+    st.integers(0, SLOTS - 1),
     st.integers(0, 2**64 - 1),
     int64,
     int64,
@@ -113,7 +113,7 @@ items = (
     | read_requests
     | read_responses
     | st.just(Cancel())
-    | st.just(FrameTaken())
+    | st.just(FrameReceipt())
     | ahead_requests
     | ahead_responses
 )
@@ -264,20 +264,20 @@ def test_the_frame_on_the_wire_is_protobuf(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("wire", [b"\x12\x00", b"\x0a", b"\x0a\x05abc", b"\x0a\x01ab", b"\x0a" + b"\xff" * 6])
-def test_what_is_not_a_frame_is_refused(wire: bytes) -> None:
+def test_other_bytes_than_a_frame_are_refused(wire: bytes) -> None:
     with pytest.raises(FrameError):
         frame_from_wire(wire)
 
 
-def test_what_is_asked_ahead_is_of_one_partition_and_answered_with_a_place_there_is() -> None:
+def test_an_ahead_request_names_one_partition_and_its_answer_an_existing_slot() -> None:
     read = ReadRequest(7, "c", 11, 0, 1, 10, 0, True, [ReadPartition(TopicIdPartition("t", 0), 5, 10)] * 2)
     with pytest.raises(FrameError, match="2 partitions"):
         list(read_items(encode([(1, AheadRequest(read, 8))])))
-    with pytest.raises(FrameError, match="place 4096"):
-        list(read_items(encode([(1, AheadResponse(PLACES))])))
+    with pytest.raises(FrameError, match="slot 4096"):
+        list(read_items(encode([(1, AheadResponse(SLOTS))])))
 
 
-def test_that_a_frame_was_taken_says_nothing_more() -> None:
-    assert encode([(5, FrameTaken())]).hex(" ") == "08 00 00 00 00 00 00 00 05 00 00 00 00"
+def test_a_frame_receipt_has_no_payload() -> None:
+    assert encode([(5, FrameReceipt())]).hex(" ") == "08 00 00 00 00 00 00 00 05 00 00 00 00"
     with pytest.raises(FrameError, match="1 bytes left over in an item of kind 8"):
         list(read_items(bytes.fromhex("08 0000000000000005 00000001 00")))

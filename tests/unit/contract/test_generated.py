@@ -1,4 +1,4 @@
-"""The checked-in stubs are what the .proto files generate."""
+"""The checked-in stubs equal those that the .proto files generate."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Memory files: seen by their name, as long as they are what they say; their size stays."""
+"""Memory files: other processes map them by name, only if the token matches; their size stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Revisions: what moves is seen, in another process too, and nothing else is taken for them."""
+"""Revisions: readers see every change of a number, in another process too, and map no other file for them."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from broker_contract.memory_files import MemoryFile
-from broker_contract.revisions import PLACES, Revisions
+from broker_contract.revisions import SLOTS, Revisions
 
 linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 
@@ -20,10 +20,10 @@ for name in sys.stdin:
 """
 
 
-def test_places_are_handed_out_in_turn_and_move_by_themselves() -> None:
+def test_slots_are_handed_out_in_turn_and_move_by_themselves() -> None:
     revisions = Revisions()
-    places = [revisions.place() for _ in range(PLACES + 1)]
-    assert places == [*range(PLACES), 0]
+    slots = [revisions.new_slot() for _ in range(SLOTS + 1)]
+    assert slots == [*range(SLOTS), 0]
     revisions.move(3)
     revisions.move(3)
     assert [revisions[place] for place in (2, 3, 4)] == [0, 2, 0]
@@ -34,7 +34,7 @@ def test_another_process_sees_what_moved_before_it_was_shared_and_since() -> Non
     revisions = Revisions()
     revisions.move(0)
     name = revisions.share()
-    revisions.move(PLACES - 1)
+    revisions.move(SLOTS - 1)
     assert revisions.share() == name
     smaller = MemoryFile.create("smaller", 8)
     assert smaller is not None

@@ -1,8 +1,8 @@
-"""The broker in one process: gateway and storage joined by function calls instead of gRPC, in one event loop.
+"""The combined broker: gateway and storage joined by function calls instead of gRPC, in one event loop.
 
-The storage core's service objects have the methods of the gateway's Protocols, so joining them is naming them. gRPC
-is served (and imported) only when an address for it is given: admin-api, which is always a process of its own, comes
-in there.
+The storage core's service objects have the methods of the gateway's Protocols, so `direct_storage` only names them.
+Storage serves (and imports) gRPC only if it has an address for that: admin-api, always a separate process, connects
+there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DirectSettings(StorageSettings, GatewaySettings):
 
 
 def direct_storage(core: storage_app.Storage) -> Storage:
-    """The storage core as the gateway sees storage."""
+    """Return the storage core as the gateway sees storage."""
     return Storage(
         records=core.data,
         offsets=core.offsets,
@@ -67,7 +67,7 @@ class DirectBroker:
 
     @classmethod
     async def start(cls, settings: DirectSettings) -> DirectBroker:
-        """Starts storage and the gateway: clients are served. Undoes it all on an error.
+        """Start storage and the gateway, which serves clients from then on. Undo it all on an error.
 
         Raises:
             StartError: the data folder, the catalog or an address cannot be used.
@@ -89,7 +89,7 @@ class DirectBroker:
         return cls(core, gateway)
 
     async def serve_storage(self, address: str) -> None:
-        """gRPC for admin-api. Apart from `start`: clients need not wait until gRPC is imported.
+        """Serve gRPC for admin-api. `start` does not: its clients need not wait for the import of gRPC.
 
         Raises:
             StartError: the address cannot be used.
@@ -100,7 +100,7 @@ class DirectBroker:
             raise StartError(str(error)) from error
 
     async def stop(self) -> None:
-        """In order: no more clients, no more admin-api, then storage is synced and marked as cleanly stopped."""
+        """Stop in order: clients, then admin-api; then sync storage and mark it as cleanly stopped."""
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(self.core.stop)
             if self._server is not None:

@@ -80,7 +80,7 @@ class _Response:
         return (
             now < self.good_until
             and self.records.revisions is self.revisions
-            and self.revisions[response.place] == response.revision
+            and self.revisions[response.slot] == response.revision
         )
 
     def result(self, slices: list[Slice]) -> ReadResult:

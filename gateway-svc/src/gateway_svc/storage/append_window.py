@@ -1,7 +1,7 @@
-"""Appends on their way to a storage that is another process: how many bytes, and which connections wait for room.
+"""The append window: bytes of appends on their way to a storage in another process, and connections that wait for room.
 
-Storage is kept busiest when one batch of a megabyte is there while another is written. Whoever comes with a small
-request then waits for both, and some wait for each: beside small requests there is one at a time.
+Two large batches in flight keep storage busiest, but a small request then waits for both. While small requests arrive,
+only one large batch is allowed in flight.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Final
 
 from gateway_svc.memory_budget import MemoryBudget
 
-#: What is shorter than this costs others little.
+#: Length of a large request or frame: shorter ones cost others little.
 LARGE_BYTES: Final = 64 * 1024
-#: While small requests come as well, connections wait with theirs while storage has not taken as many bytes.
+#: Bytes in flight from which on connections wait, while small requests arrive as well.
 NARROW_BYTES: Final = 512 * 1024
-#: The same after so many large frames without a small request among them.
+#: The same after WIDE_AFTER large frames without a small request among them.
 WIDE_BYTES: Final = 1024 * 1024
 WIDE_AFTER: Final = 64
-#: Small requests wait from so many times the limit on: they have room beside large ones, unless one alone takes that.
+#: Small requests wait from this multiple of the limit on: they have room next to large ones, unless one fills it.
 _SMALL_LIMITS: Final = 4
 
 
 class AppendWindow(MemoryBudget):
-    """Bytes that storage has not taken yet. Whoever finds no room waits and is called back, in the order they came."""
+    """Bytes of appends in flight. Connections that find no room wait, and are called back in the order they came."""
 
     __slots__ = ("_large_frames",)
 
@@ -31,18 +31,18 @@ class AppendWindow(MemoryBudget):
         self._large_frames = 0
 
     def admits(self, size: int) -> bool:
-        """Whether a request of that length may start. A small one may while there is room beyond the limit."""
+        """Return whether a request of `size` bytes may start. A small one may while there is room beyond the limit."""
         return self.used < self.limit or (size < LARGE_BYTES and self.used < _SMALL_LIMITS * self.limit)
 
     def begin(self, size: int) -> None:
-        """A request of so many bytes has started."""
+        """Count a request of `size` bytes that has started."""
         if size < LARGE_BYTES:
             self._large_frames = 0
             self.limit = NARROW_BYTES
         self.take(size)
 
     def end(self, size: int) -> None:
-        """Storage has taken a frame with so many bytes of requests."""
+        """Give back the `size` bytes of a frame of appends that storage has received."""
         if size >= LARGE_BYTES:
             self._large_frames += 1
             if self._large_frames == WIDE_AFTER:

@@ -27,21 +27,27 @@ from gateway_svc.storage.append_window import AppendWindow
 
 
 class Records(Protocol):
-    """Partition logs. `append` and `read` answer by calling `done` exactly once, later or before they return."""
+    """Partition logs. Each method answers by calling `done` exactly once, later or before it returns."""
 
-    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None: ...
+    def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None:
+        """Append batches, which must not change until `done` is called."""
+        ...
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
-        """Returns a function that gives the read up: `done` is then not called any more."""
+        """Read whole batches. Return a function that gives the read up, after which `done` is not called."""
         ...
 
     @property
     def revisions(self) -> Revisions | None:
-        """By which it is seen whether what `read_ahead` said still holds; another object once storage was lost. None
-        when it cannot be seen."""
+        """The counters that show whether an answer of `read_ahead` is still valid; None when this process sees none.
+
+        It is another object after the connection to storage was lost.
+        """
         ...
 
-    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None: ...
+    def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
+        """Answer the next reads of a consumer before it sends them."""
+        ...
 
 
 class Offsets(Protocol):

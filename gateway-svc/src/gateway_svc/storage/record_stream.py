@@ -1,16 +1,16 @@
 """Appends and reads over one long-lived gRPC stream that all connections share.
 
-What one turn of the event loop asks leaves in one frame (up to FRAME_BYTES) at its end, or when the frame on its way
-has left; answers come back in any order by call id.
-Where storage sees this process's memory, record batches of LAID_BYTES_MIN and more are laid into it (AppendArea), and
-the frame says where.
+The calls of one turn of the event loop leave in one frame (up to FRAME_BYTES), at the end of the turn or when the
+frame before has left. Answers come back in any order, by call id. If storage sees this process's memory, record
+batches of LAID_BYTES_MIN and more are copied into it (AppendArea), and the frame holds their position.
 
-Appends do not pile up on the way: a frame that holds many bytes asks storage to say when it has taken it, and only
-FRAMES_AHEAD such frames are on their way. Connections look at `window`, the bytes of appends that storage has not
-taken, before they start one, and wait for their turn there. So a client that sends megabytes flat out costs others
-the time of a few, and the memory of a few.
+Appends do not pile up on the way. A frame of many bytes asks storage for a receipt, and at most FRAMES_AHEAD of them
+may wait for theirs. Connections look at `window`, the bytes of appends without a receipt, before they start one, and
+wait there for their turn. So a client that sends megabytes flat out costs others the time of a few, and the memory of
+a few.
 
-When the stream breaks, every call is answered at once, as `storage_grpc` says, and the stream is opened again.
+When the stream breaks, every call is answered at once, as `gateway_svc.storage.protocols` states, and the stream is
+opened again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from broker_contract.data import (
     AppendResponse,
     Buffer,
     Cancel,
-    FrameTaken,
+    FrameReceipt,
     ReadRequest,
     ReadResponse,
     ReadResult,
@@ -51,14 +51,14 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
 from gateway_svc.storage.lasting_stream import LastingStream
 
-#: A frame takes no more calls once it is this long.
+#: Length of a frame from which on it gets no more calls.
 FRAME_BYTES: Final = 512 * 1024
-#: So many frames of LARGE_BYTES and more may be on their way: one is received while the other is written to the log.
+#: Most frames without a receipt: storage receives one while it writes the other to the log.
 FRAMES_AHEAD: Final = 2
-#: Appends of fewer bytes of record batches travel in the frame: a lone one of 16 KB gains nothing in the area, and the
-#: answer that its frame was taken costs a little; one of 64 KB gains.
+#: Appends of fewer bytes of record batches travel in the frame. A lone one of 16 KB gains nothing in the area, and the
+#: receipt costs a little; one of 64 KB gains.
 LAID_BYTES_MIN: Final = 32 * 1024
-#: Most calls without an answer; more are answered as if storage were away.
+#: Most calls without an answer. More are answered as if storage were away.
 OUTSTANDING_MAX: Final = 100_000
 
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
@@ -103,24 +103,24 @@ class RecordStream:
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
-        #: Calls without an answer, and who waits for it.
+        #: Calls without an answer, and the function that gets it.
         self._waiting: dict[int, tuple[_Request, Callable[[Any], None]]] = {}
         self._frames: deque[_Outgoing] = deque()
-        #: While the stream is up.
+        #: The writer of frames; None unless the stream is up.
         self._writer: StreamWriter[bytes] | None = None
-        #: The frame that was written last, if nobody was asked when storage takes it.
-        self._unasked: _Outgoing | None = None
-        #: Whether what waits is written at the end of this turn.
+        #: The frame that was written last, if it asked for no receipt.
+        self._without_receipt: _Outgoing | None = None
+        #: Whether waiting frames are written at the end of this turn.
         self._due = False
-        #: Bytes of appends that storage has not taken.
+        #: Bytes of appends that storage has not received.
         self.window = AppendWindow()
-        #: Storage's, while the stream is up and they can be seen.
+        #: Storage's numbers, while the stream is up and this process sees them.
         self.revisions: Revisions | None = None
-        #: What the stream was opened with, and the same once storage has said that it sees it.
+        #: The area whose name the stream was opened with, and the same area once storage sees it.
         self._offered: AppendArea | None = None
         self._area: AppendArea | None = None
-        #: Frames that storage was asked about, by call id.
-        self._ahead: dict[int, _Outgoing] = {}
+        #: Frames that wait for their receipt, by call id.
+        self._awaiting_receipt: dict[int, _Outgoing] = {}
         self._last_call_id = 0
         self._stream = LastingStream(
             "stream",
@@ -177,7 +177,7 @@ class RecordStream:
         return call_id
 
     def _put_append(self, frame: _Outgoing, call_id: int, append: Append) -> int:
-        """Into the frame, or what is long of it into the frame's slot of the area; the bytes of both."""
+        """Put an append into the frame, long batches into the frame's slot of the area. Return the bytes of both."""
         batches = append.batches
         size = sum(map(len, batches))
         area = self._area
@@ -199,7 +199,7 @@ class RecordStream:
             self._write_soon()
 
     def _filling(self) -> _Outgoing:
-        """The frame that takes the next call."""
+        """Return the frame for the next call."""
         frames = self._frames
         if not frames or frames[-1].size >= FRAME_BYTES:
             frames.append(_Outgoing())
@@ -215,7 +215,7 @@ class RecordStream:
         return self._exchange(metadata=metadata)
 
     async def _write(self, stream: Any) -> None:
-        """Until a write fails."""
+        """Write frames until a write fails."""
         failure: asyncio.Future[BaseException] = self._loop.create_future()
         write, _ = await rpc.opened(stream)
         self._writer = StreamWriter(write, self._next_frame, failure.set_result)
@@ -238,20 +238,20 @@ class RecordStream:
             self._writer.write_on()
 
     def _next_frame(self) -> bytes | None:
-        """The frame to write now that the one before it has left."""
-        if self._unasked is not None:
-            self.window.end(self._unasked.appended)
-            self._unasked = None
-        if not self._frames or len(self._ahead) >= FRAMES_AHEAD:
+        """Return the next frame to write, encoded; None if none may leave now."""
+        if self._without_receipt is not None:
+            self.window.end(self._without_receipt.appended)
+            self._without_receipt = None
+        if not self._frames or len(self._awaiting_receipt) >= FRAMES_AHEAD:
             return None
         frame = self._frames.popleft()
         self._counts["sent"] += 1
         if frame.size >= LARGE_BYTES or frame.slot >= 0:
             self._last_call_id += 1
-            put_item(frame.parts, self._last_call_id, FrameTaken())
-            self._ahead[self._last_call_id] = frame
+            put_item(frame.parts, self._last_call_id, FrameReceipt())
+            self._awaiting_receipt[self._last_call_id] = frame
         else:
-            self._unasked = frame
+            self._without_receipt = frame
         wire = frame_to_wire(frame.parts)
         frame.parts.clear()
         return wire
@@ -268,26 +268,26 @@ class RecordStream:
         while True:
             wire = await read()
             if wire is grpc.aio.EOF:
-                await stream.read()  # raises what has happened
+                await stream.read()  # raises the error that ended the stream
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
             self._received(wire)
             del wire  # the next may be long in coming
 
     def _received(self, wire: Any) -> None:
-        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        """Answer the calls of a frame. `_read` itself would keep the last call and its client until the next frame."""
         waiting = self._waiting
         for call_id, item in read_items(frame_from_wire(wire)):
-            if type(item) is FrameTaken:
-                self._taken(call_id)
+            if type(item) is FrameReceipt:
+                self._received_receipt(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:
                 call[1](item)
 
-    def _taken(self, call_id: int) -> None:
-        """Frames that wait may leave, and connections that wait may go on."""
+    def _received_receipt(self, call_id: int) -> None:
+        """End a frame: the next may leave, and connections that wait may go on."""
         if self._frames:
             self._write_soon()
-        frame = self._ahead.pop(call_id, None)
+        frame = self._awaiting_receipt.pop(call_id, None)
         if frame is not None:
             if frame.slot >= 0 and self._area is not None:
                 self._area.give_back(frame.slot)
@@ -302,8 +302,8 @@ class RecordStream:
         for call_id, (request, done) in calls.items():
             error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
             done(_failure(request, error))
-        self._ahead.clear()
-        self._unasked = None
+        self._awaiting_receipt.clear()
+        self._without_receipt = None
         self.window.give(self.window.used)
 
     def _drop_area(self) -> None:

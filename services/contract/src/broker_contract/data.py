@@ -20,8 +20,8 @@ OUTCOME: Final = Struct(">qqq")
 GATEWAY_METADATA: Final = "millrace-gateway-bin"
 #: Key of the Exchange call's initial metadata from storage: the name of its Revisions.
 REVISIONS_METADATA: Final = "millrace-revisions"
-#: Key of the Exchange call's metadata: the name of the gateway's AppendArea. Of its initial metadata from storage: that
-#: it sees the area.
+#: Key of the Exchange call's metadata: the name of the gateway's AppendArea. In the initial metadata from storage, the
+#: same key with APPEND_AREA_SEEN states that storage sees the area.
 APPEND_AREA_METADATA: Final = "millrace-append-area"
 APPEND_AREA_SEEN: Final = "seen"
 
@@ -58,8 +58,8 @@ RecordErrors = Sequence[tuple[int, str | None]]
 
 
 class AppendOutcome(Protocol):
-    """What became of one batch. The offset is -1 after an error, `log_append_time_ms` for CreateTime topics. Without an
-    error there are no message and no record errors: they do not travel."""
+    """The outcome of one batch. The offset is -1 after an error, `log_append_time_ms` is -1 for CreateTime topics.
+    Without an error there are no message and no record errors: frames do not carry them."""
 
     @property
     def error_code(self) -> int: ...
@@ -82,7 +82,7 @@ class AppendOutcome(Protocol):
 
 @dataclass(slots=True)
 class AppendedPartition:
-    """An outcome that is made here, or came over the stream; storage's own are not copied into it."""
+    """An outcome as plain values: of a gateway's own making, or decoded from a frame. Storage has its own type."""
 
     error_code: int
     base_offset: int = -1
@@ -194,8 +194,10 @@ class ReadResponse:
 
 @dataclass(slots=True)
 class AheadRequest:
-    """What the consumer that was answered `read`, of one partition and by reference, asks for next if it goes on as it
-    does: at most so many reads further."""
+    """A request for the reads that a consumer will send next, if it goes on as before.
+
+    `read` is the last one that was answered: of one partition, by reference. `count` is the most reads to answer.
+    """
 
     read: ReadRequest
     count: int
@@ -203,16 +205,20 @@ class AheadRequest:
 
 @dataclass(slots=True)
 class AheadRead:
+    """The result of one read ahead: the slices from `fetch_offset` on."""
+
     fetch_offset: int
     slices: list[Slice]
 
 
 @dataclass(slots=True)
 class AheadResponse:
-    """Answers to reads that were not asked yet, none of which tells of an aborted transaction. They hold as long as
-    the number at this place of storage's Revisions is the one given here."""
+    """Results of reads that the consumer has not sent yet; none of them has an aborted transaction.
 
-    place: int = 0
+    They are valid as long as `revision` is the number in `slot` of storage's Revisions.
+    """
+
+    slot: int = 0
     revision: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -222,13 +228,15 @@ class AheadResponse:
 
 @dataclass(slots=True)
 class Cancel:
-    """The read of this call id is not waited for any more."""
+    """A notice that nobody waits for the read of this call id any more."""
 
 
 @dataclass(slots=True)
-class FrameTaken:
-    """Asked in a frame: say when storage has taken it, and needs nothing more of what it pointed to in the gateway's
-    AppendArea. Answered so, with the same call id."""
+class FrameReceipt:
+    """A request for a receipt of the frame that holds it, and the receipt itself, with the same call id.
+
+    Storage sends it once it needs nothing more of the records that the frame refers to in the gateway's AppendArea.
+    """
 
 
-Item = Append | AppendResponse | ReadRequest | ReadResponse | Cancel | FrameTaken | AheadRequest | AheadResponse
+Item = Append | AppendResponse | ReadRequest | ReadResponse | Cancel | FrameReceipt | AheadRequest | AheadResponse

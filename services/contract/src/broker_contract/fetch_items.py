@@ -1,4 +1,4 @@
-"""How reads, reads ahead and their answers are laid out in a frame (frames.py).
+"""Layout of reads, reads ahead and their answers in a frame (frames.py).
 
     kind 3   read request      correlation_id i32, version i16, max_wait_ms i32, min_bytes i32, max_bytes i32,
                                isolation_level u8, by_reference u8, client_id nstring, count u32,
@@ -9,7 +9,7 @@
                                first_offset i64), slice_count u32, slice_count x (path string, file_id u64,
                                position u64, length u32), length u32, record batches)
     kind 9   ahead request     a read request, then count u8; answered by kind 10
-    kind 10  ahead response    place u32, revision u64, high_watermark i64, last_stable_offset i64,
+    kind 10  ahead response    slot u32, revision u64, high_watermark i64, last_stable_offset i64,
                                log_start_offset i64, count u32,
                                count x (fetch_offset i64, slice_count u32, slice_count x slice as in kind 4)
 
@@ -35,7 +35,7 @@ from broker_contract.data import (
 )
 from broker_contract.errors import FrameError
 from broker_contract.item_fields import U32, Reader, put_nstring
-from broker_contract.revisions import PLACES
+from broker_contract.revisions import SLOTS
 
 _READ_HEAD: Final = Struct(">ihiiiBB")
 _READ_PARTITION: Final = Struct(">i16siqi")
@@ -111,7 +111,7 @@ def put_ahead_request(parts: list[Buffer], item: AheadRequest) -> int:
 
 def put_ahead_response(parts: list[Buffer], item: AheadResponse) -> int:
     offsets = item.high_watermark, item.last_stable_offset, item.log_start_offset
-    parts.append(_AHEAD_RESPONSE.pack(item.place, item.revision, *offsets) + U32.pack(len(item.reads)))
+    parts.append(_AHEAD_RESPONSE.pack(item.slot, item.revision, *offsets) + U32.pack(len(item.reads)))
     size = _AHEAD_RESPONSE.size + 4
     for read in item.reads:
         parts.append(_I64.pack(read.fetch_offset))
@@ -165,11 +165,11 @@ def get_ahead_request(reader: Reader) -> AheadRequest:
 
 
 def get_ahead_response(reader: Reader) -> AheadResponse:
-    place, revision, high_watermark, stable, log_start = reader.unpack(_AHEAD_RESPONSE)
-    if place >= PLACES:
-        raise FrameError(f"no revisions have a place {place}")
+    slot, revision, high_watermark, stable, log_start = reader.unpack(_AHEAD_RESPONSE)
+    if slot >= SLOTS:
+        raise FrameError(f"no revisions have a slot {slot}")
     reads = []
     for _ in range(reader.count()):
         (fetch_offset,) = reader.unpack(_I64)
         reads.append(AheadRead(fetch_offset, _get_slices(reader)))
-    return AheadResponse(place, revision, high_watermark, stable, log_start, reads)
+    return AheadResponse(slot, revision, high_watermark, stable, log_start, reads)

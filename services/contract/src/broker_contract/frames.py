@@ -1,4 +1,4 @@
-"""How the items of data.py are laid out in the `body` of a data.proto Frame.
+"""Layout of the items of data.py in the `body` of a data.proto Frame.
 
 A body is items back to back. All integers are big-endian; a string is `length u16 + UTF-8`, a nullable string has
 length 0xFFFF for null.
@@ -6,13 +6,13 @@ length 0xFFFF for null.
     item     = kind u8, call_id u64, payload_length u32, payload
     kind 1, 2, 6, 7           appends and their answers: append_items.py
     kind 3, 4, 9, 10          reads, reads ahead and their answers: fetch_items.py
-    kind 5   cancel           (empty) the read of that call id is not waited for any more; no answer comes
-    kind 8   frame taken      (empty) in a frame to storage: say so when its appends are written, or wait with their
-                              record bytes copied from the gateway's AppendArea; sent back with the same call id
+    kind 5   cancel           (empty) nobody waits for the read of that call id any more; no answer comes
+    kind 8   frame receipt    (empty) in a frame to storage: a request for the same item, with the same call id, once
+                              the frame's appends are written, or wait with copies of their record bytes
 
-Record bytes are views of the received frame, or of the AppendArea: then they change once the frame is taken.
-Whoever hands on bytes leaves them unchanged until the call is answered; whoever keeps them longer copies them.
-In one process the same dataclasses are passed without being encoded.
+Record bytes are views of the received frame, or of the AppendArea, where they change after the frame's receipt.
+A sender leaves bytes unchanged until the call is answered. A receiver that keeps them longer copies them.
+The combined broker passes the same dataclasses without encoding them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from broker_contract.data import (
     AppendResponse,
     Buffer,
     Cancel,
-    FrameTaken,
+    FrameReceipt,
     Item,
     ReadRequest,
     ReadResponse,
@@ -55,7 +55,7 @@ from broker_contract.item_fields import ITEM, Reader
 
 
 def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
-    """Append the encoded item to `parts` (to be joined into one frame body); the number of bytes added.
+    """Append the encoded item to `parts`, which are joined into one frame body, and return its size in bytes.
 
     Raises:
         FrameError: a string is longer than 65,534 bytes.
@@ -64,7 +64,7 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
         return put_append(parts, call_id, item)
     if type(item) is AppendResponse:
         return put_append_response(parts, call_id, item)
-    if type(item) is FrameTaken:
+    if type(item) is FrameReceipt:
         parts.append(ITEM.pack(8, call_id, 0))
         return ITEM.size
     index = len(parts)
@@ -75,7 +75,7 @@ def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
 
 
 def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
-    """Kind and size of an item other than those that `put_item` puts by itself."""
+    """Append the payload of an item to `parts`, and return its kind and its size in bytes."""
     match item:
         case ReadRequest():
             return 3, put_read_request(parts, item)
@@ -90,10 +90,10 @@ def _put_payload(parts: list[Buffer], item: Item) -> tuple[int, int]:
     raise TypeError(f"{type(item).__name__} is put otherwise")
 
 
-def _frame_taken(_buffer: memoryview, position: int, end: int, _area: memoryview | None) -> FrameTaken:
+def _frame_receipt(_buffer: memoryview, position: int, end: int, _area: memoryview | None) -> FrameReceipt:
     if position != end:
         raise FrameError(f"{end - position} bytes left over in an item of kind 8")
-    return FrameTaken()
+    return FrameReceipt()
 
 
 _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
@@ -104,20 +104,20 @@ _DECODERS: Final[dict[int, Callable[[Reader], Item]]] = {
     9: get_ahead_request,
     10: get_ahead_response,
 }
-#: Those that are decoded without a Reader, to exactly where they end.
+#: Decoders of the kinds that need no Reader: they check the end of the item themselves.
 _QUICK_DECODERS: Final[dict[int, Callable[[memoryview, int, int, memoryview | None], Item]]] = {
     1: get_append,
     6: get_laid_append,
     7: get_appended,
-    8: _frame_taken,
+    8: _frame_receipt,
 }
 
 
 def read_items(body: Buffer, area: memoryview | None = None) -> Iterator[tuple[int, Item]]:
-    """The (call id, item) pairs of a frame body. Record bytes are views of `body`, or of the AppendArea of who sent it.
+    """Return the (call id, item) pairs of a frame body. Record bytes are views of `body`, or of the sender's `area`.
 
     Raises:
-        FrameError: the body is not as this module's docstring says, or it points outside of the area.
+        FrameError: the body is not as this module's docstring says, or refers to memory outside of the area.
     """
     buffer = memoryview(body)
     position, end = 0, len(buffer)
@@ -148,7 +148,7 @@ def _item(kind: int, reader: Reader) -> Item:
 
 
 def frame_to_wire(parts: list[Buffer]) -> bytes:
-    """The protobuf encoding of `Frame{body = parts joined}`, with one copy of the bytes."""
+    """Return the protobuf encoding of `Frame{body = parts joined}`, with one copy of the bytes."""
     size = sum(map(len, parts))
     prefix = bytearray(b"\x0a")
     while size > 0x7F:
@@ -159,7 +159,7 @@ def frame_to_wire(parts: list[Buffer]) -> bytes:
 
 
 def frame_from_wire(wire: bytes) -> memoryview:
-    """The body of an encoded Frame, without a copy.
+    """Return the body of an encoded Frame, without a copy.
 
     Raises:
         FrameError: not a Frame with exactly its one field.

@@ -1,4 +1,4 @@
-"""Fields of the items of frames.py, and a reader that believes none of their lengths."""
+"""Fields of the items of frames.py, and a reader that checks each of their lengths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from broker_contract.data import Buffer
 from broker_contract.errors import FrameError
 
-#: Before every item: kind, call id, length of what follows.
+#: The head of every item: kind, call id, length of the payload.
 ITEM: Final = Struct(">BQI")
 U16: Final = Struct(">H")
 U32: Final = Struct(">I")
@@ -19,7 +19,7 @@ NULL: Final = 0xFFFF
 
 
 def put_nstring(parts: list[Buffer], value: str | None) -> int:
-    """Append a nullable string; the number of bytes added.
+    """Append a nullable string to `parts`, and return its size in bytes.
 
     Raises:
         FrameError: it is longer than 65,534 bytes.
@@ -35,13 +35,13 @@ def put_nstring(parts: list[Buffer], value: str | None) -> int:
 
 
 class Reader:
-    """A cursor over one item's payload. Every take is checked against what remains: FrameError when it is more."""
+    """A cursor over one item's payload. Every method raises FrameError when fewer bytes remain than it needs."""
 
     __slots__ = ("area", "buffer", "end", "position")
 
     def __init__(self, buffer: memoryview, position: int, end: int, area: memoryview | None = None) -> None:
         self.buffer = buffer
-        #: Where records may lie that are not in the item.
+        #: The gateway's AppendArea, for records outside of the item.
         self.area = area
         self.position = position
         self.end = end

@@ -1,4 +1,4 @@
-"""Which gateway is named as whose broker: one rule for every service that tells clients about brokers.
+"""The gateway that clients see as a partition's leader or a group's coordinator: one rule for every service.
 
 Any gateway serves any partition or group, so leadership is only advice that spreads the load. It is found by rendezvous
 hashing: every node is scored against the key and the highest score wins, so that a node which comes or goes moves only
@@ -22,12 +22,12 @@ NO_NODE = -1
 
 
 def partition_leader(node_ids: Iterable[int], topic: str, partition: int) -> int:
-    """The node that is named as the partition's leader, NO_NODE when there are no nodes."""
+    """Return the node to name as the partition's leader, NO_NODE when there are no nodes."""
     return _highest(node_ids, f"{topic}-{partition}")
 
 
 def group_coordinator(node_ids: Iterable[int], group_id: str) -> int:
-    """The node that is named as the group's coordinator, NO_NODE when there are no nodes."""
+    """Return the node to name as the group's coordinator, NO_NODE when there are no nodes."""
     return _highest(node_ids, group_id)
 
 

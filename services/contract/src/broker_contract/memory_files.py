@@ -1,11 +1,11 @@
 """Memory of one process that others of the same user, on the same machine, map under a name.
 
     name = pid:descriptor:token      of a memory file (memfd)
-    file = token 16 bytes, zeros up to CONTENT_AT, then what it is for
+    file = token 16 bytes, zeros up to CONTENT_AT, then the content
 
-The token is random: a file of that name with this content is that memory, whatever process and descriptor numbers mean
-where the other one runs. Its size is sealed, for who maps a file that shrinks is killed by a signal (SIGBUS); a file
-without these seals is not mapped.
+The token is random: a file of that name with this token is that memory, even if the other process runs where process
+and descriptor numbers mean something else. The size is sealed, because a process that maps a file which shrinks is
+killed by a signal (SIGBUS); a file without these seals is not mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 #: Zero where there is no such memory.
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(os, "memfd_create") else 0
-#: Where the content begins: at a page.
+#: Position of the content: the start of a page.
 CONTENT_AT: Final = 4096
 _TOKEN_BYTES: Final = 16
 
@@ -30,14 +30,14 @@ class MemoryFile:
     __slots__ = ("_descriptor", "memory", "name")
 
     def __init__(self, memory: mmap.mmap, descriptor: int, name: str) -> None:
-        #: Of which the content may be written.
+        #: The whole file; only the content may be written.
         self.memory = memory
         self._descriptor = descriptor
         self.name = name
 
     @classmethod
     def create(cls, purpose: str, content_bytes: int) -> MemoryFile | None:
-        """None where the system has no such memory. `purpose` is shown in /proc/PID/maps."""
+        """Make a memory file; return None where the system has none. /proc/PID/maps shows `purpose`."""
         if not _SEALS:
             return None
         size = CONTENT_AT + content_bytes
@@ -56,14 +56,14 @@ class MemoryFile:
         return cls(memory, descriptor, f"{os.getpid()}:{descriptor}:{token.hex()}")
 
     def close(self) -> None:
-        """It is found under its name no more. Whoever has mapped it keeps it."""
+        """Remove the name. Processes that have mapped the memory keep it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def see(name: str, content_bytes_max: int) -> memoryview | None:
-    """The content of another process's memory file, to be read only; None if it cannot be seen from here."""
+    """Map the content of another process's memory file, read-only; return None if this process cannot see it."""
     process, _, rest = name.partition(":")
     number, _, token = rest.partition(":")
     if not _SEALS or not (process.isdecimal() and number.isdecimal() and len(token) == 2 * _TOKEN_BYTES):

@@ -1,12 +1,13 @@
-"""Whether what a reader of a log was told still holds: a number for each log, which moves with whatever changes it.
+"""Revisions: a number for each log, with which a reader checks that an earlier answer is still valid.
 
-Storage moves it, and only then says that anything happened; who was told something compares the number when it uses
-that. In one process both look at the same object. A gateway in a process of its own, on the same machine and of the
-same user, maps storage's memory (memory_files.py):
+Storage raises a log's number whenever an answer about the log would change, before anything else shows the change. A
+reader that keeps an answer keeps the number as well, and compares it when it uses the answer. In the combined broker
+both look at the same object. A gateway in a separate process, on the same machine and of the same user, maps storage's
+memory (memory_files.py):
 
-    content = PLACES x u64 in the machine's byte order
+    content = SLOTS x u64 in the machine's byte order
 
-A gateway that cannot see it does without.
+A gateway that cannot see this memory does not read ahead.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Final
 
 from broker_contract.memory_files import CONTENT_AT, MemoryFile, see
 
-#: Logs beyond that share places: one's change is taken for the other's, too.
-PLACES: Final = 4096
-_BYTES: Final = 8 * PLACES
+#: Number of slots. More logs share slots: a change of one then invalidates answers about the other, too.
+SLOTS: Final = 4096
+_BYTES: Final = 8 * SLOTS
 
 
 class Revisions:
-    """Storage's numbers, or a view of them. Places are handed out in turn."""
+    """Storage's numbers, or a view of them. Logs get their slots in turn."""
 
     __slots__ = ("_file", "_last", "_numbers")
 
@@ -30,23 +31,23 @@ class Revisions:
         self._last = -1
         self._file: MemoryFile | None = None
 
-    def __getitem__(self, place: int) -> int:
-        return self._numbers[place]
+    def __getitem__(self, slot: int) -> int:
+        return self._numbers[slot]
 
     def __len__(self) -> int:
-        return PLACES
+        return SLOTS
 
-    def place(self) -> int:
-        """A place for one more log."""
-        self._last = (self._last + 1) % PLACES
+    def new_slot(self) -> int:
+        """Return the slot of one more log."""
+        self._last = (self._last + 1) % SLOTS
         return self._last
 
-    def move(self, place: int) -> None:
-        """Nothing that was told with this place's number holds any more."""
-        self._numbers[place] += 1
+    def move(self, slot: int) -> None:
+        """Raise the number in this slot: answers with the number before are not valid any more."""
+        self._numbers[slot] += 1
 
     def share(self) -> str:
-        """From now on others can see the numbers under the name that is returned; empty where the system has no such
+        """Put the numbers where other processes see them, and return the name; empty where the system has no such
         memory."""
         if self._file is None:
             file = MemoryFile.create("millrace-revisions", _BYTES)
@@ -59,7 +60,7 @@ class Revisions:
 
     @classmethod
     def seen(cls, name: str) -> Revisions | None:
-        """Another process's numbers, to be read only; None if they cannot be seen from here."""
+        """Map another process's numbers, read-only; return None if this process cannot see them."""
         content = see(name, _BYTES)
         if content is None or len(content) != _BYTES:
             return None
@@ -68,7 +69,7 @@ class Revisions:
         return found
 
     def close(self) -> None:
-        """Others keep what they have mapped."""
+        """Remove the name. Processes that have mapped the numbers keep them."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,15 +1,14 @@
-"""Records in and out: appends of one turn of the event loop together, reads that wait.
+"""The data service: appends of one turn of the event loop together, and reads that wait.
 
-Append: calls are collected until the turn is over, then each partition's batches are checked in order and written with
-one call. A call is a request for some partitions, or a run of requests for one; either has its outcomes in order.
-acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
-7 REQUEST_TIMED_OUT when `timeout_ms` is over first; so is any batch that must wait for a sync before it can be written
-(slow_appends.py). The bytes of a request must not change until `done` is called.
+Append: calls are collected until the turn is over. Then each partition's batches are checked in order and written with
+one call. acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
+7 REQUEST_TIMED_OUT when `timeout_ms` is over first. The same error answers any batch that waits too long for the sync
+before its write (slow_appends.py). The bytes of a request must not change until `done` is called.
 
 Read: answered at once if `min_bytes` are there, a partition has an error or `max_wait_ms` is 0; parked otherwise
 (waiting_reads.py). `done` may be called before `read` returns.
 
-Lives on the event loop's thread, as the logs do.
+The service lives on the event loop's thread, as the logs do.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _ALL: Final = -1
 _log = service_logs.get(__name__)
 
 AppendDone = Callable[[AppendResponse], None]
-#: Of each outcome of a call, if its partition exists.
+#: The log of each outcome of a call, None where its partition does not exist.
 Logs = Sequence[PartitionLog | None]
 
 
@@ -71,7 +70,10 @@ class _Acknowledgement:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, last_offsets: dict[PartitionLog, int], timer: asyncio.TimerHandle) -> None:
-        """Until each log is durable so far. One that went offline meanwhile answers at once; the others still count."""
+        """Answer once each log is durable up to its offset.
+
+        A log that goes offline makes its own outcomes final at once; the call still waits for the others.
+        """
         self._timer = timer
         self._missing = len(last_offsets)
         for log, last_offset in last_offsets.items():
@@ -85,7 +87,7 @@ class _Acknowledgement:
             self._answer()
 
     def timed_out(self) -> None:
-        """What is not durable by now is answered with 7; the records may still become durable."""
+        """Answer 7 for batches that are not durable by now; their records may still become durable."""
         self._give_up(self._logs, _TIMED_OUT, "not durable within the request's timeout")
         self._answer()
 
@@ -129,19 +131,19 @@ class DataService:
     # -- append -------------------------------------------------------------------------------------------------------
 
     def append(self, request: Append, done: AppendDone) -> None:
-        """Append one batch per partition, or those of a run; `done` is called once, later."""
+        """Append batches at the end of this turn. `done` is called once, later."""
         calls = self._calls
         calls.append((request, done))
         if len(calls) == 1:
             self._loop.call_soon(self.append_collected)
 
     def append_at_once(self, calls: list[tuple[Append, AppendDone]]) -> None:
-        """As `append` for each, without waiting until the turn is over."""
+        """Append the batches of several calls now, after those that `append` has collected."""
         self._calls += calls
         self.append_collected()
 
     def append_collected(self) -> None:
-        """Do now what calls wait for until the turn is over."""
+        """Append the batches of all calls that wait for the end of the turn."""
         calls, self._calls = self._calls, []
         if not calls:
             return
@@ -157,7 +159,7 @@ class DataService:
         for log in touched:
             log.write_staged()
         for request, done, logs, outcomes in staged:
-            if not self._slow.queues or not self._slow.when_true(
+            if not self._slow.queues or not self._slow.on_settled(
                 outcomes, partial(self._answer, request, done, logs, outcomes)
             ):
                 self._answer(request, done, logs, outcomes)
@@ -232,7 +234,7 @@ class DataService:
 
     @staticmethod
     def _may_refuse_shape(request: Append) -> bool:
-        """Whether the acks or the version of the request make its batches be looked at before the log does."""
+        """Return whether acks or version of the request are a reason to check its batches before the log does."""
         return not -1 <= request.acks <= 1 or request.version < ZSTD_SINCE_VERSION
 
     def _stage_batch(
@@ -245,7 +247,7 @@ class DataService:
         *,
         checked: bool,
     ) -> Appended:
-        """`checked`: whether `_may_refuse_shape` of the request."""
+        """Stage one batch, or refuse it. `checked` is the result of `_may_refuse_shape`."""
         view = memoryview(records)
         if checked:
             if (refusal := shape_refusal(view, request.version)) is not None:
@@ -281,7 +283,7 @@ class DataService:
     # -- read ---------------------------------------------------------------------------------------------------------
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
-        """Read whole batches; `done` is called once, unless the function that is returned is called before."""
+        """Read whole batches. `done` is called once, unless the caller calls the returned function first."""
         if service_logs.debug_enabled():
             _log.debug(
                 "read",
@@ -295,15 +297,15 @@ class DataService:
 
     @property
     def revisions(self) -> Revisions:
-        """By which who was told something ahead sees whether it still holds."""
+        """The counters a reader compares to see whether an answer it received in advance is still valid."""
         return self._directory.revisions
 
     def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
-        """What follows a read of one partition by reference, for who will ask for it soon; done is called at once."""
+        """Answer, before they are sent, the reads that follow one. `done` is called before this returns."""
         done(self._reads.ahead(request))
 
     async def close(self) -> None:
-        """Answer parked reads with what is there; refuse what comes later."""
+        """Answer all appends, and parked reads with the records that are there; refuse later calls."""
         self.append_collected()
         self._closed = True
         await self._slow.finish()
@@ -311,7 +313,7 @@ class DataService:
 
 
 def _fields(request: Append, number: int, appended: Appended) -> dict[str, object]:
-    """What a log line says of an outcome of a call."""
+    """Return the fields of a log line about one batch of a call."""
     partitions = request.partitions
     partition = partitions[number] if len(partitions) > 1 else partitions[0]
     return {

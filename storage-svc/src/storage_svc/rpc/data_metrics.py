@@ -1,6 +1,6 @@
-"""Metrics of the logs and the data service, read when somebody asks: appends and reads only count integers.
+"""Metrics of the logs and the data service, computed when a scraper asks: appends and reads only count integers.
 
-The HTTP thread reads what the event loop owns; it takes one snapshot of the logs and single values from there.
+The HTTP thread reads state that the event loop owns. It copies the list of logs once and reads single values from it.
 """
 
 from __future__ import annotations

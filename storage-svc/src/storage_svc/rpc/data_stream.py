@@ -1,10 +1,10 @@
 """The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
 
 Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. A
-frame's appends are written before its reads look and before the next one is read, and what can be answered then leaves
-in one frame at once, appends first: every frame costs more than what is in it. Later answers (syncs, parked reads)
-gather until the turn of the event loop is over. Another frame is begun when `_FRAME_BYTES` are in one. A gateway that
-does not read its answers is not read from either, once `_ANSWERS_BYTES_MAX` wait for it.
+frame's appends are written before its reads look for records, and before the next frame is read. Answers that are
+ready then leave in one frame at once, appends first: every frame costs more than its contents. Later answers (syncs,
+parked reads) gather until the turn of the event loop is over. A new frame begins after `_FRAME_BYTES`. Storage stops
+reading from a gateway that does not read its answers, once `_ANSWERS_BYTES_MAX` wait for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker_contract.data import (
     AppendResponse,
     Buffer,
     Cancel,
-    FrameTaken,
+    FrameReceipt,
     ReadRequest,
     ReadResponse,
 )
@@ -52,7 +52,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Exchange:
-    """One stream. Its calls' answers gather in frames until they are written."""
+    """One gateway's stream. Answers gather in frames until they are written."""
 
     def __init__(self, service: DataService, context: _Context, area: memoryview | None) -> None:
         self._service = service
@@ -63,9 +63,9 @@ class _Exchange:
         self._frame_size = 0
         self._waiting_size = 0
         self._writer: StreamWriter[list[Buffer]] = StreamWriter(context.write, self._next_frame, self._failed)
-        #: Whether the answers that wait are written once this frame is taken, or this turn is over.
+        #: Whether a write of the waiting answers is due, after this frame or at the end of this turn.
         self._due = False
-        #: Set unless answers that wait are too many or too long.
+        #: Set unless too many answers, or too many bytes of answers, wait.
         self._room = asyncio.Event()
         self._room.set()
         #: Set when the last call is answered and its answer has left, or none can leave any more.
@@ -78,7 +78,7 @@ class _Exchange:
         try:
             while (frame := await self._context.read()) is not grpc.aio.EOF:
                 self._due = True
-                self._take(frame)
+                self._receive(frame)
                 self._write_on()
                 if not self._room.is_set():
                     await self._room.wait()
@@ -96,40 +96,41 @@ class _Exchange:
                 give_up()
             self._reads.clear()
 
-    def _take(self, frame: memoryview) -> None:
+    def _receive(self, frame: memoryview) -> None:
+        """Start the calls of a frame."""
         appends: list[tuple[Append, Callable[[AppendResponse], None]]] = []
         reads: dict[int, ReadRequest] = {}
-        taken: list[int] = []
+        receipts: list[int] = []
         for call_id, item in read_items(frame, self._area):
             match item:
                 case Append():
-                    self._open_calls += 1
                     appends.append((item, partial(self._answer, call_id)))
-                case FrameTaken():
-                    taken.append(call_id)
+                case FrameReceipt():
+                    receipts.append(call_id)
                 case ReadRequest():
-                    self._open_calls += 1
                     reads[call_id] = item
                 case Cancel():
-                    if reads.pop(call_id, None) is not None:
-                        self._open_calls -= 1
-                    elif (give_up := self._reads.pop(call_id, None)) is not None:
-                        self._open_calls -= 1
-                        give_up()
+                    self._cancel(call_id, reads)
                 case AheadRequest():
                     self._open_calls += 1
                     self._service.read_ahead(item, partial(self._answer, call_id))
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
+        self._open_calls += len(appends) + len(reads) + len(receipts)
         if appends:
             self._service.append_at_once(appends)
         for call_id, read in reads.items():
             self._read(call_id, read)
-        for call_id in taken:
-            self._open_calls += 1
-            self._answer(call_id, FrameTaken())
+        for call_id in receipts:
+            self._answer(call_id, FrameReceipt())
         if self._open_calls > _CALLS_MAX:
             self._room.clear()
+
+    def _cancel(self, call_id: int, reads: dict[int, ReadRequest]) -> None:
+        """Give up a parked read, or one of the same frame's `reads`, which have not started."""
+        if reads.pop(call_id, None) is None and (give_up := self._reads.pop(call_id, None)) is not None:
+            self._open_calls -= 1
+            give_up()
 
     def _read(self, call_id: int, request: ReadRequest) -> None:
         answered = False
@@ -144,7 +145,7 @@ class _Exchange:
         if not answered:
             self._reads[call_id] = give_up
 
-    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse | AheadResponse | FrameTaken) -> None:
+    def _answer(self, call_id: int, answer: AppendResponse | ReadResponse | AheadResponse | FrameReceipt) -> None:
         self._open_calls -= 1
         if not self._frames or self._frame_size > _FRAME_BYTES:
             self._frames.append([])
@@ -163,7 +164,7 @@ class _Exchange:
         self._writer.write_on()
 
     def _next_frame(self) -> list[Buffer] | None:
-        """The answers to write now that those before them have left."""
+        """Return the next answers to write; None if there are none."""
         if self._frames:
             frame = self._frames.popleft()
             self._waiting_size -= sum(map(len, frame))
@@ -175,7 +176,7 @@ class _Exchange:
         return None
 
     def _failed(self, error: BaseException) -> None:
-        """Answers cannot be written any more."""
+        """End the stream: answers cannot be written any more."""
         _log.info("data stream lost", peer=self._context.peer(), reason=repr(error))
         self._broken = True
         self._room.set()
@@ -200,7 +201,7 @@ def add_data_service(
     leases: Leases,
     server: grpc.aio.Server,
 ) -> None:
-    """Serve millrace.v1.Data: its stream, and its unary methods as given. The leases hear which gateways are there."""
+    """Serve millrace.v1.Data: its stream, and these unary methods. Notify `leases` of gateways that come and go."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
         initial = [(REVISIONS_METADATA, service.revisions.share())]

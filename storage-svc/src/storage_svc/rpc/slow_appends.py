@@ -1,9 +1,10 @@
-"""Batches that would hold up the event loop: it goes on meanwhile.
+"""Appends that wait: batches that would hold up the event loop if they were appended at once.
 
-Records that have to be looked at and are many are looked at in a thread. A batch that begins a segment waits until what
-is in the one before it is durable, which takes as long as the disk does. Whatever comes for the same partition
-meanwhile waits behind, so that batches are appended in the order they came. What lies in a gateway's AppendArea, which
-uses it again meanwhile, is copied. An outcome handed out by `add` becomes true when `when_true` calls back.
+Batches with many records to look at are looked at in a thread. A batch that begins a segment waits until the segment
+before it is durable, which takes as long as the disk does. Later batches for the same partition wait in its queue, so
+that batches are appended in the order they came; other partitions go on. Batches that lie in a gateway's AppendArea
+are copied, because the gateway reuses that memory. An outcome that `add` returned is final when `on_settled` calls
+back.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
 
-#: A record takes about two microseconds, a megabyte to be decompressed two milliseconds.
+#: Looking at a record takes about two microseconds, decompressing a megabyte two milliseconds.
 SLOW_RECORDS: Final = 500
 SLOW_BYTES: Final = 128 << 10
 _COUNT_AT: Final = 57
-#: A client that does not wait for syncs may have named no time; so long a disk gets in any case.
+#: Least time, in seconds, that a batch waits for a sync: a client without acks -1 may have named no timeout.
 _DISK_S: Final = 1.0
 
 _log = service_logs.get(__name__)
 
 
 def is_slow(view: memoryview) -> bool:
-    """Whether looking at the records of these bytes, if they are a batch, would hold up the event loop."""
+    """Return whether looking at the records of this batch, if it is one, would hold up the event loop."""
     return len(view) >= HEADER_SIZE and (
         len(view) > SLOW_BYTES or int.from_bytes(view[_COUNT_AT:HEADER_SIZE], "big") > SLOW_RECORDS
     )
 
 
 class _Slow:
-    """A batch that waits, and the outcome that was handed out for it."""
+    """A batch that waits, and its outcome, which the caller already has."""
 
     __slots__ = ("admitted", "done", "log", "outcome", "timeout_s", "timer", "view")
 
@@ -50,7 +51,7 @@ class _Slow:
         self.view = view
         self.outcome = Appended(ErrorCode.NONE)
         self.done: Callable[[], None] = _nothing
-        #: What was found when its records were looked at.
+        #: The result of looking at its records; None before.
         self.admitted: Admitted | None = None
         self.timeout_s = max(timeout_s, _DISK_S)
         self.timer: asyncio.TimerHandle | None = None
@@ -61,12 +62,12 @@ class _Slow:
 
 
 class SlowAppends:
-    """Owned by the DataService."""
+    """The queues of batches that wait, by log. The DataService owns it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
         self._loop = loop
         self._clock = clock
-        #: The first of each queue is being looked at, or waits for a sync.
+        #: Waiting batches in order. A thread looks at the first of each queue, or it waits for a sync.
         self.queues: dict[PartitionLog, deque[_Slow]] = {}
         #: Logs whose queue waits for a sync.
         self._syncing: set[PartitionLog] = set()
@@ -75,7 +76,10 @@ class SlowAppends:
         self._idle.set()
 
     def add(self, log: PartitionLog, view: memoryview, timeout_s: float) -> Appended:
-        """The outcome of a batch, to be filled in; 7 REQUEST_TIMED_OUT if the disk alone takes longer than that."""
+        """Queue a batch, and return its outcome, which is final later.
+
+        The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than `timeout_s`, and than a second.
+        """
         if isinstance(view.obj, mmap.mmap):
             view = memoryview(view.tobytes())
         slow = _Slow(log, view, timeout_s)
@@ -91,8 +95,8 @@ class SlowAppends:
                 self._limit(slow)
         return slow.outcome
 
-    def when_true(self, outcomes: Iterable[Appended], done: Callable[[], None]) -> bool:
-        """Call back once all of these are true; False, without a call, if they are."""
+    def on_settled(self, outcomes: Iterable[Appended], done: Callable[[], None]) -> bool:
+        """Call `done` once every outcome is final. Return False, without calling, if they already are."""
         waiting = [slow for each in outcomes if (slow := self._by_outcome.get(id(each))) is not None]
         missing = len(waiting)
 
@@ -107,7 +111,7 @@ class SlowAppends:
         return bool(waiting)
 
     def _append(self, log: PartitionLog) -> None:
-        """Append the first of the queue and those behind it, up to one that has to wait."""
+        """Append the queue's batches from the first on, up to one that has to wait."""
         queue = self.queues[log]
         writer, now_ms = log.writer, self._clock()
         staged: list[tuple[_Slow, Appended]] = []
@@ -127,7 +131,7 @@ class SlowAppends:
         self._settle(staged)
 
     def _settle(self, appended: list[tuple[_Slow, Appended]]) -> None:
-        """These outcomes are true."""
+        """Make the outcomes of these batches final, and call back."""
         for slow, outcome in appended:
             slow.outcome.become(outcome)
             del self._by_outcome[id(slow.outcome)]
@@ -145,7 +149,7 @@ class SlowAppends:
         future.add_done_callback(lambda ended: self._looked_at(slow, ended))
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
-        """The first of a queue is ready."""
+        """Go on with a queue: the thread has looked at its first batch."""
         if ended.cancelled() or (error := ended.exception()) is not None:
             reason = "cancelled" if ended.cancelled() else str(error)
             _log.error("records not looked at", log=slow.log.folder, reason=reason)
@@ -164,8 +168,8 @@ class SlowAppends:
             log.on_durable(log.log_end_offset, partial(self._synced, log))
 
     def _synced(self, log: PartitionLog, _: int) -> None:
-        """The log is durable, or never will be, which its writer says."""
-        self._loop.call_soon(self._go_on, log)  # others are being told of the same sync
+        """Go on with a queue: its log is durable, or never will be; the log's writer then refuses batches."""
+        self._loop.call_soon(self._go_on, log)  # other callbacks of the same sync run first
 
     def _go_on(self, log: PartitionLog) -> None:
         self._syncing.discard(log)
@@ -177,7 +181,7 @@ class SlowAppends:
             slow.timer = self._loop.call_later(slow.timeout_s, self._give_up, slow)
 
     def _give_up(self, slow: _Slow) -> None:
-        """Drop a batch that waits for a sync; it is not appended later, for its bytes may change from now on."""
+        """Drop a batch that waits for a sync. It is not appended later, because its bytes may change from now on."""
         slow.timer = None
         if slow.log not in self._syncing:
             return
@@ -188,9 +192,9 @@ class SlowAppends:
         self._settle([(slow, MUST_WAIT)])
 
     async def finish(self) -> None:
-        """Until nothing waits any more."""
+        """Wait until no batch waits any more."""
         await self._idle.wait()
 
 
 def _nothing() -> None:
-    """Nobody waits yet."""
+    """Do nothing: nobody waits for this outcome yet."""

@@ -1,12 +1,12 @@
 """Reads, answered at once or parked until enough records are there.
 
-A parked read keeps what it found when it came. When the high watermark of one of its logs moves, only that partition is
-looked at again, at the end of the turn; a read over a thousand partitions is never scanned anew, and what several who
-follow one partition ask for alike is looked for once. It is answered when `min_bytes` have come together, a partition
-has an error, or `max_wait_ms` is over.
+A parked read keeps its results. When the high watermark of one of its logs moves, only that partition is looked at
+again, at the end of the turn: a read over a thousand partitions is never scanned as a whole. Equal reads of one
+partition share one look. A read is answered when its results reach `min_bytes`, a partition has an error, or
+`max_wait_ms` is over.
 
-Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked; beyond that a read is answered with what is
-there.
+Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked. A read beyond them is answered at once with
+the records that are there.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ ReadDone = Callable[[ReadResponse], None]
 
 
 def epoch_error(asked: int, current: int) -> int:
-    """The error for a client that knows another leader epoch than ours; -1 asks nothing."""
+    """Return the error for a client that knows another leader epoch than ours, else 0; -1 means that it knows none."""
     if asked < 0 or asked == current:
         return 0
     return _FENCED_EPOCH if asked < current else _UNKNOWN_EPOCH
 
 
 class _ParkedRead:
-    """A read that waits. `sizes` are the bytes each partition could give when it was last looked at."""
+    """A read that waits. `sizes` are the bytes that each partition had when it was last looked at."""
 
     __slots__ = ("_owner", "done", "left", "logs", "request", "results", "size", "sizes", "timer")
 
@@ -74,7 +74,7 @@ class _ParkedRead:
         self._owner = owner
         self.request = request
         self.done = done
-        #: What was found; None once a log has moved.
+        #: The results so far; None once a log has moved.
         self.results: list[ReadResult] | None = results
         self.sizes = sizes
         self.size = sum(sizes)
@@ -87,7 +87,7 @@ class _ParkedRead:
 
 
 class WaitingReads:
-    """Owned by the DataService."""
+    """All reads, those that are parked in particular. The DataService owns it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, directory: DataFolder, topic_name: Callable[[bytes], str | None]
@@ -129,7 +129,7 @@ class WaitingReads:
         return lambda: self._leave(parked)
 
     def touched(self, parked: _ParkedRead, log: PartitionLog) -> None:
-        """A log moved: look at it when the turn is over."""
+        """Note that a log has moved, to look at it when the turn is over."""
         parked.results = None
         if not self._touched:
             self._loop.call_soon(self._look_again)
@@ -147,7 +147,7 @@ class WaitingReads:
                 self._answer(parked)
 
     def _look_at_one(self, parked: _ParkedRead, alike: dict[tuple[object, ...], tuple[ReadResult, int]]) -> None:
-        """Answers a read of one partition, if it is due, with what another found that asked the same in this turn."""
+        """Answer a read of one partition if it is due. `alike` holds the results of this turn's looks, by request."""
         request = parked.request
         (wanted,) = request.partitions
         key = (
@@ -180,7 +180,7 @@ class WaitingReads:
         return parked.size >= request.min_bytes
 
     def _leave(self, parked: _ParkedRead) -> None:
-        """The read is not parked any more; `done` is not called."""
+        """Stop parking a read, without calling `done`."""
         parked.left = True
         self._parked.pop(parked, None)
         self._touched.pop(parked, None)
@@ -200,7 +200,7 @@ class WaitingReads:
     # -- finding ------------------------------------------------------------------------------------------------------
 
     def _collect(self, request: ReadRequest) -> tuple[list[ReadResult], list[int], bool]:
-        """Every partition's result and its bytes, and whether any of them is an error."""
+        """Return every partition's result and its bytes, and whether any of them is an error."""
         left = min(max(0, request.max_bytes), self._bytes_max)
         results, sizes, failed, min_one = [], [], False, True
         for wanted in request.partitions:
@@ -266,7 +266,7 @@ class WaitingReads:
     # -- ahead --------------------------------------------------------------------------------------------------------
 
     def ahead(self, request: AheadRequest) -> AheadResponse:
-        """Answers to the reads that follow one that was answered, as they would be given now."""
+        """Return the results that the next reads would have now, if the consumer goes on where `request.read` ended."""
         read = request.read
         (wanted,) = read.partitions
         log = self._log_of(wanted.topic_partition)
@@ -290,11 +290,11 @@ class WaitingReads:
                 reads.append(AheadRead(offset, _slices(spans)))
                 self.bytes_given += _total(spans)
         except StorageFailure:
-            pass  # whoever asks for it is told
+            pass  # the read itself will be answered with the error
         return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()
 
     def close(self) -> None:
-        """Answer whoever waits with what is there."""
+        """Answer all parked reads with the records that are there."""
         self._closed = True
         for parked in list(self._parked):
             self._answer(parked)
@@ -309,4 +309,4 @@ def _total(spans: list[Span]) -> int:
 
 
 def _nothing() -> None:
-    """Give up a read that is answered already."""
+    """Do nothing: the read is answered already."""

@@ -1,4 +1,4 @@
-"""How much is on its way to storage: one large request beside small ones, two without."""
+"""How much is on its way to storage: one large request next to small ones, two alone."""
 
 from gateway_svc.storage.append_window import LARGE_BYTES, NARROW_BYTES, WIDE_AFTER, WIDE_BYTES, AppendWindow
 
@@ -33,7 +33,7 @@ def test_two_large_requests_are_on_their_way_once_no_small_one_has_come_for_a_wh
     assert window.admits(BATCH) is False
 
 
-def test_a_small_request_ends_that_at_once_and_it_begins_anew() -> None:
+def test_a_small_request_ends_that_at_once_and_it_begins_again() -> None:
     window = AppendWindow()
     passed(window, BATCH, WIDE_AFTER)
     window.begin(BATCH)
@@ -48,7 +48,7 @@ def test_a_small_request_ends_that_at_once_and_it_begins_anew() -> None:
     assert window.limit == WIDE_BYTES
 
 
-def test_who_waits_is_called_when_a_frame_is_taken() -> None:
+def test_a_waiting_connection_is_called_when_a_frame_was_received() -> None:
     window = AppendWindow()
     called: list[str] = []
     window.begin(BATCH)

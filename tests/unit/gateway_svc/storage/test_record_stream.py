@@ -1,4 +1,4 @@
-"""The record stream against a storage that takes frames when it is told to."""
+"""The record stream against a storage that a test controls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_contract.data import (
     Append,
     AppendedPartition,
     AppendResponse,
-    FrameTaken,
+    FrameReceipt,
     Item,
     TopicIdPartition,
 )
@@ -34,7 +34,10 @@ LARGE = 1_000_000
 
 
 class ScriptedStorage:
-    """Keeps what each frame held; answers what the test says. `sees`: the gateways' memory, if it can."""
+    """A storage that keeps the items of each frame, and sends the answers of the test.
+
+    `sees`: whether it sees the gateways' memory.
+    """
 
     def __init__(self, folder: Path, *, sees: bool = False) -> None:
         self._sees = sees
@@ -87,7 +90,7 @@ class ScriptedStorage:
         await self._contexts[-1].write(parts)
 
     async def take(self, frame: list[tuple[int, Item]]) -> None:
-        await self.send(*(call for call in frame if type(call[1]) is FrameTaken))
+        await self.send(*(call for call in frame if type(call[1]) is FrameReceipt))
 
 
 @pytest.fixture
@@ -131,7 +134,7 @@ async def laying(seeing: ScriptedStorage) -> AsyncIterator[RecordStream]:
 
 
 async def answered(storage: ScriptedStorage, records: RecordStream) -> None:
-    """Storage has said what it sees: it does before it answers anything."""
+    """Wait for an answer of storage: before it, storage has stated whether it sees the memory."""
     answer = asyncio.get_running_loop().create_future()
     records.append(run(1), answer.set_result)
     ((call_id, _),) = await storage.next_frame()
@@ -153,26 +156,28 @@ def kinds(frame: list[tuple[int, Item]]) -> list[type]:
     return [type(item) for _, item in frame]
 
 
-async def test_large_frames_wait_until_those_before_them_are_taken(
+async def test_large_frames_wait_for_the_receipts_of_those_before_them(
     storage: ScriptedStorage, stream: RecordStream
 ) -> None:
     answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
     for _ in range(FRAMES_AHEAD + 2):
         stream.append(run(LARGE), answers.put_nowait)
     ahead = [await storage.next_frame() for _ in range(FRAMES_AHEAD)]
-    assert [kinds(frame) for frame in ahead] == [[Append, FrameTaken]] * FRAMES_AHEAD
+    assert [kinds(frame) for frame in ahead] == [[Append, FrameReceipt]] * FRAMES_AHEAD
     assert await storage.nothing_more()
-    # An answer to its appends says nothing: those with acks=all are answered much later than they are taken.
+    # An answer to its appends says nothing: those with acks=all are answered much later than their receipt comes.
     await storage.send((ahead[0][0][0], AppendResponse([AppendedPartition(0, 5)])))
     answer = await asyncio.wait_for(answers.get(), 10)
     assert await storage.nothing_more()
     assert (answer.outcomes[0].base_offset, answers.empty()) == (5, True)
     await storage.take(ahead[0])
-    assert kinds(await storage.next_frame()) == [Append, FrameTaken]
+    assert kinds(await storage.next_frame()) == [Append, FrameReceipt]
     assert await storage.nothing_more()
 
 
-async def test_who_waits_for_room_is_called_when_there_is_some(storage: ScriptedStorage, stream: RecordStream) -> None:
+async def test_a_connection_that_waits_for_room_is_called_when_there_is_some(
+    storage: ScriptedStorage, stream: RecordStream
+) -> None:
     called: list[str] = []
     second = asyncio.Event()
 
@@ -194,7 +199,7 @@ async def test_who_waits_for_room_is_called_when_there_is_some(storage: Scripted
     assert (stream.window.used, stream.window.admits(LARGE)) == (0, True)
 
 
-async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream: RecordStream) -> None:
+async def test_small_frames_ask_for_no_receipt(storage: ScriptedStorage, stream: RecordStream) -> None:
     for number in range(FRAMES_AHEAD + 2):
         stream.append(run(1000), lambda _: None)
         assert (kinds(await storage.next_frame()), number) == ([Append], number)
@@ -202,7 +207,7 @@ async def test_small_frames_are_not_asked_about(storage: ScriptedStorage, stream
     await until(lambda: stream.window.used == 0)  # the last one has left, which its sender hears later than storage
 
 
-async def test_what_is_on_its_way_is_given_up_with_the_stream(storage: ScriptedStorage, stream: RecordStream) -> None:
+async def test_calls_in_flight_are_given_up_with_the_stream(storage: ScriptedStorage, stream: RecordStream) -> None:
     answers: list[AppendResponse] = []
     called: list[str] = []
     all_answered = asyncio.Event()
@@ -250,17 +255,17 @@ async def test_long_batches_are_laid_and_short_ones_travel(seeing: ScriptedStora
     (_, long), (_, short), (_, several), (_, taken) = await seeing.next_frame()
     assert (long, short, several) == (filled(1, 2), filled(3, size=LAID_BYTES_MIN - 1), request)
     assert list(map(laid, [*long.batches, *short.batches, *several.batches])) == [True, True, False, True, True]
-    assert type(taken) is FrameTaken
+    assert type(taken) is FrameReceipt
 
 
-async def test_memory_is_used_again_only_when_its_frame_was_taken(
+async def test_memory_is_reused_only_after_the_receipt_of_its_frame(
     seeing: ScriptedStorage, laying: RecordStream
 ) -> None:
     """An answer says nothing: storage may have given up a batch that it still looks at."""
     answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
 
     async def answer(frame: list[tuple[int, Item]]) -> None:
-        """And what was sent before has come as well."""
+        """Answer a frame, and wait until the answer has come; everything sent before it has come as well."""
         await seeing.send((frame[0][0], AppendResponse([AppendedPartition(7)])))
         await asyncio.wait_for(answers.get(), 10)
 
@@ -282,7 +287,7 @@ async def test_memory_is_used_again_only_when_its_frame_was_taken(
     ]
 
 
-async def test_what_finds_no_room_travels(seeing: ScriptedStorage, laying: RecordStream) -> None:
+async def test_batches_without_room_in_the_area_travel(seeing: ScriptedStorage, laying: RecordStream) -> None:
     laying.append(filled(1, size=SLOT_BYTES + 1), lambda _: None)
     (view,) = batches(await seeing.next_frame())
     assert (laid(view), len(view), view[-1]) == (False, SLOT_BYTES + 1, 1)
@@ -305,7 +310,7 @@ async def test_a_slot_is_filled_to_its_end_and_when_none_is_left_batches_travel(
 
 
 async def test_a_stream_that_is_opened_again_has_other_memory(seeing: ScriptedStorage, laying: RecordStream) -> None:
-    """Storage may still be at work on what the broken one had."""
+    """Storage may still read the memory of the broken one."""
     laying.append(filled(1), lambda _: None)
     (before,) = batches(await seeing.next_frame())
     first = await seeing.next_area()
@@ -334,6 +339,6 @@ async def test_a_name_too_long_to_be_sent_takes_no_memory(seeing: ScriptedStorag
     laying.append(long, answers.append)
     laying.append(filled(2), lambda _: None)
     frame = await seeing.next_frame()
-    assert kinds(frame) == [Append, FrameTaken]
+    assert kinds(frame) == [Append, FrameReceipt]
     assert [answer.outcomes[0].error_code for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert [bytes(view) for view in batches(frame)] == [b"\2" * LAID_BYTES_MIN]

@@ -152,7 +152,7 @@ async def test_other_acks_are_refused(os_bench, acks):
     assert os_bench.files.writes == []
 
 
-async def test_what_is_refused_before_acks_are_looked_at(os_bench):
+async def test_errors_that_come_before_wrong_acks(os_bench):
     answer = await os_bench.send(
         to_topic("t", 7, batch()),
         to_topic("", 0, batch(), bytes(reversed(TOPIC_ID))),
@@ -252,7 +252,7 @@ async def test_one_partition_that_fails_does_not_acknowledge_the_others(bench):
 
 
 async def test_a_disk_that_hangs_at_a_roll_holds_up_nobody_else(bench):
-    """What begins a segment, and what comes behind it, waits until the segment before it is durable."""
+    """A batch that begins a segment, and those after it, wait until the segment before it is durable."""
     bench.files.gate.clear()
     bench.logs[0].configure(LogConfig(segment_bytes=100))
     first = bench.send(to(0), acks=1)
@@ -279,7 +279,7 @@ async def test_a_batch_that_waits_too_long_for_a_roll_is_dropped(bench):
     assert codes(await asyncio.wait_for(later, 20)) == [(0, 1)]
 
 
-async def test_what_waits_for_a_roll_is_copied_from_memory_that_its_gateway_uses_again(bench):
+async def test_batches_that_wait_for_a_roll_are_copied_from_memory_that_their_gateway_reuses(bench):
     bench.files.gate.clear()
     bench.logs[0].configure(LogConfig(segment_bytes=100))
     parts = [batch(), batch(2), batch(3)]
@@ -335,7 +335,7 @@ async def test_a_run_is_one_write_and_each_batch_has_its_outcome(os_bench):
     assert os_bench.service.refused == {2: 1}
 
 
-async def test_a_run_that_has_no_place_or_wrong_acks(os_bench):
+async def test_a_run_for_an_unknown_partition_or_with_wrong_acks(os_bench):
     good = batch()
     assert codes(await os_bench.send_run(good, good, topic="nothing")) == [(3, -1)] * 2
     assert codes(await os_bench.send_run(good, topic_id=bytes(reversed(TOPIC_ID)))) == [(100, -1)]
@@ -377,7 +377,7 @@ async def test_a_run_to_a_topic_whose_records_are_looked_at(os_bench):
 
 
 async def test_a_run_is_answered_when_its_last_batch_is_durable(bench):
-    """Its first one repeats what an earlier sync makes durable."""
+    """The run's first batch repeats one that an earlier sync makes durable."""
     first = batch(producer_id=1, producer_epoch=0, base_sequence=0)
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1)
     bench.files.gate.clear()

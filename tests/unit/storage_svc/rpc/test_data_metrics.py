@@ -1,4 +1,4 @@
-"""What the logs and the data service tell Prometheus."""
+"""Metrics of the logs and the data service."""
 
 from __future__ import annotations
 

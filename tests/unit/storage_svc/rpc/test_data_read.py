@@ -1,4 +1,4 @@
-"""Reads through the data service: what is answered at once, what waits, what wakes it."""
+"""Reads through the data service: answered at once, parked, and woken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bench:
         return self.service.read(request, self.answers.append)
 
     def answer(self) -> ReadResponse:
-        """The one answer there is."""
+        """Return the only answer so far."""
         (answer,) = self.answers
         self.answers.clear()
         return answer
@@ -139,7 +139,7 @@ async def test_limits(bench):
     assert sizes(at(0), at(0, 1), at(0, 2)) == [3, 3, 3]
     assert sizes(at(0, max_bytes=2 * SIZE), at(0, 1, max_bytes=2 * SIZE - 1)) == [2, 1]
     assert sizes(at(0), at(0, 1), at(0, 2), max_bytes=4 * SIZE) == [3, 1, 0]
-    # The first partition that has anything gives one batch, whatever the limits.
+    # The first partition that has anything gives one batch, at any limits.
     assert sizes(at(6), at(0, 1), at(0, 2), max_bytes=0) == [0, 1, 0]
     assert sizes(at(0, max_bytes=1), at(0, 1, max_bytes=1), at(0, 2)) == [1, 0, 3]
     assert sizes(at(0, max_bytes=-5), max_bytes=-7) == [1]
@@ -295,7 +295,7 @@ async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_ref
     assert bench.answer().partitions[0].aborted == []
 
 
-async def test_those_who_follow_one_partition_are_woken_together(bench):
+async def test_equal_reads_of_one_partition_are_woken_together(bench):
     for _ in range(3):
         bench.read(at(0), wait=60_000)
         bench.read(at(0), wait=60_000, by_reference=True)
@@ -311,43 +311,43 @@ async def test_those_who_follow_one_partition_are_woken_together(bench):
 
 
 def ahead(bench: Bench, partition: ReadPartition, count: int = 4, *, isolation: int = 0) -> AheadResponse:
-    """What follows a read of the partition, told at once."""
-    told: list[AheadResponse] = []
+    """Return the answers to the reads that follow one of the partition."""
+    answers: list[AheadResponse] = []
     read = ReadRequest(1, "client", 11, 0, 1, 1 << 20, isolation, True, [partition])
-    bench.service.read_ahead(AheadRequest(read, count), told.append)
-    (response,) = told
+    bench.service.read_ahead(AheadRequest(read, count), answers.append)
+    (response,) = answers
     return response
 
 
-def places(response: AheadResponse) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Of each read its offset, and position and length of its slices."""
+def positions(response: AheadResponse) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Return each read's offset, and position and length of its slices."""
     return [(each.fetch_offset, [(piece.position, piece.length) for piece in each.slices]) for each in response.reads]
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
-async def test_what_follows_a_read_is_what_the_next_reads_are_answered(bench, isolation):
+async def test_reads_ahead_equal_the_answers_to_the_next_reads(bench, isolation):
     log = bench.logs[0]
     for _ in range(5):
         log.append(BATCH)
     log.roll(log.now_ms())
     log.append(BATCH)
     found = ahead(bench, at(0, max_bytes=2 * SIZE), isolation=isolation)
-    assert places(found) == [(4, [(2 * SIZE, 2 * SIZE)]), (8, [(4 * SIZE, SIZE), (0, SIZE)])]
-    assert (found.place, found.revision) == log.current_revision()
+    assert positions(found) == [(4, [(2 * SIZE, 2 * SIZE)]), (8, [(4 * SIZE, SIZE), (0, SIZE)])]
+    assert (found.slot, found.revision) == log.current_revision()
     assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (12, 12, 0)
     for each in found.reads:
         bench.read(at(each.fetch_offset, max_bytes=2 * SIZE), by_reference=True, isolation=isolation)
         assert bench.answer().partitions[0].slices == each.slices
 
 
-async def test_no_more_is_told_ahead_than_is_asked_or_allowed(bench):
+async def test_reads_ahead_are_no_more_than_asked_for_and_allowed(bench):
     for _ in range(30):
         bench.logs[0].append(BATCH)
-    assert [each for each, _ in places(ahead(bench, at(0, max_bytes=SIZE), 3))] == [2, 4, 6]
+    assert [each for each, _ in positions(ahead(bench, at(0, max_bytes=SIZE), 3))] == [2, 4, 6]
     assert len(ahead(bench, at(0, max_bytes=SIZE), 255).reads) == 16
 
 
-async def test_nothing_is_told_ahead_of_what_is_not_there(bench):
+async def test_reads_ahead_end_with_the_log(bench):
     bench.logs[0].append(BATCH)
     bench.logs[0].append(BATCH)
     bench.logs[0].raise_log_start(2)
@@ -355,7 +355,7 @@ async def test_nothing_is_told_ahead_of_what_is_not_there(bench):
         assert ahead(bench, partition, 4) == AheadResponse()
 
 
-async def test_aborted_transactions_are_not_told_ahead(bench):
+async def test_aborted_transactions_are_not_read_ahead(bench):
     log = bench.logs[0]
     log.append(BATCH)
     assert log.transactions.begin(7, 0) == 0
@@ -365,5 +365,5 @@ async def test_aborted_transactions_are_not_told_ahead(bench):
     assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
     assert bench.directory.revisions[told[0]] > told[1]
     log.append(BATCH)
-    assert [each for each, _ in places(ahead(bench, at(0, max_bytes=1), isolation=0))] == [2, 3, 4]
+    assert [each for each, _ in positions(ahead(bench, at(0, max_bytes=1), isolation=0))] == [2, 3, 4]
     assert ahead(bench, at(0, max_bytes=1), isolation=1) == AheadResponse()

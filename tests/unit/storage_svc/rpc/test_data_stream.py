@@ -14,7 +14,7 @@ from broker_contract.data import (
     Append,
     AppendResponse,
     Cancel,
-    FrameTaken,
+    FrameReceipt,
     ReadPartition,
     ReadRequest,
     TopicIdPartition,
@@ -149,24 +149,24 @@ async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave
     assert stream.frames == 3
 
 
-async def test_a_frame_is_said_to_be_taken_when_its_appends_are_written(served):
+async def test_the_receipt_of_a_frame_comes_when_its_appends_are_written(served):
     directory, channel = served
     stream = Stream(channel)
-    await stream.send((1, read(0, wait=60_000)), (2, FrameTaken()), (3, append(acks=1)))
+    await stream.send((1, read(0, wait=60_000)), (2, FrameReceipt()), (3, append(acks=1)))
     answers = await stream.receive(2)
-    assert (answers[2], answers[3].outcomes[0].base_offset) == (FrameTaken(), 0)
+    assert (answers[2], answers[3].outcomes[0].base_offset) == (FrameReceipt(), 0)
     assert stream.frames == 1
     assert directory.logs["t", 0].log_end_offset == 2
 
 
-async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_taken(served, area):
+async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of_their_frame(served, area):
     _, channel = served
     stream = Stream(channel, area.name)
     assert await stream.sees_area()
     positions = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
     for position in positions:
         area.lay(position, [BATCH])
-    await stream.send(*((n, append(), position) for n, position in enumerate(positions)), (2, FrameTaken()))
+    await stream.send(*((n, append(), position) for n, position in enumerate(positions)), (2, FrameReceipt()))
     answers = await stream.receive(3)
     assert [answers[n].outcomes[0].base_offset for n in range(2)] == [0, 2]
     for position in positions:
@@ -179,7 +179,7 @@ async def test_records_are_written_from_the_gateways_memory_until_the_frame_is_t
 
 
 @pytest.mark.parametrize("name", ["", "1:2:3", f"1:0:{bytes(16).hex()}"])
-async def test_memory_that_cannot_be_seen_is_not_said_to_be(served, name):
+async def test_storage_does_not_claim_to_see_memory_that_it_cannot_see(served, name):
     _, channel = served
     stream = Stream(channel, name)
     assert not await stream.sees_area()

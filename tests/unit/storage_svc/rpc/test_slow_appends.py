@@ -107,7 +107,7 @@ async def test_refusals(service, directory):
     assert directory.logs["compacted", 0].log_end_offset == 1
 
 
-async def test_batches_are_copied_from_memory_that_their_gateway_uses_again(service, directory):
+async def test_batches_are_copied_from_memory_that_their_gateway_reuses(service, directory):
     area = mmap.mmap(-1, 2 * len(SLOW))
     area.write(2 * SLOW)
     both = [memoryview(area)[: len(SLOW)], memoryview(area)[len(SLOW) :]]
@@ -117,21 +117,21 @@ async def test_batches_are_copied_from_memory_that_their_gateway_uses_again(serv
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
-async def test_a_partition_deleted_meanwhile(service, directory):
+async def test_a_partition_deleted_while_batches_wait(service, directory):
     answer = send(service, ("compacted", 0, SLOW))
     await asyncio.sleep(0)
     directory.delete("compacted", 0)
     assert codes(await answer) == [(3, -1)]
 
 
-async def test_closing_waits_for_what_is_looked_at(directory):
+async def test_closing_waits_for_batches_that_are_looked_at(directory):
     service = DataService(directory, lambda _: None)
     answers = [send(service, ("compacted", 0, SLOW)), send(service, ("compacted", 0, batch(1)))]
     await service.close()
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
-def test_what_is_slow() -> None:
+def test_slow_batches() -> None:
     assert is_slow(memoryview(batch(SLOW_RECORDS + 1)))
     assert not is_slow(memoryview(batch(SLOW_RECORDS)))
     assert is_slow(memoryview(build_batch([Record(0, NOW_MS, b"k", bytes(SLOW_BYTES))])))

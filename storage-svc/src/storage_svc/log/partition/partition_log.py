@@ -105,7 +105,7 @@ class PartitionLog(LogState):
         self.snapshots = ProducerSnapshots(environment.files, folder)
         #: Whether a reader holds an answer that was given in advance and holds until the log changes.
         self.has_readers_ahead = False
-        self._revision_slot = environment.revisions.place()
+        self._revision_slot = environment.revisions.new_slot()
         # (recovery point, high watermark) in the checkpoints of a damaged log, so that no later start cuts it.
         self._known_durable: tuple[int, int] | None = None
         self.configure(config)
