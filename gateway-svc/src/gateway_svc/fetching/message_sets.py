@@ -21,8 +21,8 @@ from broker_contract.data import AppendedPartition, Buffer, ReadRequest, ReadRes
 from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.records.compression import DecompressedTooLarge
 from protocol_lib.records.conversion import UnsupportedCompression, down_convert, up_convert
-from protocol_lib.records.header import CODEC_MASK, MAGIC, read_batch_header, read_magic
-from protocol_lib.records.legacy import CorruptMessage, message_size
+from protocol_lib.records.header import CODEC_MASK, MAGIC, MAGIC_AT, read_batch_header, read_magic
+from protocol_lib.records.legacy import MESSAGE_ATTRIBUTES_AT, CorruptMessage, message_size
 
 from gateway_svc.storage.protocols import Records
 
@@ -32,10 +32,6 @@ INLINE_BYTES_MAX: Final = 8 * 1024
 SET_BYTES_MAX: Final = 16 * 1024 * 1024
 SHOWN_BYTES_MAX: Final = 64 * 1024 * 1024
 SHOWN_RECORDS_MAX: Final = 1_000_000
-
-_MAGIC_AT: Final = 16
-#: Position of the attributes in a message of format 0 or 1.
-_ATTRIBUTES_AT: Final = 17
 
 T = TypeVar("T")
 
@@ -82,7 +78,7 @@ def _finish(call: FailingCall, result: Callable[[], T], done: Callable[[T], None
 def is_quick(sets: Sequence[Buffer]) -> bool:
     """Whether these message sets may be converted on the event loop."""
     return sum(map(len, sets)) <= INLINE_BYTES_MAX and not any(
-        len(each) > _ATTRIBUTES_AT and each[_ATTRIBUTES_AT] & CODEC_MASK for each in sets
+        len(each) > MESSAGE_ATTRIBUTES_AT and each[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK for each in sets
     )
 
 
@@ -95,7 +91,7 @@ def batches_of(sets: Sequence[Buffer]) -> tuple[list[Buffer], dict[int, Appended
     outcomes: dict[int, AppendedPartition] = {}
     for index, each in enumerate(sets):
         batch: Buffer = b""
-        if len(each) > _MAGIC_AT and each[_MAGIC_AT] == MAGIC:
+        if len(each) > MAGIC_AT and each[MAGIC_AT] == MAGIC:
             batch = each
         elif len(each) > SET_BYTES_MAX:
             fault = f"a message set of {len(each)} bytes; {SET_BYTES_MAX} can be converted"

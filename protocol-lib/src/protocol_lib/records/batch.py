@@ -16,7 +16,7 @@ from protocol_lib.records.header import (
     BATCH_LENGTH_MIN,
     CONTROL,
     CRC,
-    CRC_POSITION,
+    CRC_AT,
     DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
@@ -198,7 +198,7 @@ def _sealed(
         *producer,
         records_count,
     )
-    CRC.pack_into(header, CRC_POSITION, crc32c(body, batch_crc(header)))
+    CRC.pack_into(header, CRC_AT, crc32c(body, batch_crc(header)))
     return b"".join((header, body))
 
 

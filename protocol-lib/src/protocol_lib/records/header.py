@@ -46,9 +46,14 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 
-_MAGIC_POSITION: Final = 16
-CRC_POSITION: Final = 17
-_CRC_FROM: Final = 21
+#: Positions in a batch of format 2; the magic is there in every format.
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+#: The first byte that the CRC covers.
+CRC_START: Final = 21
+#: The low byte of the attributes, which has all bits that have a meaning.
+ATTRIBUTES_AT: Final = 22
+RECORDS_COUNT_AT: Final = 57
 _LENGTH: Final = Struct(">i")
 CRC: Final = Struct(">I")
 _new: Final = object.__new__
@@ -127,9 +132,9 @@ def add_to_sequence(sequence: int, count: int) -> int:
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
-    if len(buffer) - position <= _MAGIC_POSITION:
+    if len(buffer) - position <= MAGIC_AT:
         raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
-    return buffer[position + _MAGIC_POSITION]
+    return buffer[position + MAGIC_AT]
 
 
 def batch_size(buffer: Buffer, position: int = 0) -> int:
@@ -190,14 +195,14 @@ def read_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def batch_crc(batch: Buffer) -> int:
     """The CRC-32C of one whole batch, as it should be."""
-    return crc32c(memoryview(batch)[_CRC_FROM:])
+    return crc32c(memoryview(batch)[CRC_START:])
 
 
 def crc_matches(batch: Buffer) -> bool:
     """Whether one whole batch, and no byte more, has the CRC it says."""
-    (crc,) = CRC.unpack_from(batch, CRC_POSITION)
+    (crc,) = CRC.unpack_from(batch, CRC_AT)
     said: int = crc
-    return said == crc32c(memoryview(batch)[_CRC_FROM:])
+    return said == crc32c(memoryview(batch)[CRC_START:])
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

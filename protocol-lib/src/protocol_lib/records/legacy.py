@@ -41,6 +41,8 @@ _OFFSET_AND_SIZE: Final = Struct(">qi")
 _PREFIX_SIZE: Final = _OFFSET_AND_SIZE.size
 _CRC: Final = Struct(">I")
 _CRC_POSITION: Final = 12
+#: Position of the attributes in a message of either format.
+MESSAGE_ATTRIBUTES_AT: Final = 17
 _CRC_FROM: Final = 16
 #: Up to the key length: what follows the size, by magic.
 _HEADERS: Final = (Struct(">Ibb"), Struct(">Ibbq"))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.records.header import HEADER_SIZE
+from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.rules import Refusal
@@ -27,7 +27,6 @@ from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, 
 #: Looking at a record takes about two microseconds, decompressing a megabyte two milliseconds.
 SLOW_RECORDS: Final = 500
 SLOW_BYTES: Final = 128 << 10
-_COUNT_AT: Final = 57
 #: Least time, in seconds, that a batch waits for a sync: a client without acks -1 may have named no timeout.
 _DISK_S: Final = 1.0
 
@@ -37,7 +36,7 @@ _log = service_logs.get(__name__)
 def is_slow(view: memoryview) -> bool:
     """Return whether looking at the records of this batch, if it is one, would hold up the event loop."""
     return len(view) >= HEADER_SIZE and (
-        len(view) > SLOW_BYTES or int.from_bytes(view[_COUNT_AT:HEADER_SIZE], "big") > SLOW_RECORDS
+        len(view) > SLOW_BYTES or int.from_bytes(view[RECORDS_COUNT_AT:HEADER_SIZE], "big") > SLOW_RECORDS
     )
 
 

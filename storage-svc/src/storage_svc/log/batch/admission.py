@@ -22,6 +22,7 @@ from crc32c import crc32c
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.header import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL,
     HEADER,
@@ -29,6 +30,7 @@ from protocol_lib.records.header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
 )
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
@@ -42,10 +44,8 @@ _MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
-# The smallest batch length field of any format, and where the magic byte of every format is.
+#: The smallest batch length field of any format.
 _LENGTH_MIN: Final = 14
-_MAGIC_AT: Final = 16
-_ATTRIBUTES_LOW_BYTE: Final = 22
 _CODEC_MAX: Final = 4
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
 #: A doubtful header of more records is judged, and believed, by itself: opening them would hold up everybody else.
@@ -57,7 +57,7 @@ ZSTD_SINCE_VERSION: Final = 7
 def shape_refusal(view: memoryview, version: int) -> Refusal | None:
     """What makes these bytes, from a Produce request of this version, other than exactly one batch of format v2."""
     size = len(view)
-    if size < _MAGIC_AT + 1:
+    if size < MAGIC_AT + 1:
         if size >= LOG_OVERHEAD and (fault := _frame_fault(view)) is not None:
             return fault
         return Refusal(_INVALID_RECORD, f"{size} bytes are not a record batch")
@@ -66,10 +66,10 @@ def shape_refusal(view: memoryview, version: int) -> Refusal | None:
     batch_size = LOG_OVERHEAD + int.from_bytes(view[8:12], "big", signed=True)
     if batch_size > size:
         return Refusal(_INVALID_RECORD, f"a batch of {batch_size} bytes is cut off at {size}")
-    magic = view[_MAGIC_AT]
+    magic = view[MAGIC_AT]
     if magic != MAGIC:
         return Refusal(_INVALID_RECORD, f"record format v{magic} where v2 must be")
-    if version < ZSTD_SINCE_VERSION and view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+    if version < ZSTD_SINCE_VERSION and view[ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD:
         return Refusal(_UNSUPPORTED_COMPRESSION, f"zstd needs Produce version {ZSTD_SINCE_VERSION} or later")
     if size > batch_size:
         rest = view[batch_size:]
@@ -84,8 +84,8 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     length = int.from_bytes(view[8:12], "big", signed=True)
     if length < _LENGTH_MIN:
         return Refusal(_CORRUPT_MESSAGE, f"batch length {length}")
-    if len(view) > _MAGIC_AT and view[_MAGIC_AT] > MAGIC:
-        return Refusal(_CORRUPT_MESSAGE, f"unknown record format {view[_MAGIC_AT]}")
+    if len(view) > MAGIC_AT and view[MAGIC_AT] > MAGIC:
+        return Refusal(_CORRUPT_MESSAGE, f"unknown record format {view[MAGIC_AT]}")
     return None
 
 

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from crc32c import crc32c
-from protocol_lib.records.header import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from protocol_lib.records.header import CRC_START as CRC_START
+from protocol_lib.records.header import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT
 from protocol_lib.records.legacy import message_records, read_message
 from protocol_lib.records.record import Record, read_records
 
 from storage_svc.log.disk.files import Files
 
-CRC_START: Final = 21
 #: A header's thirteen fields as they are unpacked, in the order of `Header`.
 RawHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 unpack_header: Final = HEADER.unpack_from
@@ -83,7 +83,7 @@ def headers(files: Files, descriptor: int, start: int, end: int, chunk: int = _C
             buffer = files.read(descriptor, min(step, end - position), position)
             origin, at = position, 0
         header: Header | None
-        if at + HEADER_SIZE <= len(buffer) and buffer[at + _MESSAGE_CRC_START] == MAGIC:
+        if at + HEADER_SIZE <= len(buffer) and buffer[at + MAGIC_AT] == MAGIC:
             header = Header._make(unpack_header(buffer, at))
             if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
                 return
@@ -116,7 +116,7 @@ def whole_batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
     position = 0
     while position < len(view):
         header: Header | None
-        if len(view) - position >= HEADER_SIZE and view[position + _MESSAGE_CRC_START] == MAGIC:
+        if len(view) - position >= HEADER_SIZE and view[position + MAGIC_AT] == MAGIC:
             header = Header._make(unpack_header(view, position))
         else:
             header = message_header(view, position)
@@ -132,7 +132,7 @@ def records_of(batch: bytes | memoryview) -> Iterator[Record]:
     Raises:
         DecodeError: they are malformed.
     """
-    if batch[_MESSAGE_CRC_START] == MAGIC:
+    if batch[MAGIC_AT] == MAGIC:
         yield from read_records(batch)
     else:
         yield from message_records(read_message(batch)[0])
@@ -140,7 +140,7 @@ def records_of(batch: bytes | memoryview) -> Iterator[Record]:
 
 def intact(batch: memoryview) -> bool:
     """Whether the CRC of one whole batch (header and records) is that of its bytes."""
-    if batch[_MESSAGE_CRC_START] != MAGIC:
+    if batch[MAGIC_AT] != MAGIC:
         header = message_header(batch)
         return header is not None and crc32(batch[_MESSAGE_CRC_START:]) == header.crc
     stored: int = unpack_header(batch)[4]

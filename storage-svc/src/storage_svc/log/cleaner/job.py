@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from protocol_lib.errors import ProtocolError
-from protocol_lib.records.header import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from protocol_lib.records.header import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT
 from protocol_lib.records.legacy import message_records, read_message
 
 from storage_svc.log.batch.header import Header, headers, intact, unpack_header
@@ -40,7 +40,6 @@ from storage_svc.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_S
 
 _READ: Final = 1 << 20
 _OFFSETS_MAX: Final = 2**31 - 1
-_MAGIC_AT: Final = 16
 #: How many records a message of format 0 or 1 may be taken for: it does not say how many it wraps.
 _LEGACY_RECORDS: Final = 100
 #: What MappedBatches may take beside the key map, as a share of what that may.
@@ -149,16 +148,16 @@ class Cleaning:
         buffer = b""
         while position < size:
             at = position - origin
-            if at + _MAGIC_AT >= len(buffer):
+            if at + MAGIC_AT >= len(buffer):
                 buffer, origin, at = self._read(descriptor, position, min(_READ, size - position)), position, 0
             length = LOG_OVERHEAD + int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True)
-            if not _MAGIC_AT < length <= size - position:
+            if not MAGIC_AT < length <= size - position:
                 raise Uncleanable(f"segment {base_offset} is damaged at position {position}: a batch of {length} bytes")
             if at + length > len(buffer):
                 wanted = min(max(_READ, length), size - position)
                 buffer, origin, at = self._read(descriptor, position, wanted), position, 0
             batch = buffer[at : at + length]
-            if len(batch) < length or (batch[_MAGIC_AT] == MAGIC and not _sound(batch)):
+            if len(batch) < length or (batch[MAGIC_AT] == MAGIC and not _sound(batch)):
                 raise Uncleanable(f"segment {base_offset} is damaged at position {position}: CRC")
             yield batch
             position += length
@@ -182,7 +181,7 @@ class Cleaning:
         mapped_end = job.dirty_from
         for base_offset, size in dirty:
             for batch in self._batches(base_offset, size):
-                header = Header._make(unpack_header(batch)) if batch[_MAGIC_AT] == MAGIC else None
+                header = Header._make(unpack_header(batch)) if batch[MAGIC_AT] == MAGIC else None
                 if not self._map_batch(key_map, mapped, transactions, header, batch):
                     self.statistics.keys = key_map.entries
                     if mapped_end == job.dirty_from:
@@ -252,7 +251,7 @@ class Cleaning:
                 for base_offset, size in group:
                     keep_tombstones = modified[base_offset] > legacy_horizon_ms
                     for batch in self._batches(base_offset, size):
-                        if batch[_MAGIC_AT] == MAGIC:
+                        if batch[MAGIC_AT] == MAGIC:
                             left = batch_filter.filter(Header._make(unpack_header(batch)), batch)
                         else:
                             left = batch_filter.filter_message(batch, keep_tombstones=keep_tombstones)

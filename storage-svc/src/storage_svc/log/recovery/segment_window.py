@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from crc32c import crc32c
-from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT
 
 from storage_svc.log.batch.header import CRC_START, MESSAGE_HEAD_SIZE, Header, intact, message_header, unpack_header
 from storage_svc.log.segment.segment import Segment
@@ -21,7 +21,6 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Larger pieces come from fresh pages each time, which costs more than the calls that they save.
 _STEP: Final = 96 << 10
 _SEARCH_STEP: Final = 1 << 20
-_MAGIC_AT: Final = 16
 #: What a disk writes or does not write as a whole; what was never written reads as zeros.
 _SECTOR: Final = 512
 _NO_SECTOR: Final = bytes(_SECTOR)
@@ -63,7 +62,7 @@ class SegmentWindow:
         """The header of the batch at a position, if a good one is there."""
         room = self._segment.size - position
         at = self._move_to(position, HEADER_SIZE)
-        if room < HEADER_SIZE or self._bytes[at + _MAGIC_AT] != MAGIC:
+        if room < HEADER_SIZE or self._bytes[at + MAGIC_AT] != MAGIC:
             return self._good_message(position)
         fields = unpack_header(self._bytes, at)
         size = fields[1] + LOG_OVERHEAD
