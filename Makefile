@@ -43,7 +43,7 @@ jars: setup
 test: lint jars
 	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
 
-# How much of the full suites `make faults` runs: 1 is what docs/figures.md says of them.
+# How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
 FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 

@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"default: {' '.join(USUAL)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.8, help="what a round takes on one side")
-    parser.add_argument("--layouts", nargs="+", choices=["one", "apart"], default=["one", "apart"])
+    parser.add_argument("--layouts", nargs="+", choices=["combined", "separate"], default=["combined", "separate"])
     arguments = parser.parse_args()
     if unknown := set(arguments.workloads) - set(KNOWN):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from results import Figure, figures
 
-_TITLE = "Millrace: how many times as good as Apache Kafka (right of 1× is better; black tick: must)"
+_TITLE = "Ratio of Millrace to Apache Kafka (right of 1× Millrace is better; black tick: target)"
 _TOP, _ROW, _LEFT, _WIDTH, _RIGHT = 42, 18, 600, 400, 70
 _COLOURS = {True: "#2a7f4f", False: "#b3412f", None: "#5b7690"}
 

@@ -39,7 +39,7 @@ IDLE_GROUPS, IDLE_MEMBERS = 500, 4
 COMMITTERS = 50
 METADATA = bytes(64)
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
-LAYOUTS = {"one process": (), "apart": ("--processes",)}
+LAYOUTS = {"combined": (), "separate": ("--processes",)}
 
 
 class Member:

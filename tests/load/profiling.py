@@ -43,7 +43,7 @@ from workload import Workload
 from workloads import WORKLOADS
 
 FOLDER = Path(__file__).parents[2] / "build" / "profile"
-LAYOUTS = (Layout.ONE, Layout.APART)
+LAYOUTS = (Layout.COMBINED, Layout.SEPARATE)
 PROFILED = ("broker", "gateway-svc", "storage-svc")
 USUAL = (
     "produce_1m",

@@ -1,6 +1,6 @@
 """The brokers that are compared: each is started, asked and watched in the same way.
 
-    side = start(Layout.ONE, Durability.PAGE_CACHE, folder)
+    side = start(Layout.COMBINED, Durability.PAGE_CACHE, folder)
     with side.topic("t") as topic, side.watch() as usage:
         ...                                               # drive side.address
     side.stop()
@@ -60,15 +60,15 @@ STOP_TIMEOUT_S = 30
 
 
 class Layout(StrEnum):
-    """Whose processes a side is made of."""
+    """The broker and the layout of a side."""
 
     KAFKA = "Apache Kafka"
-    #: `millrace up`: broker in one process
-    ONE = "one process"
-    #: `millrace up --processes`: gateway and storage apart
-    APART = "apart"
-    #: gateway and storage apart, and the gateway does not see storage's files: records come over gRPC
-    BY_VALUE = "apart, no shared volume"
+    #: `millrace up`: gateway and storage share one process.
+    COMBINED = "combined"
+    #: `millrace up --processes`: each service has a process.
+    SEPARATE = "separate"
+    #: The same, and the gateway cannot read the files of storage: records travel over gRPC.
+    BY_VALUE = "separate, no shared volume"
 
 
 class Durability(StrEnum):
@@ -281,7 +281,7 @@ class Millrace(Side):
 
 
 def up_command(layout: Layout, data_dir: Path, kafka_port: int = 0, programs: Path | None = None) -> list[str]:
-    flags = ["--processes"] if layout is Layout.APART else []
+    flags = ["--processes"] if layout is Layout.SEPARATE else []
     ports = ["--host", "127.0.0.1", "--kafka-port", str(kafka_port), "--http-port", "0"]
     program = (programs or Path(sys.executable).parent) / "millrace"
     return [str(program), "up", "--data-dir", str(data_dir), *ports, *flags]

@@ -2,7 +2,7 @@
 
     class Produce(Workload):
         name, title, durability = "produce_16k", "produce, 16 KB batches, 1 connection", Durability.PAGE_CACHE
-        measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(1.8), Layout.APART: Must(1.0)}),)
+        measures = (Measure("rate", "MB/s", musts={Layout.COMBINED: Must(1.8), Layout.SEPARATE: Must(1.0)}),)
         amount = 2_000
 
         def run(self, side: Side, amount: int) -> Sample: ...
@@ -64,7 +64,7 @@ class Workload(ABC):
     durability: Durability = Durability.PAGE_CACHE
     #: None: the same as ours.
     kafka_durability: Durability | None = None
-    layouts: tuple[Layout, ...] = (Layout.KAFKA, Layout.ONE, Layout.APART)
+    layouts: tuple[Layout, ...] = (Layout.KAFKA, Layout.COMBINED, Layout.SEPARATE)
     #: Work of the first, shortest run, in units of the workload's own (requests, bytes). From there the bench warms up
     #: until the rate is steady and chooses the amount that takes a round's seconds. 0: nothing to warm up or choose,
     #: `run` gets 0.

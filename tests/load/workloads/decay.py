@@ -10,7 +10,7 @@ from raw import Connection, batch, produce_frame
 from sides import Durability, Layout, Side, start
 from workload import Measure, Must, Sample, Workload
 
-_OURS = (Layout.ONE, Layout.APART)
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
 PARTITIONS = 100
 
 
@@ -57,7 +57,7 @@ class LongLog(Workload):
         Measure("share", "of the rate with an empty one", musts={layout: Must(0.9, "value") for layout in _OURS}),
         Measure("rate", "MB/s"),
     )
-    layouts = (Layout.KAFKA, Layout.ONE)
+    layouts = (Layout.KAFKA, Layout.COMBINED)
     quick = False
     rounds_max = 3
     piece = 300

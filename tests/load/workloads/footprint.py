@@ -23,7 +23,7 @@ from support.kafka_broker import KafkaNode
 from workload import Measure, Must, Sample, Workload
 
 _START_TIMEOUT_S = 60
-_OURS = (Layout.ONE, Layout.APART)
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
 MEGABYTE = 1e6
 LOAD_BYTES = 6_000_000_000
 IDLE_TOPICS = 100
@@ -85,8 +85,8 @@ class Start(Workload):
     name = "start"
     title = "start to the first Metadata answer, and memory of all processes when ready"
     measures = (
-        Measure("time", "s", "less", {Layout.ONE: Must(0.35)}),
-        Measure("rss", "MB", "less", {Layout.ONE: Must(0.45)}),
+        Measure("time", "s", "less", {Layout.COMBINED: Must(0.35)}),
+        Measure("rss", "MB", "less", {Layout.COMBINED: Must(0.45)}),
         Measure("pss", "MB", "less"),
     )
 
@@ -113,8 +113,8 @@ class Loaded(Workload):
 
     name = "memory_loaded"
     title = "memory of all processes after 6 GB of load"
-    measures = (Measure("rss", "MB", "less", {Layout.ONE: Must(0.2)}), Measure("pss", "MB", "less"))
-    layouts = (Layout.KAFKA, Layout.ONE)
+    measures = (Measure("rss", "MB", "less", {Layout.COMBINED: Must(0.2)}), Measure("pss", "MB", "less"))
+    layouts = (Layout.KAFKA, Layout.COMBINED)
     quick = False
     rounds_max = 1
 
@@ -139,7 +139,7 @@ class IdleTopics(Workload):
     title = "idle with 100 topics"
     measures = (
         Measure("processor", "% of a core", "less", {layout: Must(2, "value") for layout in _OURS}),
-        Measure("rss", "MB", "less", {Layout.APART: Must(250, "value")}),
+        Measure("rss", "MB", "less", {Layout.SEPARATE: Must(250, "value")}),
     )
     rounds_max = 1
 

@@ -23,7 +23,7 @@ from workload import Measure, Sample, Workload
 
 MEMBERS = 200
 COMMITTERS = 50
-_OURS = (Layout.ONE, Layout.APART)
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
 
 
 async def _beating(address: str, seconds: float) -> int:

@@ -12,7 +12,7 @@ from table import share
 from workload import Measure, Must, Sample, Workload
 
 RECORDS_PER_SECOND = 1_000
-_OURS = (Layout.ONE, Layout.APART)
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
 
 
 class EndToEnd(Workload):

@@ -84,7 +84,7 @@ def consume_records(address: str, topic: str, records: int) -> tuple[float, int]
 
 
 class Producer(Workload):
-    measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(0.9), Layout.APART: Must(0.9)}),)
+    measures = (Measure("rate", "MB/s", musts={Layout.COMBINED: Must(0.9), Layout.SEPARATE: Must(0.9)}),)
 
     def __init__(self, name: str, title: str, record_bytes: int, *, quick: bool = True) -> None:
         self.name, self.title, self.record_bytes, self.quick = name, title, record_bytes, quick
@@ -106,7 +106,7 @@ class Consumer(Workload):
     """Reads a log of 1 KB records in 100 KB batches from its begin."""
 
     name, title = "librdkafka_consumer", "librdkafka consumer, 1 KB records"
-    measures = (Measure("rate", "MB/s", musts={Layout.ONE: Must(1.0), Layout.APART: Must(1.0)}),)
+    measures = (Measure("rate", "MB/s", musts={Layout.COMBINED: Must(1.0), Layout.SEPARATE: Must(1.0)}),)
     amount = 50_000
     amount_max = CONSUMED_BYTES // 1000
 

@@ -15,7 +15,7 @@ from workload import Measure, Must, Sample, Workload
 from workloads.footprint import MEGABYTE
 from workloads.latency import paced, produced
 
-_OURS = (Layout.ONE, Layout.APART)
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
 IDLE_CONNECTIONS = 10_000
 PARKED = 100
 CONSUMERS = 50
@@ -75,7 +75,7 @@ class ParkedFetches(Workload):
 class Fairness(Workload):
     name = "fairness"
     quick = False
-    title = "lone requests, 200 a second, beside a client that produces 1 MB batches flat out, acks=1"
+    title = "lone requests, 200 a second, while another client produces 1 MB batches flat out, acks=1"
     measures = (
         Measure("p99", "ms", "less", {layout: Must(10, "value") for layout in _OURS}),
         Measure("p50", "ms", "less"),

@@ -94,29 +94,29 @@ def _idempotent(name: str, title: str, flood: Flood, musts: dict[Layout, float],
     return Produce(f"{name}_idempotent", f"produce, {title}, idempotent", flood, lower, unit=unit, quick=False)
 
 
-ONE, APART, SYNCED = Layout.ONE, Layout.APART, Durability.SYNCED
+COMBINED, SEPARATE, SYNCED = Layout.COMBINED, Layout.SEPARATE, Durability.SYNCED
 _PLAIN = [
-    ("produce_1m", "1 MB batches, 1 connection", Flood("p", 1_000_000), {ONE: 1.3, APART: 1.2}, "MB/s"),
-    ("produce_16k", "16 KB batches, 1 connection", Flood("p", 16_000), {ONE: 1.8, APART: 1.0}, "MB/s"),
+    ("produce_1m", "1 MB batches, 1 connection", Flood("p", 1_000_000), {COMBINED: 1.3, SEPARATE: 1.2}, "MB/s"),
+    ("produce_16k", "16 KB batches, 1 connection", Flood("p", 16_000), {COMBINED: 1.8, SEPARATE: 1.0}, "MB/s"),
     (
         "produce_16k_x4",
         "16 KB batches, 4 connections",
         Flood("p", 16_000, connections=4),
-        {ONE: 1.8, APART: 1.5},
+        {COMBINED: 1.8, SEPARATE: 1.5},
         "MB/s",
     ),
     (
         "produce_records",
         "one-record requests, 50 deep",
         Flood("p", 100, 100, depth=50),
-        {ONE: 2.5, APART: 1.5},
+        {COMBINED: 2.5, SEPARATE: 1.5},
         "requests/s",
     ),
     (
         "produce_records_x4",
         "one-record requests, 4 connections, 20 deep each",
         Flood("p", 100, 100, connections=4, depth=20),
-        {ONE: 2.0, APART: 1.7},
+        {COMBINED: 2.0, SEPARATE: 1.7},
         "requests/s",
     ),
 ]
@@ -126,13 +126,13 @@ WORKLOADS: list[Workload] = [
         Produce(name, f"produce, {title}", flood, musts, unit=unit, quick=name != "produce_records_x4")
         for name, title, flood, musts, unit in _PLAIN
     ),
-    Lone("lone", "lone one-record request", 1, {ONE: 1.2, APART: 4.0}, Durability.PAGE_CACHE),
+    Lone("lone", "lone one-record request", 1, {COMBINED: 1.2, SEPARATE: 4.0}, Durability.PAGE_CACHE),
     *(_idempotent(name, title, flood, musts, unit) for name, title, flood, musts, unit in _PLAIN),
     Produce(
         "synced_1m",
         "produce, 1 MB batches, 1 connection",
         Flood("s", 1_000_000, acks=-1),
-        {ONE: 1.2},
+        {COMBINED: 1.2},
         SYNCED,
         quick=False,
     ),
@@ -140,7 +140,7 @@ WORKLOADS: list[Workload] = [
         "synced_16k_x4",
         "produce, 16 KB batches, 4 connections",
         Flood("s", 16_000, connections=4, acks=-1),
-        {ONE: 3.0},
+        {COMBINED: 3.0},
         SYNCED,
     ),
     Produce(
@@ -151,5 +151,5 @@ WORKLOADS: list[Workload] = [
         SYNCED,
         quick=False,
     ),
-    Lone("synced_lone", "lone one-record request", -1, {ONE: 1.2}, SYNCED),
+    Lone("synced_lone", "lone one-record request", -1, {COMBINED: 1.2}, SYNCED),
 ]

@@ -10,7 +10,7 @@ from comparison import Outcome, Plan, Sides, compare
 from sides import Durability, Layout, Side
 from workload import Measure, Sample, Workload
 
-KAFKA, ONE = Layout.KAFKA, Layout.ONE
+KAFKA, COMBINED = Layout.KAFKA, Layout.COMBINED
 
 
 class Produce(Workload):
@@ -18,7 +18,7 @@ class Produce(Workload):
 
     name, title = "p", "produce"
     measures = (Measure("rate", "1/s"),)
-    layouts = (KAFKA, ONE)
+    layouts = (KAFKA, COMBINED)
     amount = 10
 
     def __init__(self, fail_at: int = 0, amount_max: int = 1 << 62) -> None:
@@ -65,18 +65,25 @@ def test_a_steady_side_is_warm_after_three_runs_and_then_they_take_turns(compare
     outcome, _ = compared(workload)
 
     # a run of the least amount, then half a round by the rate that was seen
-    assert workload.turns[:6] == [(KAFKA, 10), (KAFKA, 100), (KAFKA, 100), (ONE, 10), (ONE, 200), (ONE, 200)]
-    assert workload.turns[6:] == [(KAFKA, 200), (ONE, 400)] * 3
-    assert outcome.amounts == {KAFKA: 200, ONE: 400}
+    assert workload.turns[:6] == [
+        (KAFKA, 10),
+        (KAFKA, 100),
+        (KAFKA, 100),
+        (COMBINED, 10),
+        (COMBINED, 200),
+        (COMBINED, 200),
+    ]
+    assert workload.turns[6:] == [(KAFKA, 200), (COMBINED, 400)] * 3
+    assert outcome.amounts == {KAFKA: 200, COMBINED: 400}
     assert [(each.runs, each.spread) for each in outcome.warmed.values()] == [(3, 1.0), (3, 1.0)]
-    assert outcome.rounds == [{KAFKA: Sample({"rate": 100}, 2.0), ONE: Sample({"rate": 200}, 2.0)}] * 3
-    assert (outcome.error, workload.ended) == (None, [ONE, KAFKA])
+    assert outcome.rounds == [{KAFKA: Sample({"rate": 100}, 2.0), COMBINED: Sample({"rate": 200}, 2.0)}] * 3
+    assert (outcome.error, workload.ended) == (None, [COMBINED, KAFKA])
 
 
 def test_the_amount_has_a_bound(compared: Any) -> None:
     outcome, _ = compared(Produce(amount_max=150))
 
-    assert outcome.amounts == {KAFKA: 150, ONE: 150}
+    assert outcome.amounts == {KAFKA: 150, COMBINED: 150}
 
 
 def test_a_failure_is_the_outcome_and_the_next_workload_gets_new_brokers(compared: Any) -> None:
@@ -84,5 +91,5 @@ def test_a_failure_is_the_outcome_and_the_next_workload_gets_new_brokers(compare
     outcome, running = compared(workload)
 
     assert (outcome.error, outcome.rounds) == ("EOFError: gone", [])
-    assert workload.ended == [ONE, KAFKA]
+    assert workload.ended == [COMBINED, KAFKA]
     assert running.stopped == 1

@@ -18,13 +18,13 @@ def results(
 ) -> dict[str, Any]:
     samples = [
         {side: {"values": {"rate": value}, "seconds": 1, "bytes": 10**9, "usage": None} for side, value in pair.items()}
-        for pair in ({"kafka": a, "one": b} for a, b in zip(kafka, ours, strict=True))
+        for pair in ({"kafka": a, "combined": b} for a, b in zip(kafka, ours, strict=True))
     ]
     workload = {
         "title": "produce",
         "durability": "page cache",
         "kafka_durability": "page cache",
-        "measures": [{"name": "rate", "unit": "MB/s", "better": better, "musts": {"one": list(must)}}],
+        "measures": [{"name": "rate", "unit": "MB/s", "better": better, "musts": {"combined": list(must)}}],
         "rounds": samples,
         "error": error or None,
         "commit": "abc",
@@ -79,14 +79,14 @@ def test_a_ratio_that_has_fallen_far_is_a_regression(now: float, better: str, fa
     was = results([100], [200], better)
 
     assert list(regressions(was, results([100], [now], better))) == (
-        [f"p, rate, one process: {now / 100:.2f} of Apache Kafka, in the table 2.00"] if fallen else []
+        [f"p, rate, combined: {now / 100:.2f} of Apache Kafka, in the table 2.00"] if fallen else []
     )
 
 
 def test_a_ratio_that_is_nothing_now_is_a_regression() -> None:
     fallen = regressions(results([100], [200]), results([100], [0]))
 
-    assert list(fallen) == ["p, rate, one process: 0.00 of Apache Kafka, in the table 2.00"]
+    assert list(fallen) == ["p, rate, combined: 0.00 of Apache Kafka, in the table 2.00"]
 
 
 def test_without_apache_kafka_there_is_no_ratio_and_nothing_to_say_of_it() -> None:
@@ -103,13 +103,13 @@ def test_what_it_cost_is_per_gb_and_the_median() -> None:
     shown = results([100, 100, 100], [200, 200, 200])
     for nth, each in enumerate(shown["workloads"]["p"]["rounds"], 1):
         memory = {"gateway-svc": nth * 10**8}
-        each["one"] |= {
+        each["combined"] |= {
             "bytes": 2 * 10**9,
             "usage": {"cpu_seconds": {"gateway-svc": nth**2}, "rss_bytes": memory, "pss_bytes": memory},
         }
 
     # CPU seconds 1, 4 and 9 for 2 GB each
-    assert "| produce (page cache) | one process | gateway-svc | 2.00 | 200 | 200 |" in markdown(shown)
+    assert "| produce (page cache) | combined | gateway-svc | 2.00 | 200 | 200 |" in markdown(shown)
 
 
 def test_a_failure_and_a_missing_table_are_regressions() -> None:
@@ -122,7 +122,7 @@ def test_a_failure_and_a_missing_table_are_regressions() -> None:
 def test_the_page_and_the_chart_show_it() -> None:
     shown = results([100, 10, 200], [200, 40, 300])
 
-    cells = "| page cache | one process | 10.0 · **100** · 200 | 40.0 · **200** · 300 | 2.00 | ≥ 1.5 | reached |"
+    cells = "| page cache | combined | 10.0 · **100** · 200 | 40.0 · **200** · 300 | 2.00 | ≥ 1.5 | reached |"
     assert f"| produce: rate, MB/s {cells}" in markdown(shown)
     assert ">2.00<" in chart(shown)
 
