@@ -161,7 +161,7 @@ class SaramaMember(RemoteMember):
     command = ("./group-member",)
     lacks: ClassVar[Mapping[str, str]] = {
         "cooperative": "sarama's assignors (range, round-robin, sticky) are all eager",
-        "seek": "sarama's groups cannot move a claim, only reset what is committed for the next one",
+        "seek": "sarama's groups cannot move a claim. They can only reset the committed offset for the next claim",
     }
 
 

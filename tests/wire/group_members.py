@@ -29,7 +29,7 @@ FETCH_MS = 100
 SESSION_MS = 6000
 
 #: Why a member of the consumer protocol is not asked for cooperative rebalances.
-ALWAYS_COOPERATIVE = "No choice of the client's: the broker assigns, and members keep what they go on owning"
+ALWAYS_COOPERATIVE = "Not the client's choice: the broker assigns, and members keep the partitions they still own"
 
 _Value = TypeVar("_Value")
 
