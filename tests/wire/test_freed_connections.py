@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from gateway_svc.requests.connection import Connection
+from gateway_svc.clients.connection import Connection
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 

@@ -19,9 +19,12 @@ from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
 from gateway_svc.clients.acceptor import Acceptor
+from gateway_svc.clients.answer_writer import AnswerWriter
+from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.listeners import advertised, bind
+from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import FetchAnswers
@@ -33,8 +36,8 @@ from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.requests.call import Services
-from gateway_svc.requests.connection import Connection
 from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.path import RequestStarter
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.membership import Membership
 from gateway_svc.storage.protocols import Storage
@@ -80,6 +83,16 @@ class Gateway:
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),
             api_ranges=self._dispatcher.api_ranges,
+            loop=loop,
+        )
+        self._resources = Resources(
+            request_bytes_max=settings.socket_request_max_bytes,
+            requests=self._services.requests,
+            answers=self._services.answers,
+            room=self._services.room,
+            polling=self._services.polling,
+            window=storage.window,
+            refusals=self._refusals,
             loop=loop,
         )
         self._acceptors: list[Acceptor] = []
@@ -129,8 +142,8 @@ class Gateway:
             await self._membership.start(told)
             for name, own in sockets:
                 for each in own:
-                    connection = partial(Connection, name, self._services, self._dispatcher, self._connections)
-                    self._acceptors.append(Acceptor(each, connection))
+                    make = partial(Connection, name, self._connections, self._resources, self._requests_of)
+                    self._acceptors.append(Acceptor(each, make))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
         self._sweeping = loop.create_task(self._connections.sweep(), name="connection sweep")
@@ -142,6 +155,10 @@ class Gateway:
             node_id=self.node_id,
             by_reference=self._files is not None,
         )
+
+    def _requests_of(self, connection: Connection, pipeline: Pipeline, writer: AnswerWriter) -> RequestStarter:
+        shared = self._connections.shared_buffer
+        return RequestStarter(connection, self._services, self._dispatcher, pipeline, writer, shared)
 
     def _register_gauges(self) -> None:
         services = self._services

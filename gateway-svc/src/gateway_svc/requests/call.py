@@ -75,8 +75,8 @@ class Client(Protocol):
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
 
-    def refuse(self, refusal: RequestRefused, call: Call | None = None) -> None:
-        """Logs, counts and closes."""
+    def refuse(self, refusal: RequestRefused) -> None:
+        """Log and count the refusal, and close."""
         ...
 
     def abort(self) -> None:
@@ -199,7 +199,16 @@ class Call(Pending):
 
     def refuse(self, reason: str, detail: str = "") -> None:
         """Closes the connection instead of an answer."""
-        self.client.refuse(RequestRefused(reason, detail), self)
+        self.client.refuse(
+            RequestRefused(
+                reason,
+                detail,
+                client_id=self.client_id,
+                api_key=self.route.api_key,
+                version=self.version,
+                correlation_id=self.correlation_id,
+            )
+        )
 
     def failed(self, error: Exception) -> None:
         """A bug of ours, or an answer of storage that this client cannot be told: logged whole, the client cut off."""

@@ -14,10 +14,14 @@ reads them would send one client's records into another's topic.
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Final
+
 from protocol_lib.api import ApiKey
 from service_chassis import logs
 
 from gateway_svc.clients.answer_writer import AnswerWriter
+from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Kind, Pipeline
 from gateway_svc.handlers.heartbeat_pattern import KnownHeartbeat, known
 from gateway_svc.handlers.offset_commit_pattern import KnownCommit, KnownCommits
@@ -25,10 +29,12 @@ from gateway_svc.handlers.produce_pattern import KnownHeads, ProduceRun
 from gateway_svc.requests.call import Client, Services
 from gateway_svc.requests.dispatch import Dispatcher
 
-#: Requests up to this length are bytes of their own, longer ones views of the buffer they alone were received into.
-SMALL_REQUEST_BYTES = 16 * 1024
 #: A connection is quiet after so many heartbeats like the one before, with nothing else between them.
 QUIET_AFTER = 2
+
+
+#: API key and version, as one number.
+_start_of: Final = Struct(">i").unpack_from
 
 
 class RequestStarter:
@@ -74,6 +80,10 @@ class RequestStarter:
         self._forget_heartbeat()
         self._commits.forget()
 
+    def kind(self, store: bytes | bytearray, begin: int) -> Kind:
+        """Return how the request at `begin` shares its connection."""
+        return self._dispatcher.kind(*_start_of(store, begin))
+
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Starts the request between `begin` and `frame_end`, which the pipeline admits, and those behind it, up to
         `end`, that are one run of Produce with it. Returns where the last of them ends.
@@ -99,7 +109,7 @@ class RequestStarter:
         view = memoryview(store)
         if taken is None:
             frame = view[begin:frame_end]
-            if store is self._shared or len(frame) <= SMALL_REQUEST_BYTES:
+            if store is self._shared or len(frame) <= SMALL_FRAME_BYTES:
                 self._open(frame.tobytes())
             else:
                 self._open(frame)

@@ -47,7 +47,7 @@ class NoClient:
     def answered(self, _pending: object, parts: Any) -> None:
         self.answers += parts
 
-    def refuse(self, refusal: RequestRefused, _call: Call) -> None:
+    def refuse(self, refusal: RequestRefused) -> None:
         raise refusal
 
 

@@ -1,0 +1,376 @@
+"""One client connection: bytes in, requests out, answers back in order. It knows no API.
+
+    socket ── FrameReader ── Requests.start ──┐
+    socket ── AnswerWriter ── Pipeline ───────┘ answered
+
+A complete frame starts when three things allow it: the pipeline (ORDER), the writer (ANSWERS) and the append window
+(WINDOW). A frame that may not start is held, and the connection is not read until it has started (`reading`).
+
+The socket of a group member that only repeats its heartbeat is read together with others (`quiet_connections`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from service_chassis import logs
+
+from gateway_svc.clients.answer_writer import AnswerWriter
+from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.frame_reader import FrameReader
+from gateway_svc.clients.idle_polling import IdlePolling
+from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
+from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.slices import Part
+from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.errors import RequestRefused
+from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.refusals import Refusals
+from gateway_svc.storage.append_window import AppendWindow
+
+#: Starts where no other gateway's connections, and none of an earlier run, are likely to be.
+_connection_ids: Final = itertools.count(secrets.randbits(63))
+
+_log = logs.get(__name__)
+
+
+class Requests(Protocol):
+    """The way of one connection's frames into service."""
+
+    def kind(self, store: bytes | bytearray, begin: int) -> Kind:
+        """Return how the request at `begin` shares its connection."""
+        ...
+
+    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        """Start the request between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
+
+        Raises:
+            RequestRefused: it is not a request that can be answered.
+        """
+        ...
+
+    def close(self) -> None:
+        """Forget the connection: the client is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The parts of a gateway that its connections share."""
+
+    #: Bytes of one request at most.
+    request_bytes_max: int
+    #: Memory of requests that are received in part or in service.
+    requests: MemoryBudget
+    #: Memory of answers that are not written yet.
+    answers: MemoryBudget
+    #: Where answers wait for their sockets.
+    room: SocketRoom
+    polling: IdlePolling
+    #: Appends on their way to a separate storage; None with a storage in this process.
+    window: AppendWindow | None
+    refusals: Refusals
+    loop: asyncio.AbstractEventLoop
+
+
+#: Makes the way into service of one connection's requests.
+MakeRequests = Callable[["Connection", Pipeline, AnswerWriter], Requests]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Lives from accept to close; `Connections` knows all of them."""
+
+    def __init__(
+        self, listener: str, connections: Connections, resources: Resources, make_requests: MakeRequests
+    ) -> None:
+        self.listener = listener
+        self.connection_id = next(_connection_ids)
+        self.host = ""
+        self.peer = ""
+        #: What handlers remember of this connection, by API key.
+        self.handler_states: dict[int, Any] = {}
+        self._connections = connections
+        self._resources = resources
+        self._make_requests = make_requests
+        self._loop = resources.loop
+        self._pipeline = Pipeline()
+        # All of these are made by `connection_made`.
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._reading: Reading = cast(Reading, None)
+        self._frames: FrameReader = cast(FrameReader, None)
+        self._writer: AnswerWriter = cast(AnswerWriter, None)
+        self._requests: Requests = cast(Requests, None)
+        #: Whether requests are being started: answers that are ready at once leave together, when all have started.
+        self._starting = False
+        #: Whether answers may leave and have not been sent yet.
+        self._flush_due = False
+        #: Why the first of the held frames may not start: a reason that `_reading` has as well. None without such.
+        self._held_for: Pause | None = None
+        #: Whether a held frame may have become free to start while others were being started.
+        self._go_on_due = False
+        #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
+        self._quiet = -1
+        #: The event loop's time when the client was last active.
+        self.active_at = 0.0
+
+    # -- asyncio's callbacks ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._reading = Reading(self._transport)
+        address = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host = address[0].removeprefix("::ffff:")
+        self.peer = f"[{self.host}]:{address[1]}" if ":" in self.host else f"{self.host}:{address[1]}"
+        self.active_at = self._loop.time()
+        if not self._connections.admit(self):
+            self.abort()
+            return
+        resources = self._resources
+        self._frames = FrameReader(
+            self,
+            self._reading,
+            self._connections.shared_view,
+            resources.requests,
+            resources.request_bytes_max,
+            self._loop,
+        )
+        self._writer = AnswerWriter(
+            self._transport,
+            resources.room,
+            resources.answers,
+            drained=self._go_on,
+            failed=lambda _reason: self.abort(),
+        )
+        self._requests = self._make_requests(self, self._pipeline, self._writer)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        if self._writer is None:  # it was not admitted
+            self._pipeline.close()
+            return
+        if not self._reading.closed and self._frames.is_incomplete:
+            self._log_refusal(RequestRefused("frame_cut", "the connection ended in the middle of a request"))
+        self._reading.close()
+        self.rouse()
+        for pending in self._pipeline.unanswered():
+            self._resources.requests.give(pending.size)
+        self._pipeline.close()
+        self._requests.close()
+        self._writer.close()
+        self._frames.close()
+        if self._resources.window is not None:
+            self._resources.window.forget(self)
+        self._connections.remove(self)
+        # All three refer to this connection: it is freed now, not when Python's collector comes.
+        self._frames = cast(FrameReader, None)
+        self._writer = cast(AnswerWriter, None)
+        self._requests = cast(Requests, None)
+
+    def pause_writing(self) -> None:
+        self._writer.pause()
+
+    def resume_writing(self) -> None:
+        self.active_at = self._loop.time()
+        self._writer.resume()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._frames.room()
+
+    def buffer_updated(self, count: int) -> None:
+        self.active_at = now = self._loop.time()
+        if self._reading.closed:
+            return
+        self._starting = True
+        try:
+            try:
+                self._frames.received(count, now)
+            finally:
+                self._starting = False
+                if self._flush_due:
+                    self._send_answers()
+        except RequestRefused as refusal:
+            self.refuse(refusal)
+        if self._held_for is not None:
+            self._go_on()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+        """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
+        reason = self._obstacle(store, begin, size)
+        if reason is None:
+            return True
+        if reason is not self._held_for:
+            self._reading.pause(reason)
+            self._end_hold()
+            self._held_for = reason
+        return False
+
+    def _obstacle(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
+        """Return why a frame may not start, or None if it may."""
+        if self._writer.busy:
+            return Pause.ANSWERS
+        pipeline, window = self._pipeline, self._resources.window
+        is_window_full = window is not None and window.full
+        if not pipeline.order and not is_window_full:
+            return None
+        kind = self._requests.kind(store, begin)
+        if not pipeline.admits(kind):
+            return Pause.ORDER
+        if window is None or not is_window_full or kind is not Kind.APPEND or window.admits(size):
+            return None
+        window.wait(self, self._go_on)
+        return Pause.WINDOW
+
+    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        return self._requests.start(store, begin, frame_end, end)
+
+    def _go_on(self) -> None:
+        """Start the frames that are held, as far as they may start by now; read on when none is left."""
+        if self._starting:
+            self._go_on_due = True
+            return
+        # A loop: the answer to a request that starts here may be what the next one waits for.
+        while self._held_for is not None and Pause.FINISHING not in self._reading.reasons:
+            if self._reading.closed:
+                return
+            self._starting = True
+            self._go_on_due = started = False
+            try:
+                try:
+                    started = self._frames.go_on(self._loop.time())
+                finally:
+                    self._starting = False
+                    if self._flush_due:
+                        self._send_answers()
+            except RequestRefused as refusal:
+                self.refuse(refusal)
+                return
+            if not self._frames.holds:
+                self._end_hold()
+            elif not started and not self._go_on_due:
+                return
+
+    def _end_hold(self) -> None:
+        if self._held_for is not None:
+            reason, self._held_for = self._held_for, None
+            self._reading.resume(reason)
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
+        """Take a request's answer, which leaves after those to the requests before it.
+
+        It leaves at once if no other request is in service, else together with all that may leave in this turn.
+        """
+        if self._pipeline.closed:
+            release(parts)
+            return
+        self._resources.requests.give(pending.size)
+        if not self._pipeline.answer(pending, parts) or self._flush_due:
+            return
+        self._flush_due = True
+        if not self._starting:
+            if len(self._pipeline.order) == 1:
+                self._flush()
+            else:
+                self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flush_due:
+            self._send_answers()
+            if self._held_for is not None:
+                self._go_on()
+
+    def _send_answers(self) -> None:
+        self._flush_due = False
+        parts = self._pipeline.take()
+        if self._reading.closed or self._transport.is_closing():
+            release(parts)
+        elif parts:
+            self._writer.send(parts)
+            self._resources.polling.expect_more()
+
+    # -- quiet connections -----------------------------------------------------------------------------------------
+
+    def quieten(self) -> None:
+        """Leave the reading to `QuietConnections`: the client only repeats itself."""
+        if self._quiet < 0 and not self._reading.reasons and not self._reading.closed:
+            self._reading.pause(Pause.QUIET)
+            self._quiet = self._transport.get_extra_info("socket").fileno()
+            self._connections.quiet.add(self._quiet, self)
+
+    def rouse(self) -> None:
+        """Read by the event loop again."""
+        if self._quiet >= 0:
+            self._connections.quiet.remove(self._quiet)
+            self._quiet = -1
+            self._reading.resume(Pause.QUIET)
+
+    def read_quiet(self) -> None:
+        if not self._reading.is_quiet:
+            self.rouse()
+            return
+        try:
+            count = os.readv(self._quiet, (self.get_buffer(-1),))
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.rouse()  # the transport finds out what has happened
+            return
+        try:
+            self.buffer_updated(count)
+        except Exception:
+            _log.exception("request failed", peer=self.peer)
+            self.abort()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, refusal: RequestRefused) -> None:
+        """Log and count the refusal, once, and close."""
+        if not self._reading.closed:
+            self._log_refusal(refusal)
+            self.abort()
+
+    def _log_refusal(self, refusal: RequestRefused) -> None:
+        fields = dict(refusal.fields)
+        if refusal.detail:
+            fields["detail"] = refusal.detail
+        self._resources.refusals.request(refusal.reason, peer=self.peer, **fields)
+
+    def abort(self) -> None:
+        """Close at once; answers that were not sent are lost."""
+        self._reading.close()
+        self._transport.abort()
+
+    def finish(self) -> None:
+        """Start no more requests; close when those in service, without the parked ones, are answered."""
+        if self._reading.closed:
+            return
+        if self.idle:
+            self._reading.close()
+            self._transport.close()
+        else:
+            self._reading.pause(Pause.FINISHING)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the connection can be closed without an answer lost that a client waits for."""
+        return self._pipeline.only_parked() and not self._writer.busy
+
+    def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None:
+        """End a request that takes too long to arrive, and a connection on which nothing happens."""
+        if self._reading.closed:
+            return
+        started = self._frames.started_at
+        if started is not None and now - started > frame_timeout_s:
+            self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
+        elif now - self.active_at > idle_max_s and (self._writer.busy or not self._pipeline.order):
+            self.abort()

@@ -1,0 +1,240 @@
+"""A connection holds requests that may not start, and reads again when the last reason not to has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from gateway_svc.clients.answer_writer import AnswerWriter
+from gateway_svc.clients.connection import Connection, Resources
+from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.idle_polling import IdlePolling
+from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
+from gateway_svc.clients.reading import Pause
+from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.refusals import Refusals
+from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.append_window import NARROW_BYTES, AppendWindow
+
+pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
+
+KINDS = {b"append": Kind.APPEND, b"reads ": Kind.READ, b"alone ": Kind.CONTROL, b"at onc": Kind.CONTROL}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def stack_depth() -> int:
+    frame, depth = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+class Requests:
+    """Requests that are answered when the test says so; those "at once" are answered as they start."""
+
+    def __init__(self, connection: Connection, pipeline: Pipeline, writer: AnswerWriter) -> None:
+        self.connection = connection
+        self.pipeline = pipeline
+        self.writer = writer
+        self.started: list[bytes] = []
+        self.pending: dict[bytes, Pending] = {}
+        #: How deep the stack was at each start.
+        self.depths: set[int] = set()
+
+    def kind(self, store: bytes | bytearray, begin: int) -> Kind:
+        return KINDS[bytes(store[begin : begin + 6])]
+
+    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        name = bytes(store[begin:frame_end])
+        self.depths.add(stack_depth())
+        pending = Pending(self.kind(store, begin), len(name))
+        self.pipeline.open(pending)
+        self.started.append(name)
+        if name.startswith(b"at once"):
+            self.connection.answered(pending, [name])
+        else:
+            self.pending[name] = pending
+        return frame_end
+
+    def answer(self, name: bytes) -> None:
+        self.connection.answered(self.pending.pop(name), [name])
+
+    def close(self) -> None: ...
+
+
+class CountedConnection(Connection):
+    """Counts the reads of its socket."""
+
+    arrived = 0
+
+    def buffer_updated(self, count: int) -> None:
+        super().buffer_updated(count)
+        self.arrived += 1
+
+
+class Gateway:
+    """One connection with its client's end."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.refusals = Refusals(GatewayMetrics())
+        settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused")
+        self.connections = Connections(settings, GatewayMetrics(), self.refusals, None)
+        self.window = AppendWindow()
+        self.resources = Resources(
+            request_bytes_max=1 << 20,
+            requests=MemoryBudget(1 << 20),
+            answers=MemoryBudget(1 << 20),
+            room=SocketRoom(loop),
+            polling=IdlePolling(loop, 0),
+            window=self.window,
+            refusals=self.refusals,
+            loop=loop,
+        )
+        self.connection: CountedConnection
+        self.requests: Requests
+        self.client: socket.socket
+
+    async def connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, self.client = socket.socketpair()
+        self.client.setblocking(False)
+        ours.setblocking(False)
+
+        def make_requests(*parts: Any) -> Requests:
+            self.requests = Requests(*parts)
+            return self.requests
+
+        _, self.connection = await loop.connect_accepted_socket(  # type: ignore[assignment]
+            lambda: CountedConnection("EXTERNAL", self.connections, self.resources, make_requests), ours
+        )
+
+    @property
+    def reasons(self) -> set[Pause]:
+        return self.connection._reading.reasons
+
+    async def send(self, *names: bytes) -> None:
+        """Send requests; return once they have arrived."""
+        arrived = self.connection.arrived
+        self.client.send(b"".join(struct.pack(">i", len(name)) + name for name in names))
+        await until(lambda: self.connection.arrived != arrived)
+
+    async def receive(self, data: bytes) -> None:
+        async with asyncio.timeout(10):
+            assert await asyncio.get_running_loop().sock_recv(self.client, len(data)) == data
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    made = Gateway()
+    await made.connect()
+    yield made
+    made.client.close()
+    made.connection.abort()
+    await until(lambda: not len(made.connections))
+    made.connections.quiet.close()
+    made.resources.room.close()
+
+
+async def test_a_request_that_must_be_alone_waits_for_those_before_it(gateway: Gateway) -> None:
+    await gateway.send(b"append 1", b"alone  1", b"append 2")
+    assert (gateway.requests.started, gateway.reasons) == ([b"append 1"], {Pause.ORDER})
+    gateway.requests.answer(b"append 1")
+    assert (gateway.requests.started[1:], gateway.reasons) == ([b"alone  1"], {Pause.ORDER})
+    gateway.requests.answer(b"alone  1")
+    assert (gateway.requests.started[2:], gateway.reasons) == ([b"append 2"], set())
+    gateway.requests.answer(b"append 2")
+    await gateway.receive(b"append 1alone  1append 2")
+
+
+async def test_an_append_waits_for_the_window(gateway: Gateway) -> None:
+    gateway.window.begin(4 * NARROW_BYTES)
+    await gateway.send(b"append 1", b"alone  1")
+    assert (gateway.requests.started, gateway.reasons) == ([], {Pause.WINDOW})
+    gateway.window.end(4 * NARROW_BYTES)
+    assert (gateway.requests.started, gateway.reasons) == ([b"append 1"], {Pause.ORDER})
+
+
+async def test_an_answer_does_not_end_a_wait_for_memory(gateway: Gateway) -> None:
+    gateway.resources.requests.take(1 << 20)
+    await gateway.send(b"reads  1")
+    assert gateway.reasons == {Pause.MEMORY}
+    gateway.resources.requests.take(8)  # that request's own
+    gateway.requests.answer(b"reads  1")
+    await gateway.receive(b"reads  1")
+    assert gateway.reasons == {Pause.MEMORY}
+    gateway.resources.requests.give(1)
+    assert gateway.reasons == set()
+    await gateway.send(b"at once!")
+
+
+async def test_a_connection_that_finishes_starts_no_more_requests(gateway: Gateway) -> None:
+    await gateway.send(b"append 1", b"append 2", b"alone  1")
+    gateway.connection.finish()
+    gateway.requests.answer(b"append 1")
+    gateway.requests.answer(b"append 2")
+    await gateway.receive(b"append 1append 2")
+    assert gateway.reasons == {Pause.ORDER, Pause.FINISHING}
+    assert gateway.requests.started == [b"append 1", b"append 2"]
+    gateway.connection.finish()
+    async with asyncio.timeout(10):
+        assert await asyncio.get_running_loop().sock_recv(gateway.client, 1) == b""
+
+
+async def test_a_quiet_connection_is_read_until_it_is_paused_for_another_reason(gateway: Gateway) -> None:
+    await gateway.send(b"at once1")
+    gateway.connection.quieten()
+    gateway.connection.quieten()
+    assert (gateway.reasons, len(gateway.connections.quiet)) == ({Pause.QUIET}, 1)
+    await gateway.send(b"append 1", b"alone  1")
+    assert (gateway.requests.started[1:], gateway.reasons) == ([b"append 1"], {Pause.QUIET, Pause.ORDER})
+    gateway.client.send(struct.pack(">i", 8) + b"append 2")
+    await until(lambda: not len(gateway.connections.quiet))
+    assert gateway.reasons == {Pause.ORDER}
+    gateway.requests.answer(b"append 1")
+    gateway.requests.answer(b"alone  1")
+    await gateway.receive(b"at once1append 1alone  1")
+    await until(lambda: gateway.requests.started[-1] == b"append 2")
+
+
+async def test_requests_that_are_answered_at_once_are_not_nested(gateway: Gateway) -> None:
+    """A client that sends a thousand control requests at once must not exhaust the stack."""
+    names = [b"at once %4d" % number for number in range(1000)]
+    await gateway.send(b"alone  1", *names)
+    assert gateway.reasons == {Pause.ORDER}
+    gateway.requests.depths.clear()
+    answering = asyncio.get_running_loop().call_soon(gateway.requests.answer, b"alone  1")
+    answers = b"".join([b"alone  1", *names])
+    async with asyncio.timeout(10):
+        while answers:
+            received = await asyncio.get_running_loop().sock_recv(gateway.client, len(answers))
+            assert answers.startswith(received)
+            answers = answers[len(received) :]
+    assert not answering.cancelled()
+    assert (gateway.requests.started[1:], gateway.reasons) == (names, set())
+    assert max(gateway.requests.depths) < min(gateway.requests.depths) + 20
+
+
+async def test_a_client_that_does_not_read_waits_with_its_next_request(gateway: Gateway) -> None:
+    await gateway.send(b"reads  1")
+    gateway.connection.answered(gateway.requests.pending.pop(b"reads  1"), [bytes(8 << 20)])
+    await gateway.send(b"append 1")
+    assert (gateway.requests.started, gateway.reasons) == ([b"reads  1"], {Pause.ANSWERS})
+    async with asyncio.timeout(10):
+        left = 8 << 20
+        while left:
+            left -= len(await asyncio.get_running_loop().sock_recv(gateway.client, left))
+    await until(lambda: not gateway.reasons)
+    assert gateway.requests.started == [b"reads  1", b"append 1"]

@@ -1,0 +1,197 @@
+"""Bytes become the same frames, in order, however they arrive and whenever frames may start."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from gateway_svc.clients.connections import SHARED_BUFFER_BYTES
+from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES, FrameReader
+from gateway_svc.clients.long_request import FULL_READ_BYTES
+from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.errors import RequestRefused
+from gateway_svc.memory_budget import MemoryBudget
+from hypothesis import given
+from hypothesis import strategies as st
+
+LIMIT = 100_000
+
+
+class Transport:
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Receiver:
+    """Takes frames while `admitted` lasts, then holds them; a connection and its event loop in one."""
+
+    def __init__(self, budget: int = 1 << 20) -> None:
+        self.budget = MemoryBudget(budget)
+        self.reading = Reading(Transport())
+        self.loop = asyncio.new_event_loop()
+        shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.reader = FrameReader(self, self.reading, shared, self.budget, LIMIT, self.loop)
+        self.started: list[bytes] = []
+        self.admitted = -1
+
+    def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+        if self.admitted:
+            return True
+        self.reading.pause(Pause.ORDER)
+        return False
+
+    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        assert frame_end <= end
+        self.admitted -= 1
+        self.started.append(bytes(store[begin:frame_end]))
+        if self.started[-1].startswith(b"the last"):
+            self.reading.close()
+        return frame_end
+
+    def receive(self, data: bytes, now: float = 0.0) -> None:
+        """All of it, by what there is room for."""
+        while data:
+            room = self.reader.room()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.reader.received(count, now)
+            data = data[count:]
+
+    def go_on(self, admitted: int) -> bool:
+        self.admitted = admitted
+        started = self.reader.go_on(0.0)
+        if not self.reader.holds:
+            self.reading.resume(Pause.ORDER)
+        return started
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.reader.close()
+    made.loop.close()
+    assert made.budget.used == 0
+
+
+FRAMES = st.lists(
+    st.builds(
+        lambda size, number: (b"%08d" % number).ljust(size, b"."),
+        st.integers(8, 60) | st.sampled_from([SMALL_FRAME_BYTES, SMALL_FRAME_BYTES + 1, LIMIT]),
+        st.integers(0, 99),
+    ),
+    max_size=12,
+)
+
+
+@given(FRAMES, st.lists(st.integers(1, 40_000)), st.lists(st.integers(0, 3)))
+def test_frames_arrive_in_order_however_they_are_cut_and_held(
+    frames: list[bytes], cuts: list[int], admitted: list[int]
+) -> None:
+    receiver = Receiver()
+    data = framed(*frames)
+    cuts.reverse()
+    admitted.reverse()
+    position = 0
+    while position < len(data):
+        if Pause.ORDER in receiver.reading.reasons:
+            receiver.go_on(admitted.pop() if admitted else -1)
+            continue
+        count = min(cuts.pop() if cuts else 1 << 20, len(receiver.reader.room()))
+        receiver.admitted = admitted.pop() if admitted else -1
+        receiver.receive(data[position : position + count][:count])
+        position += min(count, len(data) - position)
+    receiver.go_on(-1)
+    assert receiver.started == frames
+    assert (receiver.reader.holds, receiver.reader.is_incomplete, receiver.budget.used) == (False, False, 0)
+    receiver.loop.close()
+
+
+def test_a_frame_in_parts_is_timed_from_its_first_byte(receiver: Receiver) -> None:
+    data = framed(b"one frame", b"a second")
+    for now, byte in enumerate(data):
+        receiver.receive(bytes([byte]), float(now))
+        assert receiver.reader.started_at == {12: None, 24: None}.get(now, 13.0 if now > 12 else 0.0)
+        assert receiver.reader.is_incomplete == (now not in (12, 24))
+    assert receiver.started == [b"one frame", b"a second"]
+
+
+def test_held_frames_start_as_far_as_they_may(receiver: Receiver) -> None:
+    receiver.admitted = 1
+    receiver.receive(framed(b"frame 01", b"frame 02", b"frame 03") + b"\0\0")
+    assert (receiver.started, receiver.reader.holds) == ([b"frame 01"], True)
+    assert receiver.reading.reasons == {Pause.ORDER}
+    assert (receiver.reader.is_incomplete, receiver.reader.started_at) == (False, None)
+    assert not receiver.go_on(0)
+    assert receiver.go_on(1)
+    assert (receiver.started, receiver.reader.holds) == ([b"frame 01", b"frame 02"], True)
+    assert receiver.go_on(1)
+    assert (receiver.started[2:], receiver.reader.holds) == ([b"frame 03"], False)
+    assert (receiver.reader.is_incomplete, receiver.reading.reasons) == (True, set())
+
+
+def test_a_long_frame_is_held_as_a_short_one_is(receiver: Receiver) -> None:
+    frame = bytes(LIMIT)
+    receiver.admitted = 0
+    receiver.receive(framed(frame))
+    assert (receiver.started, receiver.reader.holds, receiver.reader.is_incomplete) == ([], True, False)
+    assert not receiver.go_on(0)
+    assert receiver.go_on(1)
+    assert (receiver.started, receiver.reader.holds) == ([frame], False)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, LIMIT + 1, 2**31 - 1])
+def test_a_length_that_no_frame_has_is_refused(receiver: Receiver, size: int) -> None:
+    with pytest.raises(RequestRefused, match="frame_length"):
+        receiver.receive(framed(b"a frame!") + struct.pack(">i", size))
+    assert receiver.started == [b"a frame!"]
+
+
+def test_nothing_starts_on_a_connection_that_one_of_its_requests_has_closed(receiver: Receiver) -> None:
+    receiver.receive(framed(b"the last", b"too late"))
+    assert receiver.started == [b"the last"]
+    assert not receiver.reader.is_incomplete
+
+
+def test_a_read_that_fills_the_buffer_gives_others_their_turn(receiver: Receiver) -> None:
+    receiver.receive(framed(*[b"12345678"] * (SHARED_BUFFER_BYTES // 12 + 1))[:SHARED_BUFFER_BYTES])
+    assert receiver.reading.reasons == {Pause.TURN}
+    receiver.loop.call_soon(receiver.loop.stop)
+    receiver.loop.run_forever()
+    assert receiver.reading.reasons == set()
+    receiver.receive(b"8" * (12 - SHARED_BUFFER_BYTES % 12))
+    assert Counter(receiver.started).total() == SHARED_BUFFER_BYTES // 12 + 1
+
+
+def test_without_memory_a_connection_is_read_again_once_there_is_some() -> None:
+    receiver = Receiver(budget=1000)
+    receiver.budget.take(1000)
+    assert len(receiver.reader.room()) == FULL_READ_BYTES
+    receiver.receive(framed(b"a frame!"))
+    assert (receiver.started, receiver.reading.reasons) == ([b"a frame!"], {Pause.MEMORY})
+    receiver.reading.pause(Pause.ORDER)
+    receiver.budget.give(1)
+    assert receiver.reading.reasons == {Pause.ORDER}
+    receiver.loop.close()
+
+
+def test_a_long_frame_without_memory_pauses_when_its_room_is_filled() -> None:
+    receiver = Receiver(budget=8192)
+    other = object()
+    assert receiver.budget.try_take(other, 8193)  # the one that may go beyond the limit
+    receiver.receive(struct.pack(">i", LIMIT) + bytes(8192))
+    assert receiver.reading.reasons == {Pause.MEMORY}
+    receiver.budget.end_overdraft(other)  # this one may now
+    assert receiver.reading.reasons == set()
+    receiver.budget.give(8193)
+    receiver.reader.close()
+    assert receiver.budget.used == 0
+    receiver.loop.close()
