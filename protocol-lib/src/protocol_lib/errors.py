@@ -204,6 +204,9 @@ class ErrorCode(IntEnum):
             return cls.UNKNOWN_SERVER_ERROR
 
 
+#: ErrorCode.NONE as a plain number, for code that runs for each batch: reading a member of the enum takes 50 ns.
+NO_ERROR: Final = int(ErrorCode.NONE)
+
 _STALE_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -41,13 +41,6 @@ from storage_svc.log.partition.partition_log import Appended, Origin, PartitionL
 from storage_svc.rpc.slow_appends import SlowAppends, is_slow
 from storage_svc.rpc.waiting_reads import WaitingReads
 
-_NONE: Final = int(ErrorCode.NONE)
-_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
-_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
-_INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
 _ALL: Final = -1
 
 _log = service_logs.get(__name__)
@@ -88,7 +81,7 @@ class _Acknowledgement:
 
     def timed_out(self) -> None:
         """Answer 7 for batches that are not durable by now; their records may still become durable."""
-        self._give_up(self._logs, _TIMED_OUT, "not durable within the request's timeout")
+        self._give_up(self._logs, ErrorCode.REQUEST_TIMED_OUT, "not durable within the request's timeout")
         self._answer()
 
     def _give_up(self, given_up: Logs, code: int, message: str | None) -> None:
@@ -227,10 +220,10 @@ class DataService:
     def _refused(self, partition: TopicIdPartition) -> Appended:
         """Return the outcome of a batch for a partition without a log."""
         if self._closed:
-            return Appended(_NOT_LEADER, error_message="storage is stopping")
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message="storage is stopping")
         if partition.topic_id != NO_TOPIC_ID and self._topic_name(partition.topic_id) is None:
-            return Appended(_UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
-        return Appended(_UNKNOWN_PARTITION, error_message="there is no such partition")
+            return Appended(ErrorCode.UNKNOWN_TOPIC_ID, error_message="there is no topic of this id")
+        return Appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message="there is no such partition")
 
     @staticmethod
     def _may_refuse_shape(request: Append) -> bool:
@@ -253,7 +246,9 @@ class DataService:
             if (refusal := shape_refusal(view, request.version)) is not None:
                 return Appended.refused(refusal)
             if not -1 <= request.acks <= 1:
-                return Appended(_INVALID_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1")
+                return Appended(
+                    ErrorCode.INVALID_REQUIRED_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1"
+                )
         if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
             return self._slow.add(log, view, request.timeout_ms / 1000)
         touched[log] = None

@@ -21,14 +21,6 @@ from storage_svc.log.partition.retention import drop_below_start
 from storage_svc.log.partition.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
 from storage_svc.rpc.waiting_reads import epoch_error
 
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
-_INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
-_INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-_POLICY_VIOLATION: Final = int(ErrorCode.POLICY_VIOLATION)
-
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
@@ -54,11 +46,11 @@ class OffsetsService:
     ) -> pb.ListOffsetsResponse.Found:
         log = self._logs.get((target.topic, target.partition))
         if log is None:
-            return _no_offset(_UNKNOWN_PARTITION)
+            return _no_offset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error := epoch_error(target.current_leader_epoch, log.leader_epoch):
             return _no_offset(error)
         if log.withheld:
-            return _no_offset(_STORAGE_ERROR)
+            return _no_offset(ErrorCode.KAFKA_STORAGE_ERROR)
         try:
             if target.segment_starts_max > 0:
                 starts = segment_starts(log, target.timestamp, target.segment_starts_max, self._directory.clock())
@@ -72,15 +64,15 @@ class OffsetsService:
             if target.timestamp == _LATEST:
                 return pb.ListOffsetsResponse.Found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
             if target.timestamp < 0 and target.timestamp != _MAX_TIMESTAMP:
-                return _no_offset(_INVALID_REQUEST)
+                return _no_offset(ErrorCode.INVALID_REQUEST)
             record = await self._find_record(log, target.timestamp)
         except StorageFailure as error:
             _log.error("list offsets failed", log=log.folder, reason=str(error))
-            return _no_offset(_STORAGE_ERROR)
+            return _no_offset(ErrorCode.KAFKA_STORAGE_ERROR)
         except DecodeError as error:
             _log.error("records unreadable", log=log.folder, reason=str(error))
             log.suspect()
-            return _no_offset(_CORRUPT_MESSAGE)
+            return _no_offset(ErrorCode.CORRUPT_MESSAGE)
         if record is None or record.offset >= latest:
             return _no_offset(0)
         return pb.ListOffsetsResponse.Found(
@@ -107,7 +99,11 @@ class OffsetsService:
 
     def _end_epoch(self, target: pb.EndEpochsRequest.Target) -> pb.EndEpochsResponse.End:
         log = self._logs.get((target.topic, target.partition))
-        error = _UNKNOWN_PARTITION if log is None else epoch_error(target.current_leader_epoch, log.leader_epoch)
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if log is None
+            else epoch_error(target.current_leader_epoch, log.leader_epoch)
+        )
         if log is None or error:
             return pb.EndEpochsResponse.End(error_code=error, leader_epoch=-1, end_offset=-1)
         epoch, end_offset = log.end_of_epoch(target.leader_epoch)
@@ -127,7 +123,9 @@ class OffsetsService:
             for log in moved if stored else ():
                 self._drop_segments(log)
             if not stored:
-                answers = [(None, _STORAGE_ERROR if log is not None else error) for log, error in answers]
+                answers = [
+                    (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
+                ]
         return pb.DeleteRecordsResponse(
             partitions=[
                 pb.DeleteRecordsResponse.Deleted(
@@ -140,22 +138,22 @@ class OffsetsService:
     def _delete(self, target: pb.DeleteRecordsRequest.Target) -> tuple[PartitionLog | None, int]:
         """The log whose start was moved, or the error; in Kafka's order."""
         if target.topic in INTERNAL_TOPICS:
-            return None, _INVALID_TOPIC
+            return None, ErrorCode.INVALID_TOPIC_EXCEPTION
         log = self._logs.get((target.topic, target.partition))
         if log is None:
-            return None, _UNKNOWN_PARTITION
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if log.offline is not None:
-            return None, _STORAGE_ERROR
+            return None, ErrorCode.KAFKA_STORAGE_ERROR
         if "delete" not in log.config.cleanup_policy:
-            return None, _POLICY_VIOLATION
+            return None, ErrorCode.POLICY_VIOLATION
         offset = log.high_watermark if target.offset == _HIGH_WATERMARK else target.offset
         if not 0 <= offset <= log.high_watermark:
-            return None, _OUT_OF_RANGE
+            return None, ErrorCode.OFFSET_OUT_OF_RANGE
         try:
             log.raise_log_start(offset)
         except StorageFailure as error:
             _log.error("records not deleted", log=log.folder, reason=str(error))
-            return None, _STORAGE_ERROR
+            return None, ErrorCode.KAFKA_STORAGE_ERROR
         _log.info("records deleted", log=log.folder, log_start_offset=log.log_start_offset)
         return log, 0
 

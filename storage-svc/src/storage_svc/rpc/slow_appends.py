@@ -152,7 +152,7 @@ class SlowAppends:
         if ended.cancelled() or (error := ended.exception()) is not None:
             reason = "cancelled" if ended.cancelled() else str(error)
             _log.error("records not looked at", log=slow.log.folder, reason=reason)
-            slow.admitted = Refusal(int(ErrorCode.UNKNOWN_SERVER_ERROR), "the records were not read")
+            slow.admitted = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the records were not read")
         else:
             slow.admitted = ended.result()
         self._append(slow.log)

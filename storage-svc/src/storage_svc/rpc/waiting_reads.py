@@ -36,14 +36,6 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, next_offset
 
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_TOPIC_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
-_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
-_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
 _ZSTD_SINCE_VERSION: Final = 10
@@ -60,7 +52,7 @@ def epoch_error(asked: int, current: int) -> int:
     """Return the error for a client that knows another leader epoch than ours, else 0; -1 means that it knows none."""
     if asked < 0 or asked == current:
         return 0
-    return _FENCED_EPOCH if asked < current else _UNKNOWN_EPOCH
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 class _ParkedRead:
@@ -109,7 +101,7 @@ class WaitingReads:
 
     def read(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
         if self._closed:
-            done(ReadResponse([ReadResult(_NOT_LEADER) for _ in request.partitions]))
+            done(ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions]))
             return _nothing
         waits = request.max_wait_ms > 0 and len(self._parked) < self._parked_max
         results, sizes, failed = self._collect(request)
@@ -219,10 +211,10 @@ class WaitingReads:
         if partition.topic_id != NO_TOPIC_ID:
             found = self._topic_name(partition.topic_id)
             if found is None:
-                return _UNKNOWN_TOPIC_ID
+                return ErrorCode.UNKNOWN_TOPIC_ID
             topic = found
         log = self._logs.get((topic, partition.partition))
-        return _UNKNOWN_PARTITION if log is None else log
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else log
 
     def _read_partition(
         self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool
@@ -233,21 +225,21 @@ class WaitingReads:
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
             return ReadResult(error), 0
         if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
-            return ReadResult(_UNSUPPORTED_COMPRESSION), 0
+            return ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), 0
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
         result = ReadResult(0, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if offset >= high_watermark:
             if log.withheld:  # nobody knows how far it reaches
-                result.error_code = _STORAGE_ERROR
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             elif offset > log.log_end_offset:
-                result.error_code = _OUT_OF_RANGE
+                result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             elif log.offline is not None:
-                result.error_code = _STORAGE_ERROR
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return result, 0
         if offset < log.log_start_offset:
-            result.error_code = _OUT_OF_RANGE
+            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return result, 0
         try:
             spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
@@ -259,7 +251,7 @@ class WaitingReads:
                 result.records = b"".join([segment.read(position, length) for segment, position, length in spans])
         except StorageFailure as error:
             _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
-            result.error_code = _STORAGE_ERROR
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return result, 0
         return result, _total(spans)
 

@@ -37,13 +37,6 @@ from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.record_checks import opened
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
-_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
-_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
-_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
-_MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_RECORD_LIST_TOO_LARGE: Final = int(ErrorCode.RECORD_LIST_TOO_LARGE)
-_UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-
 #: The smallest batch length field of any format.
 _LENGTH_MIN: Final = 14
 _CODEC_MAX: Final = 4
@@ -60,22 +53,26 @@ def shape_refusal(view: memoryview, version: int) -> Refusal | None:
     if size < MAGIC_AT + 1:
         if size >= LOG_OVERHEAD and (fault := _frame_fault(view)) is not None:
             return fault
-        return Refusal(_INVALID_RECORD, f"{size} bytes are not a record batch")
+        return Refusal(ErrorCode.INVALID_RECORD, f"{size} bytes are not a record batch")
     if (fault := _frame_fault(view)) is not None:
         return fault
     batch_size = LOG_OVERHEAD + int.from_bytes(view[8:12], "big", signed=True)
     if batch_size > size:
-        return Refusal(_INVALID_RECORD, f"a batch of {batch_size} bytes is cut off at {size}")
+        return Refusal(ErrorCode.INVALID_RECORD, f"a batch of {batch_size} bytes is cut off at {size}")
     magic = view[MAGIC_AT]
     if magic != MAGIC:
-        return Refusal(_INVALID_RECORD, f"record format v{magic} where v2 must be")
+        return Refusal(ErrorCode.INVALID_RECORD, f"record format v{magic} where v2 must be")
     if version < ZSTD_SINCE_VERSION and view[ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD:
-        return Refusal(_UNSUPPORTED_COMPRESSION, f"zstd needs Produce version {ZSTD_SINCE_VERSION} or later")
+        return Refusal(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE_VERSION} or later"
+        )
     if size > batch_size:
         rest = view[batch_size:]
         if len(rest) >= LOG_OVERHEAD and (fault := _frame_fault(rest)) is not None:
             return fault
-        return Refusal(_INVALID_RECORD, f"{len(rest)} bytes behind the one batch that a partition may be given")
+        return Refusal(
+            ErrorCode.INVALID_RECORD, f"{len(rest)} bytes behind the one batch that a partition may be given"
+        )
     return None
 
 
@@ -83,9 +80,9 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     """What no record format allows in the bytes before and of the magic."""
     length = int.from_bytes(view[8:12], "big", signed=True)
     if length < _LENGTH_MIN:
-        return Refusal(_CORRUPT_MESSAGE, f"batch length {length}")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}")
     if len(view) > MAGIC_AT and view[MAGIC_AT] > MAGIC:
-        return Refusal(_CORRUPT_MESSAGE, f"unknown record format {view[MAGIC_AT]}")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"unknown record format {view[MAGIC_AT]}")
     return None
 
 
@@ -101,17 +98,17 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
         assert refusal is not None
         return refusal
     if base:
-        return Refusal(_INVALID_RECORD, f"the base offset of a produced batch is 0, not {base}")
+        return Refusal(ErrorCode.INVALID_RECORD, f"the base offset of a produced batch is 0, not {base}")
     if size > rules.bytes_max:
-        return Refusal(_MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {rules.bytes_max}")
+        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {rules.bytes_max}")
     if crc32c(view[CRC_START:]) != crc:
-        return Refusal(_CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
     if attributes & CODEC_MASK > _CODEC_MAX:
-        return Refusal(_UNSUPPORTED_COMPRESSION, f"unknown compression codec {attributes & CODEC_MASK}")
+        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {attributes & CODEC_MASK}")
     if last_delta + 1 != count or count <= 0:
-        return Refusal(_INVALID_RECORD, f"{count} records announced, last offset delta {last_delta}")
+        return Refusal(ErrorCode.INVALID_RECORD, f"{count} records announced, last offset delta {last_delta}")
     if producer_id >= 0 and sequence < 0:
-        return Refusal(_INVALID_RECORD, f"producer id {producer_id} without a sequence")
+        return Refusal(ErrorCode.INVALID_RECORD, f"producer id {producer_id} without a sequence")
     if attributes & _SPECIAL:
         return _special(attributes, count)
     doubtful = (
@@ -119,7 +116,7 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
     ) and not rules.log_append_time
     if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
         if max_ts > now_ms + rules.timestamp_after_max_ms:
-            return Refusal(_INVALID_TIMESTAMP, f"the largest timestamp, {max_ts}, lies too far in the future")
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_ts}, lies too far in the future")
         doubtful = False
     if doubtful or (rules.opens and rules.opens_codec(attributes & CODEC_MASK)):
         rewritten = opened(view, header, rules, now_ms)
@@ -128,25 +125,29 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
         view, header = rewritten
         size = len(view)
     if size > rules.segment_bytes:
-        return Refusal(_RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}")
+        return Refusal(
+            ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
+        )
     return view, header
 
 
 def _short(view: memoryview, rules: Rules) -> Refusal:
     """A batch of format v2 by its shape that is shorter than the header."""
     if any(view[:8]):
-        return Refusal(_INVALID_RECORD, "the base offset of a produced batch is not 0")
+        return Refusal(ErrorCode.INVALID_RECORD, "the base offset of a produced batch is not 0")
     if len(view) > rules.bytes_max:
-        return Refusal(_MESSAGE_TOO_LARGE, f"batch of {len(view)} bytes, max.message.bytes is {rules.bytes_max}")
-    return Refusal(_CORRUPT_MESSAGE, f"a batch of {len(view)} bytes is shorter than its header")
+        return Refusal(
+            ErrorCode.MESSAGE_TOO_LARGE, f"batch of {len(view)} bytes, max.message.bytes is {rules.bytes_max}"
+        )
+    return Refusal(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes is shorter than its header")
 
 
 def _special(attributes: int, count: int) -> Refusal:
     if attributes & CONTROL:
-        return Refusal(_INVALID_RECORD, "clients may not write control batches")
+        return Refusal(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     message = "the producer may not set the timestamp type LogAppendTime"
     errors: list[tuple[int, str | None]] = [(index, message) for index in range(min(count, RECORD_ERRORS_MAX))]
-    return Refusal(_INVALID_TIMESTAMP, message, errors)
+    return Refusal(ErrorCode.INVALID_TIMESTAMP, message, errors)
 
 
 def stamped(view: memoryview, header: RawHeader, now_ms: int) -> tuple[bytes, memoryview]:

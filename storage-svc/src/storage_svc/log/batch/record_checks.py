@@ -24,11 +24,6 @@ from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 from storage_svc.log.config import FOREVER
 
-_CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
-_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
-_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
-_MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
 _NO_TIMESTAMP: Final = -1
@@ -55,14 +50,14 @@ def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tu
     try:
         body = bytes(decompress(codec, view[HEADER_SIZE:], limit))
     except DecompressedTooLarge as error:
-        return Refusal(_INVALID_RECORD, str(error))
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
     except DecodeError as error:
-        return Refusal(_CORRUPT_MESSAGE, f"the records cannot be decompressed: {error}")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be decompressed: {error}")
     try:
         walked = _walk(body, header, rules, now_ms)
     except _MalformedRecordError as error:
         fault = f"malformed record: {error}"
-        return Refusal(_INVALID_RECORD, fault, [(error.index, fault)] if error.index < header[12] else None)
+        return Refusal(ErrorCode.INVALID_RECORD, fault, [(error.index, fault)] if error.index < header[12] else None)
     if isinstance(walked, Refusal):
         return walked
     target = codec if rules.codec is None else rules.codec
@@ -77,7 +72,7 @@ def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tu
         return view, header
     if len(rewritten) > rules.bytes_max:
         fault = f"batch of {len(rewritten)} bytes after recompression, max.message.bytes is {rules.bytes_max}"
-        return Refusal(_MESSAGE_TOO_LARGE, fault)
+        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, fault)
     return memoryview(rewritten), unpack_header(rewritten)
 
 
@@ -116,10 +111,10 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
     if mistimed:  # wins over records without a key, as in Kafka
         errors = sorted(keyless + mistimed)
         return Refusal(
-            _INVALID_TIMESTAMP, f"timestamps out of bounds, or keys missing, in {len(errors)} records", errors
+            ErrorCode.INVALID_TIMESTAMP, f"timestamps out of bounds, or keys missing, in {len(errors)} records", errors
         )
     if keyless:
-        return Refusal(_INVALID_RECORD, f"{len(keyless)} records without a key for a compacted topic", keyless)
+        return Refusal(ErrorCode.INVALID_RECORD, f"{len(keyless)} records without a key for a compacted topic", keyless)
     return _Walked(max_timestamp, in_order)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol_lib.errors import ErrorCode
+from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 
@@ -25,10 +25,7 @@ from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.producers.state import ProducedBatch
 from storage_svc.log.segment.segment import Segment
 
-_NONE: Final = int(ErrorCode.NONE)
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_INTERNAL: Final = Refusal(int(ErrorCode.INVALID_TOPIC_EXCEPTION), "clients may not write to an internal topic")
+_INTERNAL: Final = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to an internal topic")
 
 #: The result of a write: the new log end offset, then the number of batches, records and bytes that were written.
 Written = tuple[int, int, int, int]
@@ -104,7 +101,7 @@ class BatchWriter:
             return Appended(state.unavailable, error_message=state.offline)
         prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
         if isinstance(prepared, Refusal):
-            if prepared.error_code != _OUT_OF_ORDER or not self._looked_back(view):
+            if prepared.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._looked_back(view):
                 return Appended.refused(prepared)
             return self.stage(view, origin, now_ms, admitted, may_wait=may_wait)
         if isinstance(prepared, ProducedBatch):
@@ -140,7 +137,7 @@ class BatchWriter:
             self._producers.add(
                 producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, transactional, now_ms
             )
-        appended = Appended(_NONE, base_offset, last_offset, append_time, state.log_start_offset)
+        appended = Appended(NO_ERROR, base_offset, last_offset, append_time, state.log_start_offset)
         self._staged.append((appended, size, max_timestamp))
         self._staged_size += size
         self._staged_records += count
@@ -158,7 +155,7 @@ class BatchWriter:
             self._actions.roll(now_ms)
         except StorageFailure as error:
             self._lose([], error)
-            return Appended(_STORAGE_ERROR, error_message=str(error))
+            return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
         return None
 
     def _looked_back(self, view: memoryview) -> bool:
@@ -173,7 +170,7 @@ class BatchWriter:
         """A producer sent again what it had sent before: it gets the first outcome."""
         append_time = batch.timestamp if self._rules.log_append_time else -1
         base_offset = batch.last_offset - batch.offset_delta
-        appended = Appended(_NONE, base_offset, batch.last_offset, append_time, self._state.log_start_offset)
+        appended = Appended(NO_ERROR, base_offset, batch.last_offset, append_time, self._state.log_start_offset)
         if batch.last_offset >= self._state.log_end_offset:
             self._staged_repeats.append(appended)
         return appended
@@ -251,7 +248,7 @@ class BatchWriter:
         lost = [*(appended for appended, _, _ in staged), *self._staged_repeats]
         self._staged_repeats.clear()
         for appended in lost:
-            appended.error_code = _STORAGE_ERROR
+            appended.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             appended.error_message = str(error)
             appended.base_offset = appended.last_offset = -1
         if not isinstance(error, DiskFull):
@@ -267,4 +264,4 @@ class BatchWriter:
 
 def _after_lost() -> Appended:
     """Return the outcome of a batch whose offset followed staged batches that could not be written."""
-    return Appended(_STORAGE_ERROR, error_message="an earlier batch could not be written")
+    return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message="an earlier batch could not be written")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from protocol_lib.errors import ErrorCode
+from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 
 from storage_svc.log.batch.admission import admit
@@ -19,12 +19,10 @@ from storage_svc.log.batch.header import RawHeader, unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.producers.state import ProducedBatch, ProducerState
 
-_NONE: Final = int(ErrorCode.NONE)
-_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
-_REASONS: Final = {
-    int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
-    int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "the batch does not follow the producer's last one",
-    int(ErrorCode.INVALID_TXN_STATE): "the batch and its producer's transaction in this partition do not go together",
+_REASONS: Final[dict[int, str]] = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the newest one",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the batch does not follow the producer's last one",
+    ErrorCode.INVALID_TXN_STATE: "the batch and its producer's transaction in this partition do not go together",
 }
 
 
@@ -60,7 +58,7 @@ class Appended:
 
 
 #: In place of an outcome: the batch begins a segment and the one before it is not durable yet; nothing was done.
-MUST_WAIT: Final = Appended(int(ErrorCode.REQUEST_TIMED_OUT), error_message="the log's end is not durable yet")
+MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
 
 Prepared = tuple[memoryview, RawHeader]
 #: What admission.py says of a client's batch.
@@ -86,11 +84,11 @@ def prepare(
         if isinstance(admitted, Refusal):
             return admitted
         header = admitted[1]
-        known: int | ProducedBatch = _NONE
+        known: int | ProducedBatch = NO_ERROR
         if header[9] >= 0:
             known = producers.check(header[9], header[10], header[11], header[6], bool(header[5] & TRANSACTIONAL))
         elif header[5] & TRANSACTIONAL:
-            known = _INVALID_TXN_STATE
+            known = ErrorCode.INVALID_TXN_STATE
         if known:
             return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
         return admitted

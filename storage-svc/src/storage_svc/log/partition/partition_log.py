@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
@@ -39,7 +38,6 @@ from storage_svc.log.segment.segment_list import Segments, set_aside
 
 __all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
-_NONE: Final = int(ErrorCode.NONE)
 
 _log = logs.get(__name__)
 
@@ -244,7 +242,7 @@ class PartitionLog(LogState):
         For a batch that is its last offset + 1. Called at once when that is already so.
         """
         if self.high_watermark >= offset:
-            callback(_NONE)
+            callback(ErrorCode.NONE)
         elif self.offline is not None or self.deleted:
             callback(self.unavailable)
         else:

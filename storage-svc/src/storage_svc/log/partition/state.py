@@ -9,7 +9,7 @@ transactions.py) are given the state and read it; whatever they find out, they r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from protocol_lib.errors import ErrorCode
 
@@ -22,9 +22,6 @@ from storage_svc.log.partition.read_positions import ReadPositions
 from storage_svc.log.partition.unsynced import Unsynced
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.segment_list import Segments
-
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class LogActions(Protocol):
@@ -120,7 +117,7 @@ class LogState:
     @property
     def unavailable(self) -> int:
         """The error code of requests to an offline or deleted log."""
-        return _UNKNOWN_PARTITION if self.deleted else _STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""

@@ -26,9 +26,9 @@ from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.transaction_index import AbortedTransaction
 
-_MESSAGES = {
-    int(ErrorCode.INVALID_PRODUCER_EPOCH): "the producer's epoch is older than the newest one",
-    int(ErrorCode.TRANSACTION_COORDINATOR_FENCED): "a newer transaction coordinator has written here",
+_MESSAGES: dict[int, str] = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the newest one",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer transaction coordinator has written here",
 }
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from protocol_lib.errors import ErrorCode
+from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.control import EndTransactionMarker
 from protocol_lib.records.header import TRANSACTIONAL
 
@@ -28,12 +28,6 @@ from storage_svc.log.producers.snapshot_file import SnapshotEntry, decode_snapsh
 _WINDOW: Final = 5
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _NOTHING: Final = -1
-
-_NONE: Final = int(ErrorCode.NONE)
-_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_INVALID_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-_INVALID_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
-_COORDINATOR_FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class ProducedBatch(NamedTuple):
@@ -113,16 +107,16 @@ class ProducerState:
         if producer is not None:
             if epoch != producer.epoch:
                 if epoch < producer.epoch:
-                    return _INVALID_EPOCH
+                    return ErrorCode.INVALID_PRODUCER_EPOCH
                 if first_sequence != 0:
-                    return _OUT_OF_ORDER
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             else:
                 batches = producer.batches
                 if first_sequence != ((batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0):
                     return self._repeated(producer, first_sequence, delta)
         if transactional:
             return self.check_transaction(producer_id, epoch)
-        return _NONE if producer is None or producer.transaction_first_offset < 0 else _INVALID_TXN_STATE
+        return NO_ERROR if producer is None or producer.transaction_first_offset < 0 else ErrorCode.INVALID_TXN_STATE
 
     @staticmethod
     def _repeated(producer: Producer, first_sequence: int, delta: int) -> int | ProducedBatch:
@@ -130,19 +124,19 @@ class ProducerState:
         for batch in producer.batches:
             if batch.last_sequence == last_sequence and batch.offset_delta == delta:
                 return batch
-        return _OUT_OF_ORDER
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def check_epoch(self, producer_id: int, epoch: int) -> int:
         """An error code for a coordinator's batch, whose sequence means nothing."""
         producer = self.producers.get(producer_id)
-        return _INVALID_EPOCH if producer is not None and epoch < producer.epoch else _NONE
+        return ErrorCode.INVALID_PRODUCER_EPOCH if producer is not None and epoch < producer.epoch else NO_ERROR
 
     def check_transaction(self, producer_id: int, epoch: int) -> int:
         """An error code unless the producer may write transactional batches under this epoch."""
         producer = self.producers.get(producer_id)
         if producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == epoch:
-            return _NONE
-        return _NONE if self._may_begin.get(producer_id) == epoch else _INVALID_TXN_STATE
+            return NO_ERROR
+        return NO_ERROR if self._may_begin.get(producer_id) == epoch else ErrorCode.INVALID_TXN_STATE
 
     def add(
         self,
@@ -203,10 +197,10 @@ class ProducerState:
         """An error code, or 0 if the transaction may be ended so."""
         producer = self.producers.get(producer_id)
         if producer is None:
-            return _NONE
+            return NO_ERROR
         if epoch < producer.epoch:
-            return _INVALID_EPOCH
-        return _COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else _NONE
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else NO_ERROR
 
     def open_since(self, producer_id: int) -> int:
         """The first offset of the producer's open transaction, -1 when none is open."""
