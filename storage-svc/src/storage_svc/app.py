@@ -26,7 +26,7 @@ from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
 
-from storage_svc.coordinator.consumer.events import ConsumerGroupSettings
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog

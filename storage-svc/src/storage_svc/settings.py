@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from service_chassis.settings import ServiceSettings
 
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
-from storage_svc.coordinator.consumer.events import MigrationPolicy
+from storage_svc.coordinator.consumer.settings import MigrationPolicy
 from storage_svc.log.config import FlushPolicy
 from storage_svc.topics.names import name_fault
 

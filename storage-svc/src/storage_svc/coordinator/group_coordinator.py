@@ -33,8 +33,10 @@ from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, Heartbeat
 from storage_svc.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState, Topics
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
-from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
-from storage_svc.coordinator.hosting.consumer_host import HostedConsumerGroups
+from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.hosting.consumer_host import ConsumerHost
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.hosting.waiting_calls import CallsEndedError
@@ -68,11 +70,12 @@ class GroupCoordinator:
         )
         self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms, settings.offsets_commit_timeout_ms)
         self.topics = topics
-        self._consumer = HostedConsumerGroups(
-            self._hosted, offsets_log, topics, settings.consumer, limits, wall_clock_ms
-        )
+        self._performer = self._hosted.performer
+        self._classic = ClassicHost(self._hosted, wall_clock_ms)
+        self._consumer = ConsumerHost(self._hosted, topics, settings.consumer, limits, wall_clock_ms)
         self.offsets = GroupOffsets(
             self._hosted,
+            self._classic,
             settings,
             topics,
             partition_exists,
@@ -117,7 +120,6 @@ class GroupCoordinator:
         for each in logs:
             try:
                 self._hosted.install(each.partition, await load(each))
-                self._consumer.loaded()
             except Exception as error:
                 self._partitions.unreadable(each.partition, str(error))
                 log.error(
@@ -141,7 +143,6 @@ class GroupCoordinator:
             asyncio.get_running_loop().call_soon(self._unload, partition)
 
     def _unload(self, partition: int) -> None:
-        self._consumer.unload(partition)
         groups = self._hosted.unload(partition)
         log.error("groups are not served any more", partition=partition, groups=groups)
 
@@ -152,9 +153,9 @@ class GroupCoordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._consumer.close()
-        if calls := self._hosted.close():
+        if calls := self._performer.close():
             log.info("answered parked group calls", calls=calls)
+        await self._consumer.close()
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -170,14 +171,14 @@ class GroupCoordinator:
         if isinstance(hosted.group, ConsumerGroup):
             if not hosted.is_empty:
                 join.new_member_id = str(uuid.uuid4())
-                return await self._consumer.join(hosted, join)
+                return await self._performer.ask(hosted, join, JoinAnswer)
             if join.member_id:
                 return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=join.member_id)
             self._hosted.renew_classic(hosted, hosted.group)
         prefix = join.instance_id if join.instance_id is not None else join.client_id
         join.new_member_id = f"{prefix}-{uuid.uuid4()}"
         try:
-            return await self._hosted.wait(hosted, join, JoinAnswer)
+            return await self._performer.ask(hosted, join, JoinAnswer)
         except CallsEndedError:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
 
@@ -187,10 +188,8 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if error or hosted is None:
             return SyncAnswer(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
-        if isinstance(hosted.group, ConsumerGroup):
-            return await self._consumer.sync(hosted, sync)
         try:
-            return await self._hosted.wait(hosted, sync, SyncAnswer)
+            return await self._performer.ask(hosted, sync, SyncAnswer)
         except CallsEndedError:
             return SyncAnswer(error=ErrorCode.NOT_COORDINATOR)
 
@@ -205,8 +204,9 @@ class GroupCoordinator:
         if isinstance(hosted.group, ConsumerGroup):
             self._consumer.classic_heartbeat(hosted, heartbeat, done)
             return None
-        done(self._hosted.ask(hosted, heartbeat))
-        return self._hosted.repeat(hosted, heartbeat, self._serves)
+        error = self._classic.heartbeat(hosted, heartbeat)
+        done(error)
+        return None if error else self._classic.repeat(hosted, heartbeat, self._serves)
 
     def consumer_heartbeat(
         self,
@@ -248,9 +248,7 @@ class GroupCoordinator:
         hosted = self.groups.get(group_id)
         if hosted is None:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
-        if isinstance(hosted.group, ConsumerGroup):
-            return await self._consumer.leave(hosted, leave)
-        return await self._hosted.wait(hosted, leave, LeaveAnswer)
+        return await self._performer.ask(hosted, leave, LeaveAnswer)
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """NONE once an empty group and its offsets are gone for good; a group with members is NON_EMPTY_GROUP."""

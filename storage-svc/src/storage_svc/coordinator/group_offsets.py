@@ -20,7 +20,9 @@ from service_chassis import logs as service_logs
 from storage_svc.coordinator.classic.events import Commit, GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
-from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset, metadata_fault
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
@@ -47,6 +49,7 @@ class GroupOffsets:
     def __init__(
         self,
         hosted: HostedGroups,
+        classic: ClassicHost,
         settings: CoordinatorSettings,
         topics: Topics,
         partition_exists: Callable[[str, int], bool],
@@ -56,6 +59,7 @@ class GroupOffsets:
         serves: Serves,
     ) -> None:
         self._hosted = hosted
+        self._classic = classic
         self._groups = hosted.by_id
         self._settings = settings
         self._topics = topics
@@ -125,6 +129,7 @@ class GroupOffsets:
             commit,
             accepted,
             hosts=self._hosted,
+            classic=self._classic,
             topics=self._topics,
             serves=self._serves,
             now_ms=self._now_ms,
@@ -135,7 +140,7 @@ class GroupOffsets:
     ) -> ErrorCode:
         """Why its group does not take this commit."""
         if not isinstance(hosted.group, ConsumerGroup):
-            return self._hosted.ask(hosted, commit)
+            return self._classic.commit_fault(hosted, commit)
         places = ((each.topic, each.partition) for each in offsets)
         return commit_fault(
             hosted.group, commit.member_id, commit.generation_id, places, self._topics, knows_epochs=knows_epochs

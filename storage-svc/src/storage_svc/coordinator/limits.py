@@ -8,8 +8,9 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.classic.events import Join
-from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.stored.records import STRING_BYTES_MAX
 
 #: Metadata of one member's join: what fits one stored record (max.message.bytes) anyway.

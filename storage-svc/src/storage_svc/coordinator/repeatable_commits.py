@@ -14,7 +14,9 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 
 from storage_svc.coordinator.classic.events import Commit, GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
-from storage_svc.coordinator.hosting.classic_host import HostedGroup, HostedGroups
+from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.stored.records import OffsetTail, group_error
 from storage_svc.topic_partition import TopicPartition
@@ -30,6 +32,7 @@ class RepeatableCommit:
     """Owned by who keeps it; knows the group until then."""
 
     __slots__ = (
+        "_classic",
         "_commit",
         "_group",
         "_hosted",
@@ -49,6 +52,7 @@ class RepeatableCommit:
         accepted: Mapping[TopicPartition, OffsetCommitValue],
         *,
         hosts: HostedGroups,
+        classic: ClassicHost,
         topics: Topics,
         serves: Serves,
         now_ms: Callable[[], int],
@@ -58,11 +62,12 @@ class RepeatableCommit:
         self._group = hosted.group
         self._commit = commit
         self._hosts = hosts
+        self._classic = classic
         self._topics = topics
         self._version = topics.version
         self._serves = serves
         self._now_ms = now_ms
-        self._session = hosts.session(hosted, commit.member_id)
+        self._session = classic.session(hosted, commit.member_id)
         group_id = hosted.group.group_id
         self._places = [
             (key, value.leader_epoch, value.metadata, OffsetTail(group_id, key, value))
@@ -109,5 +114,5 @@ class RepeatableCommit:
             group.state is GroupState.STABLE
             and self._session is not None
             and not group.call_error(commit.member_id, commit.instance_id, commit.generation_id)
-            and self._hosts.start_session(group, commit.member_id, self._session)
+            and self._classic.start_session(group, commit.member_id, self._session)
         )

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataValue
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
-    Answer,
-    CancelTimer,
     Commit,
     ErrorAnswer,
     GroupState,
     Heartbeat,
-    Instruction,
     Join,
     Leave,
     Leaver,
     Retire,
-    SetTimer,
-    Store,
     Stored,
     Sync,
-    TimerFired,
 )
 from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.classic.machine import handle
+from storage_svc.coordinator.machine.events import TimerFired
+from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, SetTimer
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 E = ErrorCode
@@ -33,6 +31,30 @@ NOW = 1_000_000
 SESSION = 10_000
 REBALANCE = 60_000
 RANGE = (("range", b"r"),)
+
+
+class Store(NamedTuple):
+    """A write that an outcome asks for."""
+
+    #: The number in the `Stored` that follows.
+    write: int
+    group: GroupMetadataValue
+
+
+Instruction = SetTimer | CancelTimer | Answer | Store
+
+
+def instructions(outcome: Outcome[Group]) -> list[Instruction]:
+    """Return the outcome as one list: timers, answers, writes."""
+    writes = []
+    if outcome.stored is not None:
+        stored = outcome.stored(E.NONE)
+        assert isinstance(stored, Stored)
+        ((key, value),) = outcome.records
+        assert key.group == outcome.entity.group_id
+        writes = [Store(stored.write, value)]
+    assert bool(writes) == bool(outcome.records)
+    return [*outcome.timers, *outcome.answers, *writes]
 
 
 class Driver:
@@ -45,9 +67,9 @@ class Driver:
         self.now_ms = NOW
 
     def do(self, event: object) -> list[Instruction]:
-        out = handle(self.group, event, self.now_ms)  # type: ignore[arg-type]
+        outcome = handle(self.group, event, self.now_ms)  # type: ignore[arg-type]
         self.group.check_invariants()
-        return out
+        return instructions(outcome)
 
     def join(self, member_id: str = "", new: str = "", **fields: object) -> list[Instruction]:
         self.request += 1

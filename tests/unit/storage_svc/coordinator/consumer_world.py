@@ -6,23 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage_svc.coordinator.classic.group import GroupLimits
+from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.consumer.events import (
     ConsumerAnswer,
     ConsumerEvent,
-    ConsumerGroupSettings,
     ConsumerHeartbeat,
-    ConsumerTimer,
-    ConsumerTimerFired,
-    Downgrade,
-    Environment,
     HeartbeatAnswer,
     PatternsResolved,
-    SetConsumerTimer,
 )
 from storage_svc.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState
-from storage_svc.coordinator.consumer.machine import handle
-from storage_svc.coordinator.consumer.records import ConsumerRecord, StoredConsumerGroup, is_consumer_key
+from storage_svc.coordinator.consumer.machine import handle, take_over
+from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
+from storage_svc.coordinator.consumer.step import ConsumerOutcome
+from storage_svc.coordinator.machine.events import Installed, Timer, TimerFired
+from storage_svc.coordinator.machine.outcome import SetTimer
 from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
 
 ORDERS = frozenset({"orders"})
@@ -60,6 +58,14 @@ class FakeTopics:
         return list(self.by_name)
 
 
+@dataclass(frozen=True)
+class Downgraded:
+    """The classic group that the consumer group has become."""
+
+    group: Group
+    rebalance: bool
+
+
 class World:
     """One group; `tell` performs what comes of an event as the host does."""
 
@@ -69,35 +75,44 @@ class World:
         self.group = ConsumerGroup("g")
         self.log = StoredConsumerGroup()
         self.now_ms = 1_000_000
-        self.timers: dict[ConsumerTimer, int] = {}
+        self.timers: dict[Timer, int] = {}
         self.log_refuses = False
-        self.downgraded: Downgrade | None = None
+        self.downgraded: Downgraded | None = None
         self.written = 0
 
     @property
     def environment(self) -> Environment:
         return Environment(self.topics, self.settings, GroupLimits(), self.now_ms)
 
-    def tell(self, event: ConsumerEvent, written: list[ConsumerRecord] | None = None) -> ConsumerAnswer | None:
-        """The answer; None also when the log has refused the records. `written` is what a migration puts before."""
-        outcome = handle(self.group, event, self.environment, written=written)
+    def tell(self, event: ConsumerEvent) -> ConsumerAnswer | None:
+        """Return the answer; None also when the log has refused the records."""
+        return self.perform(handle(self.group, event, self.environment))
+
+    def take_over(self, classic: Group, heartbeat: ConsumerHeartbeat) -> ConsumerAnswer | None:
+        """Send the heartbeat to a classic group, and return the answer."""
+        return self.perform(take_over(classic, heartbeat, self.environment))
+
+    def perform(self, outcome: ConsumerOutcome) -> ConsumerAnswer | None:
         if outcome.records:
             if self.log_refuses:
-                self.group.hashed_version = self.group.resolved_version = -1
                 return None
             self.written += len(outcome.records)
             for key, value in outcome.records:
                 if is_consumer_key(key):
                     self.log.apply(key, value)
-        self.group, self.downgraded = outcome.group, outcome.downgrade
+        if isinstance(outcome.entity, ConsumerGroup):
+            self.group, self.downgraded = outcome.entity, None
+        elif outcome.records:
+            assert isinstance(outcome.to_successor, Installed)
+            self.downgraded = Downgraded(outcome.entity, outcome.to_successor.rebalance)
         for change in outcome.timers:
-            if not isinstance(change, SetConsumerTimer):
+            if not isinstance(change, SetTimer):
                 self.timers.pop(change.timer, None)
             elif not (change.if_absent and change.timer in self.timers):
                 self.timers[change.timer] = self.now_ms + change.delay_ms
         if outcome.resolve_patterns and self.downgraded is None:
             self.resolve()
-        return outcome.answer
+        return outcome.answers[0].value if outcome.answers else None
 
     def resolve(self) -> None:
         names = self.topics.names()
@@ -115,7 +130,7 @@ class World:
         while due := [(at, timer) for timer, at in self.timers.items() if at <= end_ms]:
             self.now_ms, timer = min(due)
             del self.timers[timer]
-            self.tell(ConsumerTimerFired(timer))
+            self.tell(TimerFired(timer))
         self.now_ms = end_ms
 
     def restored(self) -> ConsumerGroup:

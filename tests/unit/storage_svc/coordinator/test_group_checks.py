@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.classic.events import (
-    JOIN_TIMER,
-    Answer,
-    JoinAnswer,
-    Leaver,
-    SyncAnswer,
-)
+from storage_svc.coordinator.classic.events import JOIN_TIMER, JoinAnswer, Leaver, SyncAnswer
+from storage_svc.coordinator.machine.outcome import Answer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     RANGE,

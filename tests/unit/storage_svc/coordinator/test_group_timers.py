@@ -6,18 +6,17 @@ import pytest
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     SYNC_TIMER,
-    CancelTimer,
     Commit,
     GroupState,
     Heartbeat,
     JoinAnswer,
     LeaveAnswer,
     Leaver,
-    SetTimer,
     Stored,
     session_timer,
 )
 from storage_svc.coordinator.classic.group import GroupLimits
+from storage_svc.coordinator.machine.outcome import CancelTimer, SetTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     COMPLETING,

@@ -23,7 +23,6 @@ from protocol_lib.consumer_protocol import (
 )
 from protocol_lib.errors import ErrorCode as E
 from storage_svc.coordinator.classic.events import (
-    Answer,
     ErrorAnswer,
     Event,
     GroupState,
@@ -33,7 +32,6 @@ from storage_svc.coordinator.classic.events import (
     Leave,
     LeaveAnswer,
     Leaver,
-    Store,
     Stored,
     Sync,
     SyncAnswer,
@@ -42,8 +40,11 @@ from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.machine import handle
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup
-from storage_svc.coordinator.consumer.migration import may_upgrade, upgrade_records, upgraded
+from storage_svc.coordinator.consumer.migration import upgraded
+from storage_svc.coordinator.machine.events import Installed
+from storage_svc.coordinator.machine.outcome import Answer
 
+from tests.unit.storage_svc.coordinator.classic_driver import Store, instructions
 from tests.unit.storage_svc.coordinator.consumer_world import World
 
 PROTOCOL = "cooperative-sticky"
@@ -115,13 +116,11 @@ class MixedGroups(RuleBasedStateMachine):
         if not self.is_settled:
             self.the_classic_group_rebalances()  # as the downgrade has asked for
         held = {each.member_id: set(each.owned) for each in self.classic_clients}
-        written = None
-        if self.classic is not None:
-            assert may_upgrade(self.classic, self.world.environment)
-            made = upgraded(self.classic, self.world.topics)
+        classic, self.classic = self.classic, None
+        if classic is not None:
+            made = upgraded(classic, self.world.topics)
             assert made is not None
-            assert made.epoch == self.classic.generation_id
-            self.world.group, self.classic, written = made, None, upgrade_records(made)
+            assert made.epoch == classic.generation_id
             for member_id, owned in held.items():
                 assert spread(self.world, made.members[member_id].assigned) == owned
         event = ConsumerHeartbeat(
@@ -131,7 +130,7 @@ class MixedGroups(RuleBasedStateMachine):
             rebalance_timeout_ms=REBALANCE_MS,
             owned={},
         )
-        answer = self.world.tell(event, written)
+        answer = self.world.tell(event) if classic is None else self.world.take_over(classic, event)
         assert isinstance(answer, HeartbeatAnswer)
         self.clients[name] = client
         self.hear(client, answer)
@@ -255,8 +254,7 @@ class MixedGroups(RuleBasedStateMachine):
         """All join again and the leader assigns: what somebody still owns it leaves where it is."""
         group, self.is_settled = self.classic, True
         assert group is not None
-        group.prepare_rebalance()
-        group.take_out()
+        handle(group, Installed(rebalance=True), self.world.now_ms)
         clients = {each.member_id: each for each in self.clients.values()}
         answers: dict[int, object] = {}
         order = dict(enumerate(clients.values(), 1))
@@ -285,7 +283,7 @@ class MixedGroups(RuleBasedStateMachine):
         answers: dict[int, object] = {}
         events = [event]
         while events:
-            for instruction in handle(group, events.pop(0), self.world.now_ms):
+            for instruction in instructions(handle(group, events.pop(0), self.world.now_ms)):
                 if isinstance(instruction, Answer):
                     answers[instruction.request] = instruction.value
                 elif isinstance(instruction, Store):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Leave, Leaver
-from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.limits import NewOffset
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.log.errors import StorageFailure

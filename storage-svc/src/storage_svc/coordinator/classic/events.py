@@ -1,18 +1,19 @@
-"""What the classic group state machine is told and what it asks for.
+"""Events of the classic group's machine, and the answers in its outcomes.
 
-Events go into `Group.handle`, instructions come out of it; neither performs anything. A `request` is the number under
-which the caller waits for its `Answer`. Durations are milliseconds; Kafka error codes are values.
+An event goes into `classic.machine.handle`, an `Outcome` comes out. A `request` is the number under which the caller
+waits for its answer. Durations are milliseconds; Kafka error codes are values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.internal.group_metadata import GroupMetadataValue
+
+from storage_svc.coordinator.machine.events import Installed, Removed, Timer, TimerFired, TimerKind
 
 
 class GroupState(Enum):
@@ -54,19 +55,6 @@ TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = {
 VALID_PREVIOUS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     state: frozenset(before for before, after in TRANSITIONS if after is state) for state in GroupState
 }
-
-
-class TimerKind(StrEnum):
-    SESSION = "session"
-    JOIN = "join"
-    SYNC = "sync"
-
-
-class Timer(NamedTuple):
-    """One timer of a group; `member_id` is empty for the group's own (JOIN, SYNC)."""
-
-    kind: TimerKind
-    member_id: str = ""
 
 
 JOIN_TIMER: Final = Timer(TimerKind.JOIN)
@@ -140,14 +128,10 @@ class Commit:
 
 
 @dataclass(slots=True)
-class TimerFired:
-    timer: Timer
-
-
-@dataclass(slots=True)
 class Stored:
-    """The outcome of a `Store`: durable (NONE) or not, as a code for group members (see `offsets.group_error`)."""
+    """A write has ended: durable (NONE), or with an error for members (`stored.records.group_error`)."""
 
+    #: The number of the write (`pending_writes`).
     write: int
     error: ErrorCode
 
@@ -157,7 +141,7 @@ class Retire:
     """Remove the group, if it is empty."""
 
 
-Event = Join | Sync | Heartbeat | Leave | Commit | TimerFired | Stored | Retire
+Event = Join | Sync | Heartbeat | Leave | Commit | TimerFired | Stored | Retire | Installed | Removed
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -203,36 +187,3 @@ class LeaveAnswer:
 
 
 AnswerValue = JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer
-
-
-# --- instructions -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Answer:
-    request: int
-    value: AnswerValue
-
-
-@dataclass(slots=True)
-class SetTimer:
-    """(Re)start the timer: `TimerFired` is expected `delay_ms` from now."""
-
-    timer: Timer
-    delay_ms: int
-
-
-@dataclass(slots=True)
-class CancelTimer:
-    timer: Timer
-
-
-@dataclass(slots=True)
-class Store:
-    """Write the group's metadata; `Stored` is expected with the same number once it is durable or has failed."""
-
-    write: int
-    group: GroupMetadataValue
-
-
-Instruction = Answer | SetTimer | CancelTimer | Store

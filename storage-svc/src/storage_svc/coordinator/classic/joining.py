@@ -1,10 +1,10 @@
-"""JoinGroup: who is let in, who is answered at once, and whose call is parked until the rebalance ends.
+"""JoinGroup: which callers are let in, which are answered at once, and which wait until the rebalance ends.
 
-Order of checks: dead 15, full 81, no common protocol 23; then by who calls: a new member gets an id (79) or is parked,
-a pending one is parked, a static one that lost its id takes its own place again, anybody else must be a member.
+Order of checks: dead 15, full 81, no common protocol 23. Then by caller: a new member gets an id (79) or is parked, a
+pending one is parked, a static one that lost its id gets its own place again. All others must be members.
 
-A static member that comes back while the group is stable changes nothing for the others: its new id is stored, then it
-is told the current generation. Whoever still uses its old id is fenced (82).
+A static member that comes back while the group is stable changes nothing for the others. Its new id is stored, then it
+is sent the current generation. A client that still uses the old id is fenced (82).
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from storage_svc.coordinator.classic.events import GroupState, Join, JoinAnswer,
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Replacement
+from storage_svc.coordinator.classic.step import Step
 
-#: A new member whose parked client died is invisible until then (Kafka's value).
+#: How long a new member's join may be parked while its client may be dead (Kafka's value).
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
 
-def on_join(group: Group, join: Join) -> None:
-    members = group.members
+def on_join(step: Step, join: Join) -> None:
+    group, members = step.group, step.group.members
     if group.state is _DEAD:
-        _refuse(group, join, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        _refuse(step, join, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     elif not _has_room(group, join):
-        _refuse(group, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        _refuse(step, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
         if join.member_id in members or join.member_id in members.pending:
-            group.expel(join.member_id)
+            step.expel(join.member_id)
     elif not _supports_protocols(group, join):
-        _refuse(group, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        _refuse(step, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif not join.member_id:
-        _on_new_join(group, join)
+        _on_new_join(step, join)
     elif join.member_id in members.pending and join.instance_id is None:
-        _add(group, join.member_id, join)
+        _add(step, join.member_id, join)
     elif error := members.error(join.member_id, join.instance_id):
-        _refuse(group, join, error)
+        _refuse(step, join, error)
     else:
-        _on_known_join(group, join, members[join.member_id])
+        _on_known_join(step, join, members[join.member_id])
 
 
-def _refuse(group: Group, join: Join, error: ErrorCode, member_id: str | None = None) -> None:
+def _refuse(step: Step, join: Join, error: ErrorCode, member_id: str | None = None) -> None:
     member_id = join.member_id if member_id is None else member_id
-    group.answer(join.request, JoinAnswer(error=error, member_id=member_id))
+    step.answer(join.request, JoinAnswer(error=error, member_id=member_id))
 
 
 def _has_room(group: Group, join: Join) -> bool:
-    """A member that is known is let in; while a rebalance is prepared only if it is parked already (Kafka)."""
+    """Return whether the caller is let in. While a rebalance is prepared, parked members count, as in Kafka; in other
+    states all members do, and each of them is let in."""
     members, size_max = group.members, group.limits.size_max
     if group.state is _EMPTY:
         return join.member_id in members.pending or len(members.pending) < size_max
@@ -58,12 +60,12 @@ def _has_room(group: Group, join: Join) -> bool:
         member = members.get(join.member_id)
         if member is not None and member.join_request is not None:
             return True
-        taken = members.joined_count()
+        places_used = members.joined_count()
     else:
         if join.member_id in members:
             return True
-        taken = len(members)
-    return taken + len(members.pending - {join.member_id}) < size_max
+        places_used = len(members)
+    return places_used + len(members.pending - {join.member_id}) < size_max
 
 
 def _supports_protocols(group: Group, join: Join) -> bool:
@@ -75,66 +77,71 @@ def _supports_protocols(group: Group, join: Join) -> bool:
     return group.protocol_type == join.protocol_type and any(name in common for name, _ in join.protocols)
 
 
-def _on_new_join(group: Group, join: Join) -> None:
+def _on_new_join(step: Step, join: Join) -> None:
+    group = step.group
     if join.instance_id is not None:
         known = group.members.by_instance(join.instance_id)
         if known is None:
-            _add(group, join.new_member_id, join)
+            _add(step, join.new_member_id, join)
         else:
-            _replace_static(group, known, join)
+            _replace_static(step, known, join)
     elif join.require_known_member_id:
         group.members.pending.add(join.new_member_id)
-        group.set_timer(session_timer(join.new_member_id), join.session_timeout_ms)
-        _refuse(group, join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
+        step.set_timer(session_timer(join.new_member_id), join.session_timeout_ms)
+        _refuse(step, join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
     else:
-        _add(group, join.new_member_id, join)
+        _add(step, join.new_member_id, join)
 
 
-def _add(group: Group, member_id: str, join: Join) -> None:
+def _add(step: Step, member_id: str, join: Join) -> None:
+    group = step.group
     group.initial_delay.note_newcomer()
     if not group.members:
         group.protocol_type = join.protocol_type
     group.members.add(Member.joining(member_id, join))
-    group.set_timer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-    group.prepare_rebalance()
-    group.maybe_complete_join()
+    step.set_timer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+    step.prepare_rebalance()
+    step.maybe_complete_join()
 
 
-def _on_known_join(group: Group, join: Join, member: Member) -> None:
+def _on_known_join(step: Step, join: Join, member: Member) -> None:
+    group = step.group
     unchanged = member.protocols == join.protocols
     if group.state is _COMPLETING and unchanged:
         # It may have missed the answer to its first JoinGroup: the same answer again.
-        group.answer_join(join.request, member)
+        step.answer_join(join.request, member)
     elif group.state is _STABLE and unchanged and member.member_id != group.members.leader_id:
-        group.answer_join(join.request, member)
+        step.answer_join(join.request, member)
     else:
-        member.take(join)
+        member.update(join)
         # The client asked again, most likely on a new connection: only the newest request is kept.
-        group.refuse_parked_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        step.refuse_parked_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join_request = join.request
-        group.prepare_rebalance()
-        group.maybe_complete_join()
+        step.prepare_rebalance()
+        step.maybe_complete_join()
 
 
-def _replace_static(group: Group, previous: Member, join: Join) -> None:
-    """A static member came back without its id: it gets a new one, whoever still uses the old one is fenced."""
+def _replace_static(step: Step, previous: Member, join: Join) -> None:
+    """Give a static member that came back without its id a new one; a client that uses the old one is fenced."""
+    group = step.group
     previous_leader = group.members.leader_id or ""
     member = previous.renamed(join.new_member_id)
-    member.take(join)
+    member.update(join)
     member.join_request = join.request
-    group.replace(previous, member)
+    step.replace(previous, member)
     if group.state is _STABLE and group.protocol_name == group.members.select_protocol():
         write = Replacement(
             group.generation_id, member.member_id, previous, previous_leader, join.supports_skipping_assignment
         )
-        group.store(write, {known.member_id: known.assignment for known in group.members})
+        step.store(write, {known.member_id: known.assignment for known in group.members})
     else:
         # Completing: the leader may be assigning to the old id at this moment.
-        group.prepare_rebalance()
-        group.maybe_complete_join()
+        step.prepare_rebalance()
+        step.maybe_complete_join()
 
 
-def on_replacement_stored(group: Group, write: Replacement, error: ErrorCode) -> None:
+def on_replacement_stored(step: Step, write: Replacement, error: ErrorCode) -> None:
+    group = step.group
     member = group.members.get(write.member_id)
     if member is None or member.join_request is None:
         return  # It left, was replaced again, or a rebalance has answered it.
@@ -142,12 +149,12 @@ def on_replacement_stored(group: Group, write: Replacement, error: ErrorCode) ->
         return  # A rebalance will answer it.
     request, member.join_request = member.join_request, None
     if error:
-        group.replace(member, write.previous)
-        group.answer(request, JoinAnswer(error=error))
+        step.replace(member, write.previous)
+        step.answer(request, JoinAnswer(error=error))
         return
-    group.start_session(member)
+    step.start_session(member)
     if write.supports_skipping_assignment:
-        group.answer_join(request, member, skip=member.member_id == group.members.leader_id)
+        step.answer_join(request, member, skip=member.member_id == group.members.leader_id)
     else:
-        # Before KIP-814 a leader could not be told to skip the assignment: it is shown its old id as leader.
-        group.answer_join(request, member, leader=write.previous_leader)
+        # Before KIP-814 no answer could make a leader skip the assignment: it sees its old id as the leader's.
+        step.answer_join(request, member, leader=write.previous_leader)

@@ -1,6 +1,6 @@
-"""The classic group as a state machine: `handle` takes an event and gives the instructions that follow from it.
+"""The classic group as a state machine: `handle` takes an event and returns the outcome that follows from it.
 
-How each state answers (`=` as to its left; codes are Kafka's). States and what they mean: `group_events.GroupState`.
+How each state answers (`=` as to its left; codes are Kafka's). States and what they mean: `classic.events.GroupState`.
 
     event                     Empty          Preparing      Completing                 Stable                     Dead
     Join, new dynamic, v4+    79 and an id, pending until its session timeout                                  =  15
@@ -23,7 +23,9 @@ Timers: JOIN is the initial delay (from Empty; extended while new members arrive
 the wait for every member's SyncGroup; SESSION runs per member and per pending member, is restarted by heartbeats,
 commits and answered joins and syncs, and for a new member whose join is parked it is `NEW_MEMBER_JOIN_TIMEOUT_MS`.
 
-Owner: the coordinator that calls `handle`, from one thread. Kafka: GroupMetadataManager.
+The group changes in place. A decision that needs the log waits for `Stored`: until then the group remembers it in its
+`writes`, and an error takes it back. Owner: the coordinator that calls `handle`, from one thread. Kafka:
+GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
+    SYNC_TIMER,
     Commit,
     ErrorAnswer,
     Event,
     GroupState,
     Heartbeat,
-    Instruction,
     Join,
     Leave,
     LeaveAnswer,
@@ -48,41 +50,47 @@ from storage_svc.coordinator.classic.events import (
     Retire,
     Stored,
     Sync,
-    TimerFired,
-    TimerKind,
+    session_timer,
 )
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.joining import on_join, on_replacement_stored
 from storage_svc.coordinator.classic.pending_writes import Assignments, Replacement
+from storage_svc.coordinator.classic.step import Step
 from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer
+from storage_svc.coordinator.machine.events import Installed, Removed, TimerFired, TimerKind
+from storage_svc.coordinator.machine.outcome import Outcome
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
 
-def handle(group: Group, event: Event, now_ms: int) -> list[Instruction]:
-    """The instructions that follow from the event, in order. `now_ms` is wall clock time."""
-    group.now_ms = now_ms
-    _HANDLERS[type(event)](group, event)
-    return group.take_out()
+def handle(group: Group, event: Event, now_ms: int) -> Outcome[Group]:
+    """Change the group and return what follows from the event. `now_ms` is wall clock time."""
+    step = Step(group, now_ms)
+    _HANDLERS[type(event)](step, event)
+    return step.outcome
 
 
 # --- heartbeat, commit, leave -----------------------------------------------------------------------------------------
 
 
-def _on_heartbeat(group: Group, heartbeat: Heartbeat) -> None:
+def _on_heartbeat(step: Step, heartbeat: Heartbeat) -> None:
+    group = step.group
     error = group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
     if not error:
-        group.start_session(group.members[heartbeat.member_id])
+        step.start_session(group.members[heartbeat.member_id])
         if group.state is _PREPARING:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-    group.answer(heartbeat.request, ErrorAnswer(error))
+    step.answer(heartbeat.request, ErrorAnswer(error))
+    step.outcome.is_quiet = True
 
 
-def _on_commit(group: Group, commit: Commit) -> None:
-    group.answer(commit.request, ErrorAnswer(_commit_error(group, commit)))
+def _on_commit(step: Step, commit: Commit) -> None:
+    step.answer(commit.request, ErrorAnswer(_commit_error(step, commit)))
+    step.outcome.is_quiet = True
 
 
-def _commit_error(group: Group, commit: Commit) -> ErrorCode:
+def _commit_error(step: Step, commit: Commit) -> ErrorCode:
+    group = step.group
     if group.state is _DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.state is _EMPTY and commit.generation_id < 0:
@@ -94,23 +102,23 @@ def _commit_error(group: Group, commit: Commit) -> ErrorCode:
         return error
     if group.state is _COMPLETING:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    group.start_session(group.members[commit.member_id])
+    step.start_session(group.members[commit.member_id])
     return ErrorCode.NONE
 
 
-def _on_leave(group: Group, leave: Leave) -> None:
-    if group.state is _DEAD:
-        group.answer(leave.request, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
+def _on_leave(step: Step, leave: Leave) -> None:
+    if step.group.state is _DEAD:
+        step.answer(leave.request, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
         return
     leaving: dict[str, None] = {}
-    errors = tuple(_leave_error(group, leaver, leaving) for leaver in leave.members)
-    group.answer(leave.request, LeaveAnswer(ErrorCode.NONE, errors))
+    errors = tuple(_leave_error(step.group, leaver, leaving) for leaver in leave.members)
+    step.answer(leave.request, LeaveAnswer(ErrorCode.NONE, errors))
     if leaving:
-        group.expel(*leaving, is_told=True)
+        step.expel(*leaving, has_left=True)
 
 
 def _leave_error(group: Group, leaver: Leaver, leaving: dict[str, None]) -> ErrorCode:
-    """Why this one cannot leave; NONE puts it among those that do. It can leave once."""
+    """Return why this one cannot leave; NONE puts it among those that do. A member leaves once."""
     member_id = leaver.member_id
     if not member_id and leaver.instance_id is not None:
         # An operator removes a static member by its name alone.
@@ -125,50 +133,73 @@ def _leave_error(group: Group, leaver: Leaver, leaving: dict[str, None]) -> Erro
     return error
 
 
-# --- timers, writes, retirement ---------------------------------------------------------------------------------------
+# --- timers, writes ---------------------------------------------------------------------------------------------------
 
 
-def _on_timer(group: Group, event: TimerFired) -> None:
+def _on_timer(step: Step, event: TimerFired) -> None:
     match event.timer.kind:
         case TimerKind.JOIN:
-            _on_join_timer(group)
+            _on_join_timer(step)
         case TimerKind.SYNC:
-            on_sync_timer(group)
+            on_sync_timer(step)
         case TimerKind.SESSION:
-            _on_session_timer(group, event.timer.member_id)
+            _on_session_timer(step, event.timer.member_id)
 
 
-def _on_join_timer(group: Group) -> None:
-    if group.state is not _PREPARING:
+def _on_join_timer(step: Step) -> None:
+    if step.group.state is not _PREPARING:
         return
-    delay_ms = group.initial_delay.extend()
+    delay_ms = step.group.initial_delay.extend()
     if delay_ms is None:
-        group.complete_join()
+        step.complete_join()
     else:
-        group.set_timer(JOIN_TIMER, delay_ms)
+        step.set_timer(JOIN_TIMER, delay_ms)
 
 
-def _on_session_timer(group: Group, member_id: str) -> None:
-    member = group.members.get(member_id)
+def _on_session_timer(step: Step, member_id: str) -> None:
+    members = step.group.members
+    member = members.get(member_id)
     if member is not None and not member.is_new and (member.join_request, member.sync_request) != (None, None):
         return  # Its call is parked here; its session starts again with the answer.
-    if member is not None or member_id in group.members.pending:
-        group.expel(member_id)
+    if member is not None or member_id in members.pending:
+        step.expel(member_id)
 
 
-def _on_stored(group: Group, stored: Stored) -> None:
-    match group.writes.end(stored.write):
+def _on_stored(step: Step, stored: Stored) -> None:
+    match step.group.writes.end(stored.write):
         case Assignments() as write:
-            on_assignments_stored(group, write, stored.error)
+            on_assignments_stored(step, write, stored.error)
         case Replacement() as write:
-            on_replacement_stored(group, write, stored.error)
+            on_replacement_stored(step, write, stored.error)
 
 
-def _on_retire(group: Group, _: Retire) -> None:
-    if group.state is _EMPTY:
-        for member_id in list(group.members.pending):
-            group.remove(member_id)
-        group.enter(_DEAD)
+# --- begin and end ----------------------------------------------------------------------------------------------------
+
+
+def _on_installed(step: Step, installed: Installed) -> None:
+    """Members of a group that was loaded, or that was a consumer group, get a full session timeout."""
+    for member in step.group.members:
+        step.start_session(member)
+    if installed.rebalance:
+        step.prepare_rebalance()
+
+
+def _on_removed(step: Step, removed: Removed) -> None:
+    members = step.group.members
+    for member in members:
+        step.refuse_parked(member, removed.error)
+        step.cancel_timer(session_timer(member.member_id))
+    for member_id in members.pending:
+        step.cancel_timer(session_timer(member_id))
+    step.cancel_timer(JOIN_TIMER)
+    step.cancel_timer(SYNC_TIMER)
+
+
+def _on_retire(step: Step, _: Retire) -> None:
+    if step.group.state is _EMPTY:
+        for member_id in list(step.group.members.pending):
+            step.remove(member_id)
+        step.enter(_DEAD)
 
 
 _HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
@@ -179,5 +210,7 @@ _HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Commit: _on_commit,
     TimerFired: _on_timer,
     Stored: _on_stored,
+    Installed: _on_installed,
+    Removed: _on_removed,
     Retire: _on_retire,
 }

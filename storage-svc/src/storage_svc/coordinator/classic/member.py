@@ -1,4 +1,4 @@
-"""One member of a classic consumer group, as the group's state machine keeps it."""
+"""One member of a classic consumer group. Changed only by the group's machine (`machine.py`)."""
 
 from __future__ import annotations
 
@@ -70,28 +70,30 @@ class Member:
         )
 
     def metadata(self, protocol_name: str) -> bytes:
-        """This member's metadata for a protocol; empty when it does not support it."""
+        """Return this member's metadata for a protocol; empty when it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def renamed(self, member_id: str) -> Member:
-        """The same member under a new id, with nothing parked."""
+        """Return the same member under a new id, with nothing parked."""
         return replace(self, member_id=member_id, is_new=False, join_request=None, sync_request=None)
 
-    def take(self, join: Join) -> None:
-        """What a known member says anew when it joins again."""
+    def update(self, join: Join) -> None:
+        """Replace what a known member may change when it joins again."""
         self.client_id, self.client_host = join.client_id, join.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = join.session_timeout_ms, join.rebalance_timeout_ms
         self.protocols = join.protocols
 
 
 def common_protocols(members: Iterable[Member]) -> set[str]:
-    """The protocol names every member supports."""
+    """Return the protocol names that every member supports."""
     sets = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*sets) if sets else set()
 
 
 def select_protocol(members: Iterable[Member]) -> str:
-    """Each member votes for the first of its protocols that all support; most votes win, the earliest vote breaks ties.
+    """Return the protocol with most votes; the earliest vote breaks ties.
+
+    Each member votes for the first of its protocols that all members support.
 
     Raises:
         ValueError: there is no protocol in common.

@@ -30,7 +30,6 @@ from storage_svc.coordinator.classic.events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.consumer.events import ConsumerTimerKind, Step
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.consumer.member import ConsumerMember, MemberState
 from storage_svc.coordinator.consumer.migration import (
@@ -41,6 +40,8 @@ from storage_svc.coordinator.consumer.migration import (
     partitions_by_id,
 )
 from storage_svc.coordinator.consumer.rebalance import bump, fence, reconcile, update_target
+from storage_svc.coordinator.consumer.step import Step
+from storage_svc.coordinator.machine.events import TimerKind
 
 # --- join -------------------------------------------------------------------------------------------------------------
 
@@ -85,12 +86,12 @@ def on_join(step: Step, join: Join) -> JoinAnswer:
         update_target(step)
     if not must_rebalance:
         updated = reconcile(step, updated, owned, subscription_changed=is_changed)
-    step.cancel_timer(ConsumerTimerKind.JOIN, member_id)
+    step.cancel_timer(TimerKind.JOIN, member_id)
     if may_turn:
         downgrade(step, frozenset(), rebalance=must_rebalance)
     else:
         step.start_session(updated)
-        step.set_timer(ConsumerTimerKind.SYNC, member_id, join.rebalance_timeout_ms)
+        step.set_timer(TimerKind.SYNC, member_id, join.rebalance_timeout_ms)
     return JoinAnswer(
         member_id=member_id,
         generation_id=updated.epoch,
@@ -154,7 +155,7 @@ def on_sync(step: Step, sync: Sync) -> SyncAnswer:
     if error := _sync_error(step, sync, member):
         return SyncAnswer(error=error)
     assert member.classic is not None
-    step.cancel_timer(ConsumerTimerKind.SYNC, member.member_id)
+    step.cancel_timer(TimerKind.SYNC, member.member_id)
     step.start_session(member)
     held = {topic_id: frozenset(epochs) for topic_id, epochs in member.assigned.items()}
     metadata = bytes(member.classic.supported_protocols[0].metadata)
@@ -174,7 +175,7 @@ def _sync_error(step: Step, sync: Sync, member: ConsumerMember) -> ErrorCode:
     if sync.protocol_name not in (None, member.classic.supported_protocols[0].name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if step.group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        step.set_timer(ConsumerTimerKind.JOIN, member.member_id, member.rebalance_timeout_ms, if_absent=True)
+        step.set_timer(TimerKind.JOIN, member.member_id, member.rebalance_timeout_ms, if_absent=True)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -188,7 +189,7 @@ def on_heartbeat(step: Step, heartbeat: Heartbeat) -> ErrorAnswer:
     step.start_session(member)
     if not _must_join_again(step.group, member):
         return ErrorAnswer(ErrorCode.NONE)
-    step.set_timer(ConsumerTimerKind.JOIN, member.member_id, member.rebalance_timeout_ms, if_absent=True)
+    step.set_timer(TimerKind.JOIN, member.member_id, member.rebalance_timeout_ms, if_absent=True)
     return ErrorAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
 
 

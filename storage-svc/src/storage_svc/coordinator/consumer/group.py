@@ -22,7 +22,8 @@ from protocol_lib.internal import consumer_group as kinds
 
 from storage_svc.coordinator.consumer import records as records
 from storage_svc.coordinator.consumer.member import ConsumerMember, MemberState, Partitions, ResolvedPattern
-from storage_svc.coordinator.consumer.records import ConsumerRecord, StoredConsumerGroup
+from storage_svc.coordinator.consumer.records import StoredConsumerGroup
+from storage_svc.coordinator.machine.outcome import Record
 
 
 class ConsumerGroupState(Enum):
@@ -81,7 +82,20 @@ class ConsumerGroup:
         self.resolved_version = NEVER
         #: member id -> the connection over which it was last told what it has. An answer that went to another one, or
         #: to nobody as storage ended, may be lost.
-        self.told_over: dict[str, int] = {}
+        self.informed_over: dict[str, int] = {}
+
+    @classmethod
+    def migrated(
+        cls, group_id: str, members: Iterable[ConsumerMember], generation_id: int, topics: Topics
+    ) -> ConsumerGroup:
+        """Return the group that a classic group turns into: every member shall have its present assignment."""
+        group = cls(group_id)
+        group.epoch = group.assignment_epoch = generation_id
+        for member in members:
+            group.put(member)
+            group.target[member.member_id] = {topic_id: frozenset(held) for topic_id, held in member.assigned.items()}
+        group.metadata_hash = metadata_hash(group.subscribed_topics(), topics)
+        return group
 
     @classmethod
     def restore(cls, group_id: str, stored: StoredConsumerGroup) -> ConsumerGroup:
@@ -106,8 +120,29 @@ class ConsumerGroup:
         other.__dict__.update(self.__dict__)
         other.members, other.static = dict(self.members), dict(self.static)
         other.target, other.patterns = dict(self.target), dict(self.patterns)
-        other.told_over = dict(self.told_over)
+        other.informed_over = dict(self.informed_over)
         return other
+
+    def answers_again(self, version: int, member_id: str, connection_id: int) -> bool:
+        """Return whether a repeated heartbeat of a member gets the same answer, as long as the group is this object.
+
+        Args:
+            version: the present version of the topics.
+        """
+        return self.hashed_version == version and self.informed_over.get(member_id) == connection_id
+
+    def note(self, hashed_version: int | None, resolved_version: int | None, informed: tuple[str, int] | None) -> None:
+        """Keep what is in no record; None leaves it as it is. For the group's machine.
+
+        Args:
+            informed: a member's id and the connection over which it is sent its assignment.
+        """
+        if hashed_version is not None:
+            self.hashed_version = hashed_version
+        if resolved_version is not None:
+            self.resolved_version = resolved_version
+        if informed is not None and informed[0] in self.members:
+            self.informed_over[informed[0]] = informed[1]
 
     def put(self, member: ConsumerMember) -> None:
         self.members[member.member_id] = member
@@ -119,7 +154,7 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         self.target.pop(member_id, None)
-        self.told_over.pop(member_id, None)
+        self.informed_over.pop(member_id, None)
 
     def by_instance(self, instance_id: str) -> ConsumerMember | None:
         member_id = self.static.get(instance_id)
@@ -168,10 +203,10 @@ class ConsumerGroup:
 
     # --- records of the group as a whole --------------------------------------------------------------------------
 
-    def tombstones(self) -> list[ConsumerRecord]:
+    def tombstones(self) -> list[Record]:
         return records.group_tombstones(self.group_id, self.members, self.patterns)
 
-    def all_records(self) -> list[ConsumerRecord]:
+    def all_records(self) -> list[Record]:
         members = list(self.members.values())
         return [
             *(records.subscription_record(self.group_id, member) for member in members),
@@ -214,17 +249,21 @@ def metadata_hash(names: Iterable[str], topics: Topics) -> int:
 class Draft:
     """Changes to a group, each with its record. Until there is one, `group` is the group itself."""
 
-    def __init__(self, group: ConsumerGroup, written: Iterable[ConsumerRecord] = ()) -> None:
+    def __init__(self, group: ConsumerGroup, written: Iterable[Record] = ()) -> None:
         self.group = group
-        self.records: list[ConsumerRecord] = list(written)
+        self.records: list[Record] = list(written)
         self._is_copied = False
 
-    def _write(self, *written: ConsumerRecord) -> ConsumerGroup:
+    def _write(self, *written: Record) -> ConsumerGroup:
         if not self._is_copied:
             self.group = self.group.copy()
             self._is_copied = True
         self.records.extend(written)
         return self.group
+
+    def renew(self) -> None:
+        """Make the same group another object: answers that refer to the old one do not hold any more."""
+        self._write()
 
     def put_subscription(self, member: ConsumerMember) -> None:
         self._write(records.subscription_record(self.group.group_id, member)).put(member)

@@ -1,48 +1,43 @@
-"""The consumer group (KIP-848) as a state machine: `handle` takes an event and gives the outcome that follows from it.
+"""The consumer group (KIP-848) as a state machine: `handle` takes an event and returns its outcome.
 
-    member epoch in a heartbeat   is answered
-    0                             joins, or joins again: the whole assignment
+    member epoch in a heartbeat   the member
+    0                             joins, or joins again: it is sent the whole assignment
     as the group knows it         goes on
     the one before, and it owns   goes on: the answer that raised it was lost
       no more than is assigned
-    any other                     110 FENCED_MEMBER_EPOCH: it gives everything up and joins again
-    -1                            is out
+    any other                     110 FENCED_MEMBER_EPOCH: it gives up all partitions and joins again
+    -1                            leaves
     -2 (static)                   is away; comes back under any member id until its session ends
 
-What a member has is told when it changes, when the member says everything, and when its heartbeat comes over another
-connection than the last one that was told (Kafka: not then). A client that gave up waiting has closed its connection.
+A member is sent its assignment when that changes, when its heartbeat is full, and when it comes over another connection
+than the last answer that had one (Kafka: not then). A client that gave up waiting has closed its connection.
 
 Order of checks: group not there 69, full 81, instance id unknown 25, of another member 82, not given back 111, member
-unknown 25, epoch 110, pattern 128. What needs no group (42, 112) is checked before: `admission.heartbeat_fault`.
+unknown 25, epoch 110, pattern 128. Checks that need no group (42, 112) come before: `limits.heartbeat_fault`.
 
-Members that speak the classic protocol in a consumer group: `classic_members`. Owner: the coordinator that calls
-`handle`, from one thread. Kafka: GroupMetadataManager.
+The group stays as it is but for memory in no record (`step`): a change makes a new group, which counts once the log has
+accepted its records. Members that speak the classic protocol in a consumer group: `classic_members`. Owner: the
+coordinator that calls `handle`, from one thread. Kafka: GroupMetadataManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.classic.events import Heartbeat, Join, Leave, Sync
+from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.consumer.classic_members import on_heartbeat, on_join, on_leave, on_sync
 from storage_svc.coordinator.consumer.events import (
+    Configured,
     ConsumerAnswer,
     ConsumerEvent,
-    ConsumerGroupSettings,
     ConsumerHeartbeat,
-    ConsumerTimer,
-    ConsumerTimerFired,
-    ConsumerTimerKind,
-    Environment,
     HeartbeatAnswer,
-    Outcome,
     PatternsResolved,
-    SetConsumerTimer,
-    Step,
 )
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Draft, Topics
 from storage_svc.coordinator.consumer.member import (
@@ -53,45 +48,71 @@ from storage_svc.coordinator.consumer.member import (
     Partitions,
     ResolvedPattern,
 )
+from storage_svc.coordinator.consumer.migration import NOT_MIGRATED, consumer_group_of
 from storage_svc.coordinator.consumer.rebalance import bump, fence, reconcile, update_target
-from storage_svc.coordinator.consumer.records import ConsumerRecord
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
+from storage_svc.coordinator.consumer.step import ConsumerOutcome, Step, answers_to
+from storage_svc.coordinator.machine.events import Installed, Removed, Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.outcome import Record, SetTimer, TimerChange
 from storage_svc.coordinator.patterns.topic_pattern import InvalidPatternError, compile_pattern
 
 
-def handle(
-    group: ConsumerGroup,
-    event: ConsumerEvent,
-    environment: Environment,
-    *,
-    written: list[ConsumerRecord] | None = None,
-) -> Outcome:
-    """What follows from the event; the group stays as it is.
-
-    Args:
-        written: records that stand before the event's own: those of a classic group that turned into this one.
-    """
-    if type(event) is ConsumerHeartbeat and not written and says_nothing_new(group, event, environment.topics):
+def handle(group: ConsumerGroup, event: ConsumerEvent, environment: Environment) -> ConsumerOutcome:
+    """Return the outcome of the event."""
+    if type(event) is ConsumerHeartbeat and _is_unchanged(group, event, environment.topics):
         return _session_again(group, event, environment.settings)
-    step = Step(Draft(group, written or ()), environment)
-    if written:
-        for member in group.members.values():
-            step.start_session(member)  # The timers of the group before are gone with it.
+    return _handle(Step(Draft(group), environment), event)
+
+
+def take_over(classic: Group, heartbeat: ConsumerHeartbeat, environment: Environment) -> ConsumerOutcome:
+    """Return the outcome of a heartbeat in a group of the classic protocol: a join makes it a consumer group."""
+    if heartbeat.member_epoch != JOIN_EPOCH:
+        return ConsumerOutcome(classic, answers_to(heartbeat, not_a_consumer_group(classic.group_id)))
+    migrated = consumer_group_of(classic, environment)
+    if migrated is None:
+        message = f"Cannot upgrade classic group {classic.group_id} to consumer group."
+        return ConsumerOutcome(classic, answers_to(heartbeat, refused(NOT_MIGRATED, message)))
+    outcome = begin_with(*migrated, heartbeat, environment)
+    if not outcome.records:  # the heartbeat is refused
+        outcome.entity = classic
+    outcome.to_replaced = Removed(ErrorCode.REBALANCE_IN_PROGRESS)
+    return outcome
+
+
+def begin_with(
+    group: ConsumerGroup, records: Iterable[Record], heartbeat: ConsumerHeartbeat, environment: Environment
+) -> ConsumerOutcome:
+    """Return the outcome of the first heartbeat in a group that these records make out of a classic one."""
+    step = Step(Draft(group, records), environment)
+    for member in group.members.values():
+        step.start_session(member)
+    return _handle(step, heartbeat)
+
+
+def _handle(step: Step, event: ConsumerEvent) -> ConsumerOutcome:
+    group = step.group
     answer = _HANDLERS[type(event)](step, event)
     if isinstance(answer, HeartbeatAnswer) and answer.error:
-        return Outcome(group, answer=answer)
-    return step.outcome(answer)
+        return ConsumerOutcome(group, answers_to(event, answer))
+    return step.outcome(event, answer)
 
 
 def refused(error: ErrorCode, message: str) -> HeartbeatAnswer:
     return HeartbeatAnswer(error=error, message=message)
 
 
+def not_a_consumer_group(group_id: str) -> HeartbeatAnswer:
+    return refused(NOT_MIGRATED, f"Group {group_id} is not a consumer group.")
+
+
 # --- heartbeat --------------------------------------------------------------------------------------------------------
 
 
-def says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, topics: Topics) -> bool:
-    """Whether the member has what it shall have, the group is as it was, and nothing is to be told: most heartbeats
-    are such, and all that `_on_consumer_heartbeat` would do is to start the session again."""
+def _is_unchanged(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, topics: Topics) -> bool:
+    """Return whether the heartbeat and its answer carry no news: most do not.
+
+    `_on_consumer_heartbeat` would then only start the session again.
+    """
     member = group.members.get(heartbeat.member_id)
     return (
         member is not None
@@ -99,43 +120,66 @@ def says_nothing_new(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, topics:
         and heartbeat.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.epoch > JOIN_EPOCH
         and member.state is MemberState.STABLE
-        and group.hashed_version == topics.version
         and not group.patterns
         and not member.pattern
         and _updated(member, heartbeat) is member
-        and group.told_over.get(member.member_id) == heartbeat.connection_id
+        and group.answers_again(topics.version, heartbeat.member_id, heartbeat.connection_id)
     )
 
 
-def _session_again(group: ConsumerGroup, heartbeat: ConsumerHeartbeat, settings: ConsumerGroupSettings) -> Outcome:
-    session = ConsumerTimer(ConsumerTimerKind.SESSION, heartbeat.member_id)
+def _session_again(
+    group: ConsumerGroup, heartbeat: ConsumerHeartbeat, settings: ConsumerGroupSettings
+) -> ConsumerOutcome:
+    session = Timer(TimerKind.SESSION, heartbeat.member_id)
     answer = HeartbeatAnswer(
         member_id=heartbeat.member_id,
         member_epoch=heartbeat.member_epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
     )
-    return Outcome(group, answer=answer, timers=[SetConsumerTimer(session, settings.session_timeout_ms)])
+    timers: list[TimerChange] = [SetTimer(session, settings.session_timeout_ms)]
+    return ConsumerOutcome(group, answers_to(heartbeat, answer), timers, is_quiet=True)
 
 
 def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:
     if heartbeat.member_epoch < JOIN_EPOCH:
         return _on_leave(step, heartbeat)
-    group, settings = step.group, step.environment.settings
-    if len(group.members) >= settings.size_max and heartbeat.member_id not in group.members:
-        return refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {settings.size_max} members: it is full.")
-    member = _known(step, heartbeat) if heartbeat.instance_id is None else _known_static(step, heartbeat)
+    member = _caller(step, heartbeat)
     if isinstance(member, HeartbeatAnswer):
         return member
     updated = _updated(member, heartbeat)
+    if fault := _pattern_fault(member, updated):
+        return fault
+    is_changed = _subscribe(step, member, updated)
+    step.resolve_patterns = _needs_resolving(step, updated.pattern)
+    update_target(step)
+    moved = reconcile(step, updated, heartbeat.owned, subscription_changed=is_changed)
+    step.start_session(moved)
+    is_informed = heartbeat.is_full or moved.assigned != member.assigned or _has_missed(step.group, heartbeat)
+    if is_informed:
+        step.note_informed(moved.member_id, heartbeat.connection_id)
+    return HeartbeatAnswer(
+        member_id=moved.member_id,
+        member_epoch=moved.epoch,
+        heartbeat_interval_ms=step.environment.settings.heartbeat_interval_ms,
+        assignment=moved.assigned if is_informed else None,
+    )
+
+
+def _has_missed(group: ConsumerGroup, heartbeat: ConsumerHeartbeat) -> bool:
+    """Return whether the member may not know its assignment.
+
+    A member may keep its epoch while its assignment changes. If it missed that answer, no later heartbeat shows it.
+    Over a connection that lasts it has received all answers.
+    """
+    return (
+        heartbeat.member_epoch == JOIN_EPOCH or group.informed_over.get(heartbeat.member_id) != heartbeat.connection_id
+    )
+
+
+def _subscribe(step: Step, member: ConsumerMember, updated: ConsumerMember) -> bool:
+    """Put the updated member into the group, raise the group epoch if that is due, and return whether its subscription
+    has changed."""
     if updated is not member and updated != member:
-        if updated.pattern and updated.pattern != member.pattern:
-            try:
-                compile_pattern(updated.pattern)
-            except InvalidPatternError as error:
-                return refused(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{updated.pattern}` is not a valid regular expression: {error}.",
-                )
         step.draft.put_subscription(updated)
         step.draft.forget_unused_patterns()
     pattern_changed = updated.pattern != member.pattern
@@ -144,26 +188,27 @@ def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> Heartbea
     is_due = topics_changed or (pattern_changed and (not updated.pattern or updated.pattern in step.group.patterns))
     if is_due or step.group.hashed_version != step.environment.topics.version:
         bump(step, is_due=is_due)
-    step.resolve_patterns = _needs_resolving(step, updated.pattern)
-    update_target(step)
-    moved = reconcile(step, updated, heartbeat.owned, subscription_changed=topics_changed or pattern_changed)
-    step.start_session(moved)
-    # It may keep its epoch while what it has changes: if it missed that answer, nothing it says later shows it. Over a
-    # connection that lasts it has heard all answers.
-    is_told = (
-        heartbeat.member_epoch == JOIN_EPOCH
-        or heartbeat.is_full
-        or moved.assigned != member.assigned
-        or step.group.told_over.get(moved.member_id) != heartbeat.connection_id
-    )
-    if is_told:
-        step.group.told_over[moved.member_id] = heartbeat.connection_id
-    return HeartbeatAnswer(
-        member_id=moved.member_id,
-        member_epoch=moved.epoch,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=moved.assigned if is_told else None,
-    )
+    return topics_changed or pattern_changed
+
+
+def _pattern_fault(member: ConsumerMember, updated: ConsumerMember) -> HeartbeatAnswer | None:
+    if updated.pattern and updated.pattern != member.pattern:
+        try:
+            compile_pattern(updated.pattern)
+        except InvalidPatternError as error:
+            return refused(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{updated.pattern}` is not a valid regular expression: {error}.",
+            )
+    return None
+
+
+def _caller(step: Step, heartbeat: ConsumerHeartbeat) -> ConsumerMember | HeartbeatAnswer:
+    """Return the member that calls, or the refusal."""
+    size_max = step.environment.settings.size_max
+    if len(step.group.members) >= size_max and heartbeat.member_id not in step.group.members:
+        return refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {size_max} members: it is full.")
+    return _known(step, heartbeat) if heartbeat.instance_id is None else _known_static(step, heartbeat)
 
 
 def _known(step: Step, heartbeat: ConsumerHeartbeat) -> ConsumerMember | HeartbeatAnswer:
@@ -232,7 +277,7 @@ def _epoch_fault(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _updated(member: ConsumerMember, heartbeat: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat says anew; itself when that is nothing, as of most heartbeats."""
+    """Return the member as the heartbeat describes it; the same object when that is no change, as for most."""
     timeout_ms = heartbeat.rebalance_timeout_ms
     if (
         heartbeat.topics is None
@@ -264,7 +309,7 @@ def _updated(member: ConsumerMember, heartbeat: ConsumerHeartbeat) -> ConsumerMe
 def _needs_resolving(step: Step, pattern: str) -> bool:
     group = step.group
     if not pattern and not group.patterns:
-        return False  # Nobody subscribes by pattern, or who does asks for it.
+        return False  # No member subscribes by pattern, or one asks for it itself.
     wanted = group.subscribed_patterns()
     if not wanted:
         return False
@@ -280,7 +325,27 @@ def _on_patterns_resolved(step: Step, event: PatternsResolved) -> None:
             is_due = is_due or topics != (frozenset() if known is None else known.topics)
             step.draft.put_pattern(pattern, ResolvedPattern(topics, event.version, step.environment.now_ms))
     bump(step, is_due=is_due)
-    step.group.resolved_version = event.version
+    step.note_resolved(event.version)
+
+
+# --- begin and end ----------------------------------------------------------------------------------------------------
+
+
+def _on_installed(step: Step, _: Installed) -> None:
+    """Start the sessions of members that were just loaded, and the time in which they give up partitions."""
+    for member in step.group.members.values():
+        step.set_timer(TimerKind.SESSION, member.member_id, step.environment.settings.session_timeout_ms)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            step.set_timer(TimerKind.REBALANCE, member.member_id, member.rebalance_timeout_ms)
+
+
+def _on_removed(step: Step, _: Removed) -> None:
+    for member_id in step.group.members:
+        step.cancel_timers(member_id)
+
+
+def _on_configured(step: Step, _: Configured) -> None:
+    step.draft.renew()
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------
@@ -301,17 +366,17 @@ def _on_leave(step: Step, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:
     assert known is not None
     if heartbeat.member_epoch == STATIC_LEAVE_EPOCH:
         step.draft.put_current(known.away())
-        step.cancel_timer(ConsumerTimerKind.REBALANCE, known.member_id)
+        step.cancel_timer(TimerKind.REBALANCE, known.member_id)
     else:
         fence(step, [known])
     return answer
 
 
-def _on_timer(step: Step, event: ConsumerTimerFired) -> None:
+def _on_timer(step: Step, event: TimerFired) -> None:
     member = step.group.members.get(event.timer.member_id)
     if member is None:
         return
-    if event.timer.kind is ConsumerTimerKind.REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if event.timer.kind is TimerKind.REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return
     fence(step, [member])
 
@@ -319,7 +384,10 @@ def _on_timer(step: Step, event: ConsumerTimerFired) -> None:
 _HANDLERS: Final[Mapping[type, Callable[[Step, Any], ConsumerAnswer | None]]] = {
     ConsumerHeartbeat: _on_consumer_heartbeat,
     PatternsResolved: _on_patterns_resolved,
-    ConsumerTimerFired: _on_timer,
+    Configured: _on_configured,
+    Installed: _on_installed,
+    Removed: _on_removed,
+    TimerFired: _on_timer,
     Join: on_join,
     Sync: on_sync,
     Heartbeat: on_heartbeat,

@@ -13,19 +13,21 @@ ClassicGroup.fromConsumerGroup.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from dataclasses import replace
 
 from protocol_lib import consumer_protocol
 from protocol_lib.consumer_protocol import Assignment, TopicPartitions
 from protocol_lib.errors import ErrorCode, ProtocolError
 from protocol_lib.internal.consumer_group import ClassicMemberMetadata, ClassicProtocol
 
-from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.member import Member
-from storage_svc.coordinator.consumer.events import Downgrade, Environment, Step
-from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics, metadata_hash
+from storage_svc.coordinator.classic.member import Member, select_protocol
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.member import ConsumerMember, Partitions
-from storage_svc.coordinator.consumer.records import ConsumerRecord, classic_record
+from storage_svc.coordinator.consumer.records import classic_record
+from storage_svc.coordinator.consumer.settings import Environment
+from storage_svc.coordinator.consumer.step import Step
+from storage_svc.coordinator.machine.outcome import Record
 
 # --- to a consumer group ----------------------------------------------------------------------------------------------
 
@@ -42,21 +44,24 @@ def may_upgrade(group: Group, environment: Environment) -> bool:
 def upgraded(group: Group, topics: Topics) -> ConsumerGroup | None:
     """The same group as a consumer group; None when what its members say cannot be read, or would be lost."""
     protocol_name = group.protocol_name or group.members.select_protocol()
-    made = ConsumerGroup(group.group_id)
-    made.epoch = made.assignment_epoch = group.generation_id
     try:
-        for member in group.members:
-            made.put(_consumer_member(member, protocol_name, group.generation_id, topics))
+        members = [_consumer_member(member, protocol_name, group.generation_id, topics) for member in group.members]
     except (ProtocolError, ValueError):
         return None
-    for member_id, known in made.members.items():
-        made.target[member_id] = {topic_id: frozenset(held) for topic_id, held in known.assigned.items()}
-    made.metadata_hash = metadata_hash(made.subscribed_topics(), topics)
-    return made
+    return ConsumerGroup.migrated(group.group_id, members, group.generation_id, topics)
 
 
-def upgrade_records(made: ConsumerGroup) -> list[ConsumerRecord]:
+def upgrade_records(made: ConsumerGroup) -> list[Record]:
     return [classic_record(made.group_id, None), *made.all_records()]
+
+
+def consumer_group_of(group: Group, environment: Environment) -> tuple[ConsumerGroup, list[Record]] | None:
+    """Return the consumer group that a classic group turns into, with its records; None if it may not turn into one."""
+    if not group.members:
+        tombstones = [classic_record(group.group_id, None)] if group.generation_id else []
+        return ConsumerGroup(group.group_id), tombstones
+    made = upgraded(group, environment.topics) if may_upgrade(group, environment) else None
+    return None if made is None else (made, upgrade_records(made))
 
 
 def _consumer_member(member: Member, protocol_name: str, generation_id: int, topics: Topics) -> ConsumerMember:
@@ -119,21 +124,22 @@ def may_downgrade(group: ConsumerGroup, leaving: Set[str], environment: Environm
 def downgrade(step: Step, leaving: Set[str], *, rebalance: bool) -> None:
     """The step ends with the group as a classic one, without those that leave."""
     group, environment = step.group, step.environment
-    made = Group(group.group_id, environment.classic_limits, environment.now_ms)
-    made.state = GroupState.STABLE
-    made.generation_id = group.epoch
-    made.protocol_type = consumer_protocol.PROTOCOL_TYPE
-    for member_id, member in group.members.items():
-        if member_id not in leaving:
-            made.members.add(_classic_member(member))
-    made.protocol_name = made.members.select_protocol()
-    for known in made.members:
-        target = group.target.get(known.member_id, {})
-        known.assignment = encode_assignment(target, known.metadata(made.protocol_name), environment.topics)
+    staying = [_classic_member(member) for member_id, member in group.members.items() if member_id not in leaving]
+    protocol_name = select_protocol(staying)
+    members = [
+        replace(
+            known,
+            assignment=encode_assignment(
+                group.target.get(known.member_id, {}), known.metadata(protocol_name), environment.topics
+            ),
+        )
+        for known in staying
+    ]
+    made = Group.migrated(group.group_id, members, group.epoch, environment.classic_limits, environment.now_ms)
     step.draft.records.extend(group.tombstones())
-    assignments = {known.member_id: known.assignment for known in made.members}
+    assignments = {known.member_id: known.assignment for known in members}
     step.draft.records.append(classic_record(group.group_id, made.stored(assignments)))
-    step.downgrade = Downgrade(made, rebalance)
+    step.become_classic(made, rebalance=rebalance)
 
 
 def _classic_member(member: ConsumerMember) -> Member:

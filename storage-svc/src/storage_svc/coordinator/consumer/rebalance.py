@@ -15,11 +15,12 @@ from collections.abc import Iterable
 
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
 from storage_svc.coordinator.consumer.assignors.group_view import GroupView, MemberView
-from storage_svc.coordinator.consumer.events import ConsumerTimerKind, Step
 from storage_svc.coordinator.consumer.group import metadata_hash
 from storage_svc.coordinator.consumer.member import ConsumerMember, MemberState, Partitions
 from storage_svc.coordinator.consumer.migration import downgrade, may_downgrade
 from storage_svc.coordinator.consumer.reconciliation import Target, reconciled
+from storage_svc.coordinator.consumer.step import Step
+from storage_svc.coordinator.machine.events import TimerKind
 
 
 def bump(step: Step, *, is_due: bool) -> None:
@@ -29,7 +30,7 @@ def bump(step: Step, *, is_due: bool) -> None:
     found = metadata_hash(group.subscribed_topics(), topics)
     if is_due or found != group.metadata_hash:
         step.draft.put_epoch(group.epoch + 1, found)
-    step.group.hashed_version = topics.version
+    step.note_hashed(topics.version)
 
 
 def update_target(step: Step) -> None:
@@ -89,9 +90,9 @@ def reconcile(
     step.draft.put_current(moved)
     if moved.classic is None:
         if moved.state is MemberState.UNREVOKED_PARTITIONS:
-            step.set_timer(ConsumerTimerKind.REBALANCE, moved.member_id, moved.rebalance_timeout_ms)
+            step.set_timer(TimerKind.REBALANCE, moved.member_id, moved.rebalance_timeout_ms)
         else:
-            step.cancel_timer(ConsumerTimerKind.REBALANCE, moved.member_id)
+            step.cancel_timer(TimerKind.REBALANCE, moved.member_id)
     return moved
 
 

@@ -25,11 +25,9 @@ from storage_svc.coordinator.consumer.member import (
     Partitions,
     ResolvedPattern,
 )
+from storage_svc.coordinator.machine.outcome import Record
 
-#: (key, value); no value: a tombstone. Messages of protocol_lib.internal.consumer_group.
-ConsumerRecord = tuple[Any, Any | None]
-
-_KEY_VERSIONS: Final[Mapping[type, int]] = {
+KEY_VERSIONS: Final[Mapping[type, int]] = {
     kinds.ConsumerGroupMetadataKey: 3,
     kinds.ConsumerGroupPartitionMetadataKey: 4,
     kinds.ConsumerGroupMemberMetadataKey: 5,
@@ -38,40 +36,29 @@ _KEY_VERSIONS: Final[Mapping[type, int]] = {
     kinds.ConsumerGroupCurrentMemberAssignmentKey: 8,
     kinds.ConsumerGroupRegularExpressionKey: 16,
 }
-_VALUE_VERSION: Final = 0
+VALUE_VERSION: Final = 0
 #: The versions of the keys above.
-CONSUMER_KEYS: Final = frozenset(_KEY_VERSIONS.values())
-_CLASSIC_KEY_VERSION: Final = 2
-_CLASSIC_VALUE_VERSION: Final = 3
-
-
-def encode(entry: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """A migration's batch has the classic group's record among them."""
-    key, value = entry
-    if isinstance(key, GroupMetadataKey):
-        classic = None if value is None else record.write(value, _CLASSIC_VALUE_VERSION)
-        return record.write(key, _CLASSIC_KEY_VERSION), classic
-    return record.write(key, _KEY_VERSIONS[type(key)]), None if value is None else record.write(value, _VALUE_VERSION)
+CONSUMER_KEYS: Final = frozenset(KEY_VERSIONS.values())
 
 
 def is_consumer_key(key: object) -> bool:
-    return type(key) in _KEY_VERSIONS
+    return type(key) in KEY_VERSIONS
 
 
 def value_kind(key: object) -> type:
     """The class of the values under a key."""
-    return record.OFFSETS_TOPIC[_KEY_VERSIONS[type(key)]][1]
+    return record.OFFSETS_TOPIC[KEY_VERSIONS[type(key)]][1]
 
 
 # --- from what the machine knows to records ---------------------------------------------------------------------------
 
 
-def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> ConsumerRecord:
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
     value = kinds.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return kinds.ConsumerGroupMetadataKey(group_id=group_id), value
 
 
-def subscription_record(group_id: str, member: ConsumerMember) -> ConsumerRecord:
+def subscription_record(group_id: str, member: ConsumerMember) -> Record:
     value = kinds.ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -86,12 +73,12 @@ def subscription_record(group_id: str, member: ConsumerMember) -> ConsumerRecord
     return kinds.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value
 
 
-def assignment_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> ConsumerRecord:
+def assignment_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> Record:
     value = kinds.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
     return kinds.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> ConsumerRecord:
+def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
     rows = tuple(
         kinds.TargetTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(each)))
         for topic_id, each in sorted(partitions.items())
@@ -100,7 +87,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Cons
     return kinds.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
 
 
-def current_record(group_id: str, member: ConsumerMember) -> ConsumerRecord:
+def current_record(group_id: str, member: ConsumerMember) -> Record:
     value = kinds.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -122,21 +109,21 @@ def _rows(held: Held) -> tuple[kinds.CurrentTopicPartitions, ...]:
     )
 
 
-def pattern_record(group_id: str, pattern: str, resolved: ResolvedPattern) -> ConsumerRecord:
+def pattern_record(group_id: str, pattern: str, resolved: ResolvedPattern) -> Record:
     value = kinds.ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp_ms
     )
     return kinds.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern), value
 
 
-def classic_record(group_id: str, value: GroupMetadataValue | None) -> ConsumerRecord:
+def classic_record(group_id: str, value: GroupMetadataValue | None) -> Record:
     return GroupMetadataKey(group=group_id), value
 
 
 # --- tombstones -------------------------------------------------------------------------------------------------------
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
+def member_tombstones(group_id: str, member_id: str) -> list[Record]:
     return [
         (kinds.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         (kinds.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -144,15 +131,15 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
     ]
 
 
-def pattern_tombstone(group_id: str, pattern: str) -> ConsumerRecord:
+def pattern_tombstone(group_id: str, pattern: str) -> Record:
     return kinds.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern), None
 
 
-def partition_metadata_tombstone(group_id: str) -> ConsumerRecord:
+def partition_metadata_tombstone(group_id: str) -> Record:
     return kinds.ConsumerGroupPartitionMetadataKey(group_id=group_id), None
 
 
-def group_tombstones(group_id: str, member_ids: Iterable[str], patterns: Iterable[str]) -> list[ConsumerRecord]:
+def group_tombstones(group_id: str, member_ids: Iterable[str], patterns: Iterable[str]) -> list[Record]:
     """Everything that may be in the log of a group, in Kafka's order."""
     tombstones = [each for member_id in member_ids for each in member_tombstones(group_id, member_id)]
     tombstones.append((kinds.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))

@@ -48,7 +48,7 @@ class RepeatableHeartbeat(ABC):
 
     def __call__(self) -> bool:
         """True: the answer is what it was, and the session has started again."""
-        return self.holds() and self.start_session()
+        return self.holds() and self._timers.push_back(self._session, self._timeout_ms)
 
     def start_session(self, late_ms: int = 0) -> bool:
         """Again, if it has not ended. `late_ms`: how much later than the member says it we may hear it next time."""
@@ -72,7 +72,7 @@ class RepeatableHeartbeat(ABC):
 
 
 class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
-    """Of a heartbeat that a stable classic group answered without an error."""
+    """A heartbeat that a stable classic group answered without an error."""
 
     __slots__ = ("_group", "_heartbeat")
 
@@ -93,18 +93,18 @@ class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
     def holds(self) -> bool:
         group, heartbeat = self._group, self._heartbeat
         return (
-            group.state is GroupState.STABLE
-            and self._hosted.group is group
+            self._hosted.group is group
+            and group.state is GroupState.STABLE
             and not group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
             and self._serves(self._hosted.partition)
         )
 
 
 class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
-    """Of a heartbeat that said nothing new (`consumer_machine.says_nothing_new`).
+    """A heartbeat whose outcome was quiet.
 
-    A consumer group never changes but for what was learnt of the topics and over which connection its members were
-    told: every other change makes another object of it.
+    A consumer group never changes but for its memory in no record, which `answers_again` looks at: every other change
+    makes another object of it.
     """
 
     __slots__ = ("_group", "_heartbeat", "_topics")
@@ -129,7 +129,6 @@ class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
         group, heartbeat = self._group, self._heartbeat
         return (
             self._hosted.group is group
-            and group.hashed_version == self._topics.version
-            and group.told_over.get(heartbeat.member_id) == heartbeat.connection_id
+            and group.answers_again(self._topics.version, heartbeat.member_id, heartbeat.connection_id)
             and self._serves(self._hosted.partition)
         )

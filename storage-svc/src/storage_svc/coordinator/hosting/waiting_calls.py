@@ -1,60 +1,84 @@
-"""Calls that wait for their group's answer: parked joins and syncs, and for a moment leaves.
+"""Calls that wait for their group's answer: parked joins and syncs, and calls whose answer waits for the log.
 
-A call gets a number, which its event carries as `request`; the group's `Answer` names it. The answer to a call whose
-caller has gone away meanwhile is dropped: the group learns of that by the silence that follows.
+A call gets a number, which its event carries as `request`; an `Answer` in an outcome names it. The answer to a call
+whose caller has gone away is dropped: the group learns of that by the silence that follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from storage_svc.coordinator.classic.events import AnswerValue, Join, Leave, Sync
 
 AnswerT = TypeVar("AnswerT", bound=AnswerValue)
 Call = Join | Sync | Leave
+Done = Callable[[Any], None]
 
 
 class CallsEndedError(Exception):
-    """The service stops; what is parked will not be answered by its group."""
+    """The service stops; the group will not answer this parked call."""
 
 
 class WaitingCalls:
-    """Owner: the groups' host, on the event loop."""
+    """Owner: the performer, on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._next_request = 1
-        self._waiting: dict[int, asyncio.Future[AnswerValue]] = {}
+        self._last_request = 0
+        self._waiting: dict[int, Done] = {}
+        #: The futures among them.
+        self._parked: dict[int, asyncio.Future[Any]] = {}
+
+    def expect(self, done: Done) -> int:
+        """Return a number for a call; `done` gets the answer."""
+        self._last_request += 1
+        self._waiting[self._last_request] = done
+        return self._last_request
 
     async def ask(self, call: Call, kind: type[AnswerT], handle: Callable[[Call], None]) -> AnswerT:
-        """Numbers the call, has it handled at once, and waits for its answer.
+        """Number the call, have it handled at once, and return its answer.
 
         Raises:
             CallsEndedError: the service stops.
         """
-        request = call.request = self._next_request
-        self._next_request += 1
-        future: asyncio.Future[AnswerValue] = self._loop.create_future()
-        self._waiting[request] = future
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(value: Any) -> None:
+            if not future.done():
+                future.set_result(value)
+
+        request = call.request = self.expect(done)
+        self._parked[request] = future
         try:
             handle(call)
             answer = await future
         finally:
-            del self._waiting[request]
+            self._waiting.pop(request, None)
+            self._parked.pop(request, None)
         if not isinstance(answer, kind):
             raise TypeError(f"{type(call).__name__} was answered {type(answer).__name__}")
         return answer
 
-    def answer(self, request: int, value: AnswerValue) -> None:
-        future = self._waiting.get(request)
-        if future is not None and not future.done():
-            future.set_result(value)
+    def answer(self, request: int, value: Any) -> None:
+        """Answer the call, if its caller still waits."""
+        done = self._waiting.pop(request, None)
+        if done is not None:
+            done(value)
+
+    def detach(self, request: int) -> Done:
+        """Return the call of a request, which is parked no longer: its answer waits for the log alone."""
+        self._parked.pop(request, None)
+        return self._waiting.pop(request, _nobody)
 
     def end(self) -> int:
-        """Ends the wait of every call that is parked; how many these were."""
-        parked = [future for future in self._waiting.values() if not future.done()]
+        """End the wait of every parked call and return their number."""
+        parked = [future for future in self._parked.values() if not future.done()]
         for future in parked:
             future.set_exception(CallsEndedError())
         return len(parked)
+
+
+def _nobody(_: Any) -> None:
+    """Drop the answer: the caller has gone."""

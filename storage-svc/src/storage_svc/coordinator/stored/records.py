@@ -17,7 +17,8 @@ from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadata
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.records.record import write_tail
 
-from storage_svc.coordinator.consumer.records import CONSUMER_KEYS
+from storage_svc.coordinator.consumer.records import CONSUMER_KEYS, KEY_VERSIONS, VALUE_VERSION
+from storage_svc.coordinator.machine.outcome import Record
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: The keys this coordinator reads.
@@ -89,6 +90,14 @@ class OffsetTail:
         _INT64.pack_into(self._tail, self._offset_at, offset)
         _INT64.pack_into(self._tail, self._time_at, now_ms)
         return bytes(self._tail)
+
+
+def encode(entry: Record) -> tuple[bytes, bytes | None]:
+    """Return the key and value of a group's record, of either protocol, as they are written."""
+    key, value = entry
+    if isinstance(key, GroupMetadataKey):
+        return encode_group_key(key.group), None if value is None else encode_group_value(value)
+    return record.write(key, KEY_VERSIONS[type(key)]), None if value is None else record.write(value, VALUE_VERSION)
 
 
 def encode_group_key(group_id: str) -> bytes:

@@ -8,22 +8,20 @@ from protocol_lib.internal.group_metadata import GroupMetadataValue, MemberMetad
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     SYNC_TIMER,
-    Answer,
-    CancelTimer,
     GroupState,
     JoinAnswer,
     JoinedMember,
     LeaveAnswer,
     Leaver,
     Retire,
-    SetTimer,
-    Store,
     Stored,
     SyncAnswer,
     session_timer,
 )
 from storage_svc.coordinator.classic.group import Group, GroupLimits, InvalidTransitionError
 from storage_svc.coordinator.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from storage_svc.coordinator.machine.events import Installed, Removed
+from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, SetTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     ALL,
@@ -38,6 +36,7 @@ from tests.unit.storage_svc.coordinator.classic_driver import (
     STATES,
     Driver,
     E,
+    Store,
     answers,
     completing,
     dead,
@@ -234,10 +233,10 @@ def test_sync_while_completing_is_parked_until_the_leaders_assignment_is_durable
     out = driver.do(Stored(1, E.NONE))
     assert driver.group.state is STABLE
     assert out == [
-        Answer(leader, SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=b"A")),
         SetTimer(session_timer("a"), SESSION),
-        Answer(follower, SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=b"B")),
         SetTimer(session_timer("b"), SESSION),
+        Answer(leader, SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=b"A")),
+        Answer(follower, SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=b"B")),
     ]
 
 
@@ -326,11 +325,43 @@ def test_only_an_empty_group_is_retired(state: GroupState) -> None:
     assert driver.group.state is state
 
 
+@pytest.mark.parametrize(("rebalance", "state"), [(False, STABLE), (True, PREPARING)])
+def test_a_group_that_was_a_consumer_group_rebalances_if_its_members_must_join_again(
+    rebalance: bool, state: GroupState
+) -> None:
+    driver = stable()
+    out = driver.do(Installed(rebalance=rebalance))
+    sessions = [SetTimer(session_timer("a"), SESSION), SetTimer(session_timer("b"), SESSION)]
+    assert out == [*sessions, *([SetTimer(JOIN_TIMER, REBALANCE)] if rebalance else [])]
+    assert driver.group.state is state
+
+
+def test_a_group_that_is_removed_answers_parked_calls_and_stops_its_timers() -> None:
+    driver = preparing()
+    parked = driver.request
+    driver.join(new="c", require_known_member_id=True)
+    out = driver.do(Removed(E.NOT_COORDINATOR))
+    assert answers(out) == {parked: JoinAnswer(error=E.NOT_COORDINATOR, member_id="b")}
+    assert timers(out) == [
+        CancelTimer(session_timer("a")),
+        CancelTimer(session_timer("b")),
+        CancelTimer(session_timer("c")),
+        CancelTimer(JOIN_TIMER),
+        CancelTimer(SYNC_TIMER),
+    ]
+    driver = completing()
+    driver.sync("b", 1)
+    assert answers(driver.do(Removed(E.NOT_COORDINATOR))) == {driver.request: SyncAnswer(error=E.NOT_COORDINATOR)}
+
+
 def test_a_stored_group_comes_back_stable_with_full_sessions() -> None:
     before = stable().group.stored({"a": b"A", "b": b"B"})
-    group, out = Group.restore("g", before, GroupLimits(), NOW + 5)
+    group = Group.restore("g", before, GroupLimits(), NOW + 5)
     group.check_invariants()
-    assert out == [SetTimer(session_timer("a"), SESSION), SetTimer(session_timer("b"), SESSION)]
+    assert Driver(group=group).do(Installed()) == [
+        SetTimer(session_timer("a"), SESSION),
+        SetTimer(session_timer("b"), SESSION),
+    ]
     assert (group.state, group.generation_id, group.protocol_name) == (STABLE, 1, "range")
     assert group.members.leader_id == "a"
     assert group.stored({"a": b"A", "b": b"B"}) == before
@@ -342,8 +373,8 @@ def test_a_stored_group_without_members_comes_back_empty() -> None:
     stored = GroupMetadataValue(
         protocol_type="consumer", generation=4, protocol=None, leader=None, current_state_timestamp=77, members=()
     )
-    group, out = Group.restore("g", stored, GroupLimits(), NOW)
-    assert out == []
+    group = Group.restore("g", stored, GroupLimits(), NOW)
+    assert Driver(group=group).do(Installed()) == []
     assert (group.state, group.generation_id, group.state_timestamp_ms) == (EMPTY, 4, 77)
 
 
@@ -366,7 +397,7 @@ def test_a_stored_leader_that_is_no_member_is_replaced() -> None:
         current_state_timestamp=0,
         members=(member,),
     )
-    group, _ = Group.restore("g", stored, GroupLimits(), NOW)
+    group = Group.restore("g", stored, GroupLimits(), NOW)
     group.check_invariants()
     assert group.members.leader_id == "m"
 
@@ -374,4 +405,4 @@ def test_a_stored_leader_that_is_no_member_is_replaced() -> None:
 def test_an_illegal_transition_is_a_bug_that_tells_the_story() -> None:
     driver = stable()
     with pytest.raises(InvalidTransitionError, match="CompletingRebalance->Stable@1, Stable->Empty@1"):
-        driver.group.enter(EMPTY)
+        driver.group.enter(EMPTY, NOW)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from storage_svc.coordinator.classic.events import (
-    JOIN_TIMER,
-    Leaver,
-    SetTimer,
-)
+from storage_svc.coordinator.classic.events import JOIN_TIMER, Leaver
+from storage_svc.coordinator.machine.outcome import SetTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     COMPLETING,

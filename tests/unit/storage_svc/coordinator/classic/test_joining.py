@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
-    CancelTimer,
     JoinAnswer,
     JoinedMember,
     LeaveAnswer,
@@ -14,6 +13,7 @@ from storage_svc.coordinator.classic.events import (
     SyncAnswer,
     session_timer,
 )
+from storage_svc.coordinator.machine.outcome import CancelTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     COMPLETING,

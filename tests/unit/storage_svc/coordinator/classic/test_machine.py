@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import (
-    Answer,
     AnswerValue,
-    CancelTimer,
     Commit,
     Event,
     GroupState,
@@ -23,16 +21,15 @@ from storage_svc.coordinator.classic.events import (
     Leave,
     Leaver,
     Retire,
-    SetTimer,
-    Store,
     Stored,
     Sync,
-    Timer,
-    TimerFired,
 )
 from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.classic.machine import handle
+from storage_svc.coordinator.machine.events import Timer, TimerFired
+from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, SetTimer
 
+from tests.unit.storage_svc.coordinator.classic_driver import Store, instructions
 from tests.unit.storage_svc.coordinator.classic_model import ClassicModel
 
 SIZE_MAX = 5
@@ -102,7 +99,7 @@ class GroupMachine(RuleBasedStateMachine):
         if isinstance(event, Join | Sync | Heartbeat | Leave | Commit):
             self.open[event.request] = event
         answers: dict[int, AnswerValue] = {}
-        for instruction in handle(self.group, event, self.model.now):
+        for instruction in instructions(handle(self.group, event, self.model.now)):
             match instruction:
                 case Answer(request, value):
                     del self.open[request]  # answered once, and only if it was asked

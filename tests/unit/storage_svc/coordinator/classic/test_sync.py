@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from storage_svc.coordinator.classic.events import (
-    Answer,
-    Stored,
-    SyncAnswer,
-)
+from storage_svc.coordinator.classic.events import Stored, SyncAnswer
+from storage_svc.coordinator.machine.outcome import Answer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
     PREPARING,

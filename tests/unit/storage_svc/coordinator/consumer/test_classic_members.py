@@ -20,10 +20,10 @@ from storage_svc.coordinator.classic.events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.consumer.events import ConsumerTimer as Timer
-from storage_svc.coordinator.consumer.events import ConsumerTimerKind as Kind
-from storage_svc.coordinator.consumer.events import MigrationPolicy
 from storage_svc.coordinator.consumer.group import ConsumerGroupState
+from storage_svc.coordinator.consumer.settings import MigrationPolicy
+from storage_svc.coordinator.machine.events import Timer
+from storage_svc.coordinator.machine.events import TimerKind as Kind
 
 from tests.unit.storage_svc.coordinator.consumer_world import World, beat, enter, given
 

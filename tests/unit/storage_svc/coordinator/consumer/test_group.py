@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from protocol_lib.errors import ErrorCode
-from storage_svc.coordinator.consumer.events import (
-    ConsumerGroupSettings,
-    ConsumerHeartbeat,
-    HeartbeatAnswer,
-)
-from storage_svc.coordinator.consumer.events import ConsumerTimer as Timer
-from storage_svc.coordinator.consumer.events import ConsumerTimerKind as Kind
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroupState
 from storage_svc.coordinator.consumer.member import MemberState
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.limits import heartbeat_fault
+from storage_svc.coordinator.machine.events import Timer
+from storage_svc.coordinator.machine.events import TimerKind as Kind
 
 from tests.unit.storage_svc.coordinator.consumer_world import ORDERS, World, beat, enter, given, orders, pair
 
@@ -85,6 +83,27 @@ def test_an_answer_that_the_log_refused_told_nobody_anything(world: World) -> No
     kept = given(world, beat(world, "m1", 2, connection_id=1))
     assert beat(world, "m1", 2, connection_id=1).assignment is None
     assert given(world, beat(world, "m1", 2, connection_id=3)) == kept
+
+
+def test_a_write_that_the_log_refuses_changes_nothing_in_memory(world: World) -> None:
+    epoch = enter(world, "m1", connection_id=1).member_epoch
+    enter(world, "m2", connection_id=2)
+    world.topics.create("users", 1)  # the group has to look at the topics again, and finds its own as they were
+    group, before = world.group, copy.deepcopy(vars(world.group))
+    world.log_refuses = True
+    heartbeats = [
+        ConsumerHeartbeat(member_id="m1", member_epoch=epoch, connection_id=3, topics=frozenset({"orders", "users"})),
+        ConsumerHeartbeat(member_id="m1", member_epoch=epoch, connection_id=3),  # it has to give partitions up
+        ConsumerHeartbeat(member_id="m3", member_epoch=0, topics=ORDERS, rebalance_timeout_ms=1, owned={}),
+        ConsumerHeartbeat(member_id="m1", member_epoch=-1),
+    ]
+    for heartbeat in heartbeats:
+        assert world.tell(heartbeat) is None
+    assert world.group is group
+    assert vars(group) == before
+    world.log_refuses = False
+    assert world.tell(heartbeats[1]) is not None
+    assert (world.group.hashed_version, world.group.informed_over) == (world.topics.version, {"m1": 3, "m2": 2})
 
 
 def test_a_member_that_does_not_give_up_in_time_is_out(world: World) -> None:

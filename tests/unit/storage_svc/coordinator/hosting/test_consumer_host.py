@@ -13,8 +13,9 @@ from protocol_lib.consumer_protocol import Assignment, TopicPartitions, encode_a
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_version
 from storage_svc.coordinator.classic.events import Leave, Leaver
-from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.log.errors import StorageFailure
 from support.group_calls import answered
 
@@ -52,7 +53,8 @@ def found(node: Node, group: str = "g") -> ConsumerGroup:
 
 
 def snapshot(group: ConsumerGroup) -> dict[str, object]:
-    return {name: value for name, value in vars(group).items() if not name.endswith("_version") and name != "told_over"}
+    unwritten = {"hashed_version", "resolved_version", "informed_over"}
+    return {name: value for name, value in vars(group).items() if name not in unwritten}
 
 
 def kinds(node: Node, group: str = "g") -> list[tuple[int, bool]]:

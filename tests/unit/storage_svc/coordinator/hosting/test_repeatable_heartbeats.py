@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Leave, Leaver
-from storage_svc.coordinator.consumer.events import ConsumerGroupSettings, ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import NewOffset
 from storage_svc.log.errors import StorageFailure
@@ -228,7 +229,7 @@ async def test_a_member_repeats_until_its_group_is_configured(node: Node, played
     assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
 
 
-async def test_what_was_told_over_another_connection_ends_it(node: Node) -> None:
+async def test_what_was_informed_over_another_connection_ends_it(node: Node) -> None:
     epoch, repeat = await repeating(node, connection_id=1)
     ended = promised(repeat)
     answers, other = consumer(node, "m1", epoch, connection_id=2)

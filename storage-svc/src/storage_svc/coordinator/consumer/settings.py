@@ -1,0 +1,68 @@
+"""Settings of consumer groups (KIP-848), and the surroundings in which their machine handles an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from storage_svc.coordinator.classic.group import GroupLimits
+from storage_svc.coordinator.consumer.group import Topics
+from storage_svc.topics import group_configs
+
+
+class MigrationPolicy(StrEnum):
+    """Which way a group with members may go from one protocol to the other (group.consumer.migration.policy)."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def may_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def may_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupSettings:
+    """Kafka's group.consumer.* settings; a group may have some of its own."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    size_max: int = 10_000
+    #: The first is the one for members that ask for none.
+    assignors: tuple[str, ...] = ("uniform", "range")
+    #: A target assignment is not computed anew before that.
+    assignment_interval_ms: int = 1_000
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def with_configs(self, own: Mapping[str, int]) -> ConsumerGroupSettings:
+        """These, but for what a group's configs say, by the names of `group_configs`."""
+        fields: dict[str, Any] = {_FIELDS[name]: value for name, value in own.items()}
+        return replace(self, **fields)
+
+
+#: The settings that a group's configs stand for.
+_FIELDS: Final = {
+    group_configs.SESSION_TIMEOUT: "session_timeout_ms",
+    group_configs.HEARTBEAT_INTERVAL: "heartbeat_interval_ms",
+    group_configs.ASSIGNMENT_INTERVAL: "assignment_interval_ms",
+}
+
+
+@dataclass(slots=True)
+class Environment:
+    """What the machine may look at besides the group. Made for every event; nobody changes it."""
+
+    topics: Topics
+    settings: ConsumerGroupSettings
+    #: Of a group that turns into a classic one.
+    classic_limits: GroupLimits
+    #: Wall clock time.
+    now_ms: int

@@ -1,0 +1,156 @@
+"""The groups that this broker hosts, of both protocols, with their committed offsets.
+
+A group that is empty, never completed a rebalance and holds no offsets left nothing in the log, and is forgotten at
+once. One that did is deleted from the log, too, when its last offset has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.group_metadata import GroupMetadataValue
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
+from storage_svc.coordinator.classic.events import Retire
+from storage_svc.coordinator.classic.group import Group, GroupLimits
+from storage_svc.coordinator.consumer.group import ConsumerGroup
+from storage_svc.coordinator.hosting.commit_deadlines import CommitDeadlines
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.performer import Performer
+from storage_svc.coordinator.machine.events import Installed, Removed
+from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
+from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
+from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key
+from storage_svc.topic_partition import TopicPartition
+
+_NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
+
+
+class HostedGroups:
+    """Owner: the coordinator, on the event loop."""
+
+    def __init__(
+        self,
+        offsets_log: OffsetsLog,
+        limits: GroupLimits,
+        wall_clock_ms: Callable[[], int],
+        offsets_commit_timeout_ms: int,
+    ) -> None:
+        self._offsets_log = offsets_log
+        self._limits = limits
+        self._now_ms = wall_clock_ms
+        self._deadlines = CommitDeadlines(asyncio.get_running_loop(), offsets_commit_timeout_ms)
+        self.by_id: dict[str, HostedGroup] = {}
+        self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
+
+    def host(self, group_id: str) -> HostedGroup:
+        """Return the group; a new classic one if it is not there."""
+        hosted = self.by_id.get(group_id)
+        if hosted is None:
+            hosted = self.by_id[group_id] = self.place(Group(group_id, self._limits, self._now_ms()))
+        return hosted
+
+    def place(self, group: Group | ConsumerGroup) -> HostedGroup:
+        """Return a group with its place in the log; it is not hosted yet."""
+        return HostedGroup(group, self._offsets_log.partition_of(group.group_id), CommittedOffsets({}))
+
+    def install(self, partition: int, loaded: LoadedPartition) -> None:
+        """Host the groups of an offsets partition."""
+        groups: dict[str, Group | ConsumerGroup] = {
+            group_id: ConsumerGroup.restore(group_id, found) for group_id, found in loaded.consumer_groups.items()
+        }
+        for group_id in (loaded.groups.keys() | loaded.offsets.keys()) - groups.keys():
+            stored = loaded.groups.get(group_id, _NO_GROUP)
+            groups[group_id] = Group.restore(group_id, stored, self._limits, self._now_ms())
+        for group_id, group in groups.items():
+            hosted = HostedGroup(group, partition, CommittedOffsets(loaded.offsets.get(group_id, {})))
+            self.by_id[group_id] = hosted
+            self.performer.tell(hosted, Installed())
+
+    def unload(self, partition: int) -> int:
+        """Forget the groups of an offsets partition and return their number.
+
+        Every parked call is answered NOT_COORDINATOR: its client looks for the coordinator.
+        """
+        gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
+        for hosted in gone:
+            del self.by_id[hosted.group.group_id]
+            self.performer.tell(hosted, Removed(ErrorCode.NOT_COORDINATOR))
+        return len(gone)
+
+    def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:
+        """Forget an empty consumer group but for its offsets: a classic group of the same name begins."""
+        keys = [key for key, _ in map(encode, consumer.tombstones())]
+        self._offsets_log.delete(hosted.partition, keys, self._now_ms())
+        hosted.group = Group(consumer.group_id, self._limits, self._now_ms())
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def write_offsets(
+        self,
+        hosted: HostedGroup,
+        offsets: dict[TopicPartition, OffsetCommitValue],
+        tails: Sequence[bytes],
+        now_ms: int,
+        done: Callable[[int], None],
+    ) -> None:
+        """Append the offsets in one batch; `done` gets 0 once they are durable and visible, or Kafka's code of the
+        failure. A disk that does not answer in time is 7 REQUEST_TIMED_OUT; they become visible when it does answer.
+
+        Args:
+            tails: their records (`offsets_log.OffsetsLog.gather`).
+        """
+        number, answer = hosted.offsets.begin(offsets), self._deadlines.watch(done)
+
+        def written(code: int) -> None:
+            hosted.offsets.end(number, is_durable=code == 0)
+            if not hosted.offsets.durable:
+                self.forget_if_unused(hosted)
+            answer(code)
+
+        self._offsets_log.gather(hosted.partition, tails, now_ms, written)
+
+    def delete_offsets(
+        self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Forget the offsets at once; `done` gets 0 when the log has, too, or Kafka's code of the failure."""
+        if not keys:
+            done(0)
+            return
+        hosted.offsets.forget(keys)
+        group_id = hosted.group.group_id
+        records = [encode_offset_key(group_id, *key) for key in keys]
+        self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+
+    # --- forgetting -----------------------------------------------------------------------------------------------
+
+    def delete(self, hosted: HostedGroup, done: Callable[[int], None]) -> None:
+        """Forget an empty group with its offsets at once; `done` as for `delete_offsets`."""
+        group = hosted.group
+        keys = hosted.offsets.keys()
+        hosted.offsets.forget(keys)
+        records = [encode_offset_key(group.group_id, *key) for key in keys]
+        if isinstance(group, ConsumerGroup):
+            records.extend(key for key, _ in map(encode, group.tombstones()))
+        elif group.generation_id > 0:
+            records.append(encode_group_key(group.group_id))
+        if records:
+            self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+        else:
+            done(0)
+        if self.by_id.get(group.group_id) is hosted:
+            del self.by_id[group.group_id]
+        if isinstance(group, Group):
+            self.performer.tell(hosted, Retire())
+
+    def forget_if_unused(self, hosted: HostedGroup) -> None:
+        """Forget a group of which the log holds nothing, if it holds nothing itself."""
+        if isinstance(hosted.group, Group) and hosted.group.generation_id == 0:
+            self.delete_if_unused(hosted)
+
+    def delete_if_unused(self, hosted: HostedGroup) -> None:
+        """Forget a group that holds nothing, in the log, too."""
+        if hosted.is_idle and not hosted.offsets:
+            self.delete(hosted, lambda _: None)

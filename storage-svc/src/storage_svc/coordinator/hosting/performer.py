@@ -1,0 +1,150 @@
+"""Performs the outcomes of all groups' machines: the one place where a decision becomes a record, a timer, an answer.
+
+`machine.outcome` has the order. An event that another one leads to at once (the log refuses a write, a group of the
+other protocol takes over) is handled after everything else of the outcome, but for answers that wait for a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.hosting.group_write import GroupWrite
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.timers import Timers
+from storage_svc.coordinator.hosting.waiting_calls import AnswerT, Call, WaitingCalls
+from storage_svc.coordinator.machine.events import Timer, TimerFired
+from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, Record, TimerChange
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog
+from storage_svc.coordinator.stored.records import encode, group_error
+
+
+class Machine(Protocol):
+    """The machine of one kind of group, and the part of its host that knows this kind."""
+
+    def handle(self, hosted: HostedGroup, event: Any, /) -> Outcome[Any]: ...
+
+    def performed(self, hosted: HostedGroup, outcome: Any, /) -> None:
+        """Do the rest that only this kind of group needs; the log has not refused the outcome."""
+        ...
+
+
+class Performer:
+    """Owner: the coordinator, on the event loop."""
+
+    def __init__(
+        self, by_id: dict[str, HostedGroup], offsets_log: OffsetsLog, wall_clock_ms: Callable[[], int]
+    ) -> None:
+        """Perform for the groups in `by_id`; a group is added to them by its first outcome."""
+        loop = asyncio.get_running_loop()
+        self._by_id = by_id
+        self._offsets_log = offsets_log
+        self._now_ms = wall_clock_ms
+        self._machines: dict[type, Machine] = {}
+        self._closed = False
+        self.calls = WaitingCalls(loop)
+        self.timers: Timers[tuple[str, Timer]] = Timers(loop, self._on_timer)
+
+    def add_machine(self, kind: type, machine: Machine) -> None:
+        """Send the events of groups of this class to this machine."""
+        self._machines[kind] = machine
+
+    def close(self) -> int:
+        """End every parked call and return their number; no timer fires any more."""
+        self._closed = True
+        self.timers.close()
+        return self.calls.end()
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def tell(self, hosted: HostedGroup, event: Any) -> None:
+        """Have the group's machine handle the event, and perform its outcome."""
+        machine = self._machines[type(hosted.group)]
+        self.perform(hosted, machine.handle(hosted, event), machine)
+
+    async def ask(self, hosted: HostedGroup, call: Call, kind: type[AnswerT]) -> AnswerT:
+        """Have the group's machine handle a call, and return its answer.
+
+        Raises:
+            CallsEndedError: `close` was called before there was an answer.
+        """
+        return await self.calls.ask(call, kind, partial(self.tell, hosted))
+
+    def _on_timer(self, key: tuple[str, Timer]) -> None:
+        group_id, timer = key
+        hosted = self._by_id.get(group_id)
+        if hosted is not None:
+            self.tell(hosted, TimerFired(timer))
+
+    # --- outcomes -------------------------------------------------------------------------------------------------
+
+    def perform(self, hosted: HostedGroup, outcome: Outcome[Any], machine: Machine) -> None:
+        write = hosted.write
+        if outcome.records:
+            write = self._write(hosted, outcome.records)
+            if write.error and outcome.stored is None:  # refused: everything is as before
+                self._answer(outcome.answers, write)
+                return
+        if outcome.entity is not hosted.group:
+            self._replace(hosted, outcome)
+        # Promises end before anybody is answered: an answer may overtake the end of a promise.
+        if not outcome.is_quiet:
+            hosted.changed()
+        self.change_timers(outcome.entity.group_id, outcome.timers)
+        if outcome.to_successor is not None:
+            self.tell(hosted, outcome.to_successor)
+        machine.performed(hosted, outcome)
+        self._answer(outcome.answers, write)
+        if outcome.stored is not None and write is not None:
+            write.when_ended(partial(self._stored, hosted, outcome.entity, outcome.stored))
+
+    def _write(self, hosted: HostedGroup, records: Sequence[Record]) -> GroupWrite:
+        write = GroupWrite()
+
+        def ended(code: int) -> None:
+            if hosted.write is write:
+                hosted.write = None
+            write.end(group_error(code))
+
+        # A large group that changes its protocol, or whose members all get another target, has many records.
+        encoded = [encode(record) for record in records]
+        self._offsets_log.write(hosted.partition, encoded, self._now_ms(), ended, may_compress=len(encoded) > 1)
+        if write.error is None:
+            hosted.write = write
+        return write
+
+    def _replace(self, hosted: HostedGroup, outcome: Outcome[Any]) -> None:
+        if outcome.to_replaced is not None:
+            self.tell(hosted, outcome.to_replaced)
+        hosted.group = outcome.entity
+        self._by_id[outcome.entity.group_id] = hosted
+
+    def change_timers(self, group_id: str, changes: Sequence[TimerChange]) -> None:
+        for change in changes:
+            key = (group_id, change.timer)
+            if isinstance(change, CancelTimer):
+                self.timers.cancel(key)
+            elif not self._closed and not (change.if_absent and key in self.timers):
+                self.timers.set(key, change.delay_ms)
+
+    def _answer(self, answers: Sequence[Answer], write: GroupWrite | None) -> None:
+        """Answer once `write`, the newest of the group, is durable: a crash undoes no state that a client knows of."""
+        for answer in answers:
+            if write is None or answer.failed is None:
+                self.calls.answer(answer.request, answer.value)
+            else:
+                write.when_ended(partial(_answer_stored, self.calls.detach(answer.request), answer))
+
+    def _stored(
+        self, hosted: HostedGroup, entity: object, stored: Callable[[ErrorCode], object], error: ErrorCode
+    ) -> None:
+        if hosted.group is entity:  # or another one has taken its place, and nobody waits any more
+            self.tell(hosted, stored(error))
+
+
+def _answer_stored(done: Callable[[Any], None], answer: Answer, error: ErrorCode) -> None:
+    done(answer.failed(error) if error and answer.failed is not None else answer.value)

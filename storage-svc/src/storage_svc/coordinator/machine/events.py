@@ -1,0 +1,50 @@
+"""Events and timers that the machine of every kind of group understands.
+
+Each kind adds events of its own: `classic.events`, `consumer.events`. Durations are milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from protocol_lib.errors import ErrorCode
+
+
+class TimerKind(StrEnum):
+    #: Silence after which a member is removed.
+    SESSION = "session"
+    #: Bounds the wait for members to join: all members of a classic group, one classic member of a consumer group.
+    JOIN = "join"
+    #: Bounds the wait for SyncGroup: of all members of a classic group, of one classic member of a consumer group.
+    SYNC = "sync"
+    #: Bounds the time in which a member of a consumer group gives up partitions.
+    REBALANCE = "rebalance"
+
+
+class Timer(NamedTuple):
+    """One timer of a group; `member_id` is empty for a timer of the group as a whole."""
+
+    kind: TimerKind
+    member_id: str = ""
+
+
+@dataclass(slots=True)
+class TimerFired:
+    timer: Timer
+
+
+@dataclass(slots=True)
+class Installed:
+    """The group was loaded from the log, or has taken the place of a group of the other protocol: sessions start."""
+
+    #: The members have to join again.
+    rebalance: bool = False
+
+
+@dataclass(slots=True)
+class Removed:
+    """The group is not hosted any more: every parked call is answered with `error`, and no timer fires."""
+
+    error: ErrorCode

@@ -1,0 +1,73 @@
+"""The one idiom of all machines: an event goes in, an `Outcome` comes out.
+
+A machine decides and performs nothing. `hosting.performer` performs every outcome, in this order:
+
+    1. the records are appended as one batch; when the log refuses them and nothing is to be `stored`, nothing else of
+       the outcome happens
+    2. the entity takes the place of the one before
+    3. the timers change
+    4. the answers are given; one with `failed` waits until the newest records of the group are durable
+    5. when the records are durable, or have failed, the machine receives the event that `stored` makes
+
+A machine thus has two ways to say "after the write". It makes a new entity, which counts once the log has accepted the
+records. Or it keeps its decision open until the event that `stored` makes tells it how the write ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.coordinator.machine.events import Timer
+
+EntityT = TypeVar("EntityT")
+
+#: (key, value), messages of protocol_lib.internal; a record without a value is a tombstone.
+Record = tuple[Any, Any | None]
+
+
+@dataclass(slots=True)
+class Answer:
+    #: The number under which the caller waits.
+    request: int
+    value: Any
+    #: Makes the answer when the records cannot be stored. None: the answer depends on no record, and is given at once.
+    failed: Callable[[ErrorCode], Any] | None = None
+
+
+@dataclass(slots=True)
+class SetTimer:
+    """Start the timer, or start it again: `TimerFired` follows after `delay_ms`."""
+
+    timer: Timer
+    delay_ms: int
+    #: A timer that runs already goes on as it is.
+    if_absent: bool = False
+
+
+@dataclass(slots=True)
+class CancelTimer:
+    timer: Timer
+
+
+TimerChange = SetTimer | CancelTimer
+
+
+@dataclass(slots=True)
+class Outcome(Generic[EntityT]):
+    #: The group after the event: the same object, or a new one that counts once the log has accepted the records.
+    entity: EntityT
+    answers: list[Answer] = field(default_factory=list)
+    timers: list[TimerChange] = field(default_factory=list)
+    #: Written as one batch.
+    records: list[Record] = field(default_factory=list)
+    #: Makes the event that follows once the records are durable (NONE) or have failed (an error for members).
+    stored: Callable[[ErrorCode], object] | None = None
+    #: The last event of the entity that this one replaces, and the first event of the entity itself.
+    to_replaced: object | None = None
+    to_successor: object | None = None
+    #: Nothing changed but sessions: every answer to a repeated heartbeat is what it was.
+    is_quiet: bool = False
