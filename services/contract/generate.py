@@ -1,4 +1,4 @@
-"""Generates src/broker_contract/*_pb2*.py from proto/: run it after editing a .proto file.
+"""Generate src/broker_contract/*_pb2*.py from proto/: run it after editing a .proto file.
 
 `python services/contract/generate.py [OUTPUT_FOLDER]`. The stubs are checked in; a test fails when they differ.
 """

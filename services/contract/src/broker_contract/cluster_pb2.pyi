@@ -83,7 +83,7 @@ class RegisterGatewayResponse(_message.Message):
     cluster_id: _builtins.str
     @_builtins.property
     def gateways(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gateway]:
-        """Live gateways by node id, this one among them."""
+        """Live gateways by node id, including this one."""
 
     def __init__(
         self,

@@ -56,14 +56,14 @@ class ClusterServicer:
     """Missing associated documentation comment in .proto file."""
 
     def RegisterGateway(self, request, context):
-        """Registers a gateway under its stable name, or renews its lease. The name keeps its node id for ever.
+        """Registers a gateway under its stable name, or renews its lease. A name keeps its node id forever.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveGateway(self, request, context):
-        """Ends a lease at once: sent by a gateway that stops in order.
+        """Ends a lease at once. A gateway that stops in order sends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

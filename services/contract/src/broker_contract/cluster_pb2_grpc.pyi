@@ -33,18 +33,18 @@ class ClusterStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterAsyncStub: ...
     RegisterGateway: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.RegisterGatewayRequest, _cluster_pb2.RegisterGatewayResponse]
-    """Registers a gateway under its stable name, or renews its lease. The name keeps its node id for ever."""
+    """Registers a gateway under its stable name, or renews its lease. A name keeps its node id forever."""
     RemoveGateway: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.RemoveGatewayRequest, _cluster_pb2.RemoveGatewayResponse]
-    """Ends a lease at once: sent by a gateway that stops in order."""
+    """Ends a lease at once. A gateway that stops in order sends it."""
     DescribeCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.DescribeClusterRequest, _cluster_pb2.DescribeClusterResponse]
 
 @_typing.type_check_only
 class ClusterAsyncStub(ClusterStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterGateway: _aio.UnaryUnaryMultiCallable[_cluster_pb2.RegisterGatewayRequest, _cluster_pb2.RegisterGatewayResponse]  # type: ignore[assignment]
-    """Registers a gateway under its stable name, or renews its lease. The name keeps its node id for ever."""
+    """Registers a gateway under its stable name, or renews its lease. A name keeps its node id forever."""
     RemoveGateway: _aio.UnaryUnaryMultiCallable[_cluster_pb2.RemoveGatewayRequest, _cluster_pb2.RemoveGatewayResponse]  # type: ignore[assignment]
-    """Ends a lease at once: sent by a gateway that stops in order."""
+    """Ends a lease at once. A gateway that stops in order sends it."""
     DescribeCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.DescribeClusterRequest, _cluster_pb2.DescribeClusterResponse]  # type: ignore[assignment]
 
 class ClusterServicer(metaclass=_abc_1.ABCMeta):
@@ -54,7 +54,7 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.RegisterGatewayRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.RegisterGatewayResponse, _abc.Awaitable[_cluster_pb2.RegisterGatewayResponse]]:
-        """Registers a gateway under its stable name, or renews its lease. The name keeps its node id for ever."""
+        """Registers a gateway under its stable name, or renews its lease. A name keeps its node id forever."""
 
     @_abc_1.abstractmethod
     def RemoveGateway(
@@ -62,7 +62,7 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.RemoveGatewayRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.RemoveGatewayResponse, _abc.Awaitable[_cluster_pb2.RemoveGatewayResponse]]:
-        """Ends a lease at once: sent by a gateway that stops in order."""
+        """Ends a lease at once. A gateway that stops in order sends it."""
 
     @_abc_1.abstractmethod
     def DescribeCluster(

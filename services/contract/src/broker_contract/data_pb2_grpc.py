@@ -61,30 +61,32 @@ class DataServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Exchange(self, request_iterator, context):
-        """Many append, read and cancel calls a frame, each with a call id; answers come in any order. The call's metadata
+        """Frames of many append, read and cancel calls, each with a call id. Answers come in any order. The call's metadata
         `millrace-gateway-bin` is the gateway's name in UTF-8: when the last stream of a name ends, so does its lease.
-        `millrace-append-area` names memory of the gateway in which records of appends may lie (broker_contract/append_area.py).
+        `millrace-append-area` names the memory of the gateway that may hold records of appends
+        (broker_contract/append_area.py).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Offsets by timestamp; special timestamps as in Kafka's ListOffsets (-1 latest, -2 earliest, -3 max timestamp).
+        """Finds offsets by timestamp. Special timestamps are those of Kafka's ListOffsets (-1 latest, -2 earliest,
+        -3 max timestamp).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndEpochs(self, request, context):
-        """Where leader epochs ended, as in Kafka's OffsetForLeaderEpoch.
+        """Finds the end offsets of leader epochs, as Kafka's OffsetForLeaderEpoch does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRecords(self, request, context):
-        """Records below an offset are deleted: durable when it is answered.
+        """Deletes the records below an offset. The deletion is durable when the answer comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -91,22 +91,22 @@ class GroupsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Exchange(self, request_iterator, context):
-        """What members say again and again, and wait for: heartbeats and commits of all of a gateway's connections, many a
-        message, each with a call id. Answers come in any order.
+        """Heartbeats and commits, which members repeat all the time, of all connections of a gateway. A message holds many,
+        each with a call id. Answers come in any order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def JoinGroup(self, request, context):
-        """Parked until the rebalance ends: the caller sets no deadline below the member's rebalance timeout.
+        """Parks until the rebalance ends. The caller sets no deadline below the member's rebalance timeout.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SyncGroup(self, request, context):
-        """Parked until the group leader's assignment is stored.
+        """Parks until the group leader's assignment is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +143,7 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroups(self, request, context):
-        """Answered once the groups and their offsets are gone for good.
+        """Answers once the groups and their offsets are durably deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

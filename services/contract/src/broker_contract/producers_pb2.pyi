@@ -26,7 +26,7 @@ class InitProducerIdRequest(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     producer_id: _builtins.int
-    """-1 for a new producer; else the id and epoch to resume with a raised epoch (KIP-360)."""
+    """-1 for a new producer; otherwise the id of the one that resumes with a raised epoch (KIP-360)."""
     producer_epoch: _builtins.int
     def __init__(
         self,

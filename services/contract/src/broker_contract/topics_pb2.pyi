@@ -53,9 +53,9 @@ class DescribeTopicsRequest(_message.Message):
     AUTO_CREATE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     all: _builtins.bool
-    """All topics when true; else `topics` only."""
+    """All topics when true, otherwise `topics` only."""
     auto_create: _builtins.bool
-    """Create unknown names with the broker's defaults, if auto.create.topics.enable is on."""
+    """Whether to create unknown names with the broker's defaults, if auto.create.topics.enable is on."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRef]: ...
     def __init__(
@@ -81,7 +81,7 @@ class DescribeTopicsResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """Whether this call has created some of them."""
+    """Whether this call created some of them."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]:
         """All topics in name order, or one entry per requested topic in request order."""
@@ -176,12 +176,12 @@ class NewTopic(_message.Message):
     partition_count: _builtins.int
     """-1: the broker's num.partitions."""
     replication_factor: _builtins.int
-    """-1: the broker's default; else 1 (one storage node holds each partition once)."""
+    """-1: the broker's default; otherwise 1, because one storage node holds each partition once."""
     @_builtins.property
     def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigEntry]: ...
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
-        """Partition index to replica broker ids, as given; one replica each."""
+        """Replica broker ids by partition index, as in the client's request; one replica each."""
 
     def __init__(
         self,
@@ -603,7 +603,7 @@ class ConfigChanges(_message.Message):
     """Kafka's resource types: 2 topic, 4 broker, 32 group."""
     name: _builtins.str
     replaces_all: _builtins.bool
-    """What was set before and is not named here goes back to its default."""
+    """Keys that `changes` does not name return to their defaults."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigChange]: ...
     def __init__(
@@ -722,7 +722,7 @@ class ListConfigResourcesResponse(_message.Message):
     error_code: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedResource]:
-        """Topics and live brokers, whether or not something is set for them; groups for which something is set."""
+        """All topics and live brokers; only those groups that have configs."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ class TopicsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AlterConfigs(self, request, context):
-        """Answered once the changes are stored; logs and groups follow them from then on.
+        """Answers once the changes are stored. Logs and groups follow them from then on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,7 @@ class TopicsStub:
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]
     DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]
     AlterConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]
-    """Answered once the changes are stored; logs and groups follow them from then on."""
+    """Answers once the changes are stored. Logs and groups follow them from then on."""
     ListConfigResources: _grpc.UnaryUnaryMultiCallable[_topics_pb2.ListConfigResourcesRequest, _topics_pb2.ListConfigResourcesResponse]
 
 @_typing.type_check_only
@@ -48,7 +48,7 @@ class TopicsAsyncStub(TopicsStub):
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     DescribeConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
     AlterConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]  # type: ignore[assignment]
-    """Answered once the changes are stored; logs and groups follow them from then on."""
+    """Answers once the changes are stored. Logs and groups follow them from then on."""
     ListConfigResources: _aio.UnaryUnaryMultiCallable[_topics_pb2.ListConfigResourcesRequest, _topics_pb2.ListConfigResourcesResponse]  # type: ignore[assignment]
 
 class TopicsServicer(metaclass=_abc_1.ABCMeta):
@@ -86,7 +86,7 @@ class TopicsServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.AlterConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.AlterConfigsResponse, _abc.Awaitable[_topics_pb2.AlterConfigsResponse]]:
-        """Answered once the changes are stored; logs and groups follow them from then on."""
+        """Answers once the changes are stored. Logs and groups follow them from then on."""
 
     @_abc_1.abstractmethod
     def ListConfigResources(
