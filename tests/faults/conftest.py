@@ -1,4 +1,4 @@
-"""What the fault tests share: a load that remembers what was acknowledged, and the check that it is all there once."""
+"""Fixtures of the fault tests: a load that remembers acknowledged records, and the check that each is there once."""
 
 import bisect
 import itertools
@@ -14,10 +14,10 @@ TICK_S = 0.01
 
 
 class Load:
-    """An idempotent acks=all producer in a thread of its own; every value is unique."""
+    """An idempotent acks=all producer in a separate thread; every value is unique."""
 
     def __init__(self, bootstrap_servers, topic, partitions, pause_s=0.005, **options):
-        """`pause_s`: after every hundred records."""
+        """Start producing, with a pause of `pause_s` after every hundred records."""
         self._topic = topic
         self._pause_s = pause_s
         self._partitions = partitions
@@ -25,9 +25,9 @@ class Load:
         self.acknowledged = {}
         self.errors = []
         self.fatal = []
-        #: When each acknowledgement came.
+        #: The time of each acknowledgement.
         self.times = []
-        #: When this process was given a turn, a hundred times a second.
+        #: Times at which this process ran, a hundred a second unless it had to wait.
         self._ticks = []
         self._stop = threading.Event()
         self._producer = Producer(
@@ -74,7 +74,7 @@ class Load:
             self.times.append(time.monotonic())
 
     def until_acknowledged(self, count, timeout_s=30.0):
-        """Waits until that many more records are acknowledged."""
+        """Wait until `count` more records are acknowledged."""
         wanted, deadline = len(self.acknowledged) + count, time.monotonic() + timeout_s
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, f"{wanted - len(self.acknowledged)} acknowledgements are missing"
@@ -82,11 +82,14 @@ class Load:
 
     @property
     def in_flight(self):
-        """How many records have no answer yet."""
+        """The number of records without an answer."""
         return len(self._producer)
 
     def longest_silence_of_a_partition_s(self):
-        """While the machine stands still, or has no turn for this process, no time goes by."""
+        """Return the longest time between two acknowledgements of a partition.
+
+        Time does not count while the machine stands still or does not run this process.
+        """
         longest = 0.0
         for partition in range(self._partitions):
             times = [at for (each, _), at in zip(self.acknowledged, self.times, strict=True) if each == partition]
@@ -102,7 +105,7 @@ class Load:
 
 
 class Reader:
-    """A consumer group's one member in a thread of its own."""
+    """A consumer group's one member in a separate thread."""
 
     def __init__(self, bootstrap_servers, topic):
         self.values = set()
@@ -142,7 +145,7 @@ class Reader:
 
 
 def read_all(bootstrap_servers, topic, partitions):
-    """(partition, offset) -> value of everything readable, up to each partition's high watermark."""
+    """Return (partition, offset) -> value of all readable records, up to each partition's high watermark."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": False})
     ends = {}
     for partition in range(partitions):
@@ -165,7 +168,7 @@ def read_all(bootstrap_servers, topic, partitions):
 
 
 def search_data_files(data_dir, values):
-    """Those of the values that lie in the partitions' files, whoever is given them or not."""
+    """Return the values that lie in the partitions' files, whether readers receive them or not."""
     content = b"".join(path.read_bytes() for path in data_dir.glob("*/*.log"))
     return {value for value in values if value.encode() in content}
 
@@ -209,7 +212,7 @@ def start_reader():
 
 @pytest.fixture
 def check_once():
-    """Asserts that all a load saw acknowledged is readable at its offset, once, in order; returns what was read."""
+    """Asserts that all a load saw acknowledged is readable at its offset, once, in order; returns the records."""
 
     def check(load, bootstrap_servers, topic, partitions, data_dir=None):
         found = read_all(bootstrap_servers, topic, partitions)
@@ -221,7 +224,7 @@ def check_once():
 
 @pytest.fixture
 def figures(request):
-    """Says one line that is printed when all tests are over."""
+    """Add a line to the summary after all tests."""
     return lambda line: request.node.user_properties.append(("figures", f"{request.node.name}: {line}"))
 
 
@@ -232,7 +235,7 @@ def scaled():
 
 
 def pytest_terminal_summary(terminalreporter):
-    # A test's last report has all it said, also when it ran in another process (pytest -n).
+    # A test's last report has all its lines, also when it ran in another process (pytest -n).
     last = [report for reports in terminalreporter.stats.values() for report in reports if _of_a_test(report)]
     lines = [line for report in last for name, line in report.user_properties if name == "figures"]
     if lines:

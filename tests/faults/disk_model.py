@@ -1,8 +1,8 @@
-"""What a disk holds, and what of it a power cut leaves: files and folders that know which changes were synced.
+"""A model of a disk and of power cuts: files and folders that know which of their changes were synced.
 
-Syncing a file makes its bytes and its size durable, syncing a folder its entries: a new file in a folder that was never
-synced is gone after the cut, whatever was done to the file itself. POSIX promises no more, so nothing here does.
-What a cut leaves of the changes that were not synced is up to the `Leaves` that it is given.
+Syncing a file makes its bytes and its size durable, syncing a folder its entries. A new file in a folder that was never
+synced is gone after the cut, even if the file itself was synced. POSIX promises no more, so the model does not either.
+A `Leaves` decides which unsynced changes survive a cut.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Names = dict[str, "File | Folder | None"]
 
 
 class Leaves(Protocol):
-    """What reached the disk by itself before the cut."""
+    """The unsynced changes that survive a cut, because they reached the disk by themselves."""
 
     def of_writes(self, changes: list[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
-        """The changes of a file that are kept, of (number, position, bytes); without bytes it was cut there."""
+        """Yield the surviving changes of a file as (position, bytes); None instead of bytes cuts the file there."""
 
     def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
-        """The changes of a folder's entries that are kept."""
+        """Yield the changes of a folder's entries that survive."""
 
 
 class Nothing:
@@ -60,8 +60,7 @@ class Earliest:
 class Any:
     """Any of the writes, in parts of a sector, in any order; of a folder's changes the first few, as journals do.
 
-    A sector reaches the disk as the page cache has it: what was written to it later does not get there without what was
-    written to it before.
+    A sector reaches the disk as the page cache has it: a later write to it does not get there without the earlier ones.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -86,7 +85,7 @@ class Any:
 
 
 def _sectors(position: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The parts of one write that lie in one sector each."""
+    """Split one write into parts that lie in one sector each."""
     at = 0
     while at < len(data):
         length = min(len(data) - at, SECTOR - (position + at) % SECTOR)
@@ -124,7 +123,7 @@ class File:
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
-    """A write, which leaves a hole of zeros before it if need be, or a change of size."""
+    """Write to `content`, after a hole of zeros if need be, or cut it where there are no bytes."""
     if len(content) < position:
         content.extend(bytes(position - len(content)))
     if data is None:
@@ -138,7 +137,7 @@ class Folder:
         self.inode = next(_numbers)
         self.entries: dict[str, File | Folder] = {}
         self._durable: dict[str, File | Folder] = {}
-        #: Each of them happens as a whole: names and what they stand for from now on (None: nothing).
+        #: Changes that happen as a whole: names, each with its new file or folder (None: removed).
         self.unsynced: list[tuple[int, Names]] = []
 
     def change(self, names: Names) -> None:
@@ -151,7 +150,7 @@ class Folder:
         self.unsynced.clear()
 
     def cut(self, leaves: Leaves) -> None:
-        """Of this folder and of all that is left below it."""
+        """Cut the power of this folder and of everything that is left in it."""
         for names in leaves.of_entries(self.unsynced):
             _rename(self._durable, names)
         self.unsynced.clear()
@@ -169,13 +168,13 @@ def _rename(entries: dict[str, File | Folder], names: Names) -> None:
 
 
 class Disk:
-    """A tree of them. Paths are absolute; what is missing is a FileNotFoundError."""
+    """A tree of folders and files. Paths are absolute; a missing one is a FileNotFoundError."""
 
     def __init__(self) -> None:
         self.root = Folder()
 
     def unsynced(self) -> list[int]:
-        """The numbers of all changes that a cut may take."""
+        """Return the numbers of all changes that a cut may undo."""
 
         def numbers(node: File | Folder) -> Iterator[int]:
             yield from (change[0] for change in node.unsynced)
@@ -196,7 +195,7 @@ class Disk:
         return node
 
     def _parent(self, path: str) -> tuple[Folder, str]:
-        """The folder that holds a path's last name, and that name."""
+        """Return the folder that holds a path's last name, and that name."""
         *above, name = _names(path)
         folder = self.find("/".join(above))
         if not isinstance(folder, Folder):

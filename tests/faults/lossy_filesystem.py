@@ -1,8 +1,8 @@
-"""A file system (FUSE) that keeps what was not synced in memory only, and loses it when its power is cut.
+"""A file system (FUSE) that keeps unsynced changes in memory only, and loses them when its power is cut.
 
     python lossy_filesystem.py FOLDER      mounts on FOLDER, until it is killed
 
-It is the disk model of the simulated disk behind real system calls, so that SQLite and memory maps lie on it as well.
+It puts the model of the simulated disk under real system calls, so that SQLite and memory maps use it as well.
 Making the folder `.power-cut` cuts the power: every later change fails with EIO. Once the file system is unmounted,
 everything that was not synced is dropped, and it is mounted again.
 """
@@ -25,7 +25,7 @@ CUT = "/.power-cut"
 
 
 class LossyFileSystem(mfusepy.Operations):  # type: ignore[misc]
-    """Its methods are the system calls; `descriptor` stands for an open file."""
+    """The file system. Methods are the system calls; `descriptor` or `fh` stands for an open file."""
 
     use_ns = True
 
@@ -120,13 +120,13 @@ class LossyFileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._disk.rename(old, new)
 
     def chmod(self, path: str, mode: int) -> None:
-        """Permissions are not kept."""
+        """Ignore permissions."""
 
     def chown(self, path: str, uid: int, gid: int) -> None:
-        """Owners are not kept."""
+        """Ignore owners."""
 
     def utimens(self, path: str, times: object = None) -> None:
-        """Times are not kept."""
+        """Ignore times."""
 
     def statfs(self, path: str) -> dict[str, int]:
         return {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": 1 << 20, "f_bfree": 1 << 19, "f_bavail": 1 << 19}

@@ -1,14 +1,14 @@
-"""A storage engine on a simulated disk whose power is cut at any call, beside a model of what its users were told.
+"""A storage engine on a simulated disk whose power is cut at any call, compared with a model of its users.
 
-Two partitions, three idempotent producers each with up to five batches in flight, a transactional one, and whoever
-produces without. After every cut the data folder is opened again, possibly cut while that goes on, and:
+Each of the two partitions has three idempotent producers with up to five batches in flight, a transactional producer,
+and one without a producer id. After every cut the data folder is opened again, possibly with another cut. Then:
 
 - everything acknowledged is there, at its offset, with the same bytes (`flush.policy=group`: acknowledged is synced);
-- what else is there are batches that were sent, in the order they were sent, none twice;
+- all other batches that are there were sent, are in the order of sending, and none is there twice;
 - nothing that could be read is gone, and so the leader epoch has not moved;
-- every producer sends its last five batches again, as if it had heard no answer: those that are there get the offsets
-  they have, the others new ones;
-- transactions whose producers had no answer are ended again, and the aborted ones are what committed readers are told;
+- every producer sends its last five batches again, as if it had received no answer. Batches that are there keep their
+  offsets, the others get new ones;
+- transactions whose producers had no answer are ended again, and committed readers receive the list of aborted ones;
 - records that were deleted stay deleted;
 - the first attempt to write is acknowledged.
 """
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults.disk_model import Any, Earliest, Leaves, Nothing
+from faults.log_model import PRODUCERS, Partition, Sent
 from faults.simulated_disk import PowerCut, SimulatedDisk
-from faults.told import PRODUCERS, Partition, Sent
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from protocol_lib.records.batch import build_batch, read_batches
@@ -50,7 +50,7 @@ PRODUCER_OF_EACH = st.lists(st.sampled_from([None, *range(PRODUCERS)]), min_size
 
 @dataclass
 class Tally:
-    """What happened over all runs, so that a test can say whether it tried anything."""
+    """Counts over all runs, so that a test can check that it tried anything."""
 
     cuts: int = 0
     cuts_in_flight: int = 0
@@ -96,7 +96,7 @@ class PowerCuts(RuleBasedStateMachine):
         self.directory = DataFolder.open(ROOT, settings, files=self.disk, clock=lambda: self.now_ms)
         self.logs = self.directory.create_many("t", range(PARTITIONS), bytes(range(16)), CONFIG)
 
-    # -- what users do ------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def _batch(self, partition: int, producer: int | None, count: int, size: int) -> Sent:
         value = str(self.number).encode().ljust(size, b".")
@@ -113,7 +113,7 @@ class PowerCuts(RuleBasedStateMachine):
 
     @rule(partition=PARTITION, sizes=SIZES, producers=PRODUCER_OF_EACH)
     def append(self, partition: int, sizes: list[tuple[int, int]], producers: list[int | None]) -> None:
-        """Batches that arrive in one turn: one write."""
+        """Append batches that arrive in one turn: one write."""
         known = self.partitions[partition].producers
         self.now_ms += 1
         batches = []
@@ -223,7 +223,7 @@ class PowerCuts(RuleBasedStateMachine):
 
         self._survive(again)
 
-    # -- what happens to them -----------------------------------------------------------------------------------------
+    # -- power cuts ------------------------------------------------------------------------------------------------
 
     @rule(partition=PARTITION, sizes=SIZES, producers=PRODUCER_OF_EACH)
     def cut_with_batches_in_flight(
@@ -238,7 +238,7 @@ class PowerCuts(RuleBasedStateMachine):
     def cut_while_working(
         self, changes: int, partition: int, sizes: list[tuple[int, int]], producers: list[int | None]
     ) -> None:
-        """In the middle of an append, a roll, a sync or whatever comes next."""
+        """Cut the power in the middle of an append, a roll, a sync or the step after it."""
         self.disk.cut_at = self.disk.changes + changes
         self.append(partition, sizes, producers)
         self.sync()
@@ -278,11 +278,11 @@ class PowerCuts(RuleBasedStateMachine):
             return
 
     def _leaves(self, chance: random.Random) -> Leaves | None:
-        """What the cut leaves on the disk; None when only the process died."""
+        """Choose the changes that survive the cut; None when only the process died."""
         return chance.choice((None, Nothing(), Earliest(self.disk.disk, chance), Any(chance)))
 
     def _cut_again(self, chance: random.Random) -> int | None:
-        """How many changes this start can make before the power goes again."""
+        """Choose the number of changes that this start makes before the power goes again; None: no cut."""
         return chance.randrange(25) if chance.random() < 0.3 else None
 
     def _everything_is_there(self) -> None:
@@ -299,7 +299,7 @@ class PowerCuts(RuleBasedStateMachine):
             assert log.log_start_offset >= partition.deleted_end
             written = sum(each.count for each in survivors if each.transactional and each.commits is None)
             partition.transactional_sequence = written
-            for each in survivors:  # who sends without a producer id never asks again
+            for each in survivors:  # a producer without an id never sends again
                 each.acknowledged = each.acknowledged or each.producer is None
         self.directory.check_invariants()
 
@@ -317,11 +317,11 @@ class PowerCuts(RuleBasedStateMachine):
         assert there == sent
 
     def _the_aborted_are_known(self) -> None:
-        """Committed readers drop the records of aborted transactions and no others, whatever was deleted of them."""
+        """Check that committed readers drop exactly the records of aborted transactions, even after deletions."""
         for partition, log in zip(self.partitions, self.logs, strict=True):
             spans = log.spans(log.log_start_offset, 1 << 20, min_one=True, committed=True)
-            told = log.transactions.aborted(log.log_start_offset, spans)
-            assert {producer for producer, _ in told} <= {TRANSACTIONAL}
+            listed = log.transactions.aborted(log.log_start_offset, spans)
+            assert {producer for producer, _ in listed} <= {TRANSACTIONAL}
             there = [each for each in partition.batches if each.end_offset > log.log_start_offset]
             commits, aborted = None, []
             for each in reversed(there):
@@ -329,7 +329,7 @@ class PowerCuts(RuleBasedStateMachine):
                     commits = each.commits
                 elif each.transactional and not commits:
                     aborted.insert(0, each)
-            firsts = sorted(first for _, first in told)
+            firsts = sorted(first for _, first in listed)
             inside, dropped = False, []
             for each in there:  # as Kafka's CompletedFetch does it
                 while firsts and firsts[0] < each.end_offset:
@@ -341,7 +341,7 @@ class PowerCuts(RuleBasedStateMachine):
             assert dropped == aborted
 
     def _send_again(self) -> None:
-        """What producers do that got no answer, or did not hear the answers they were sent."""
+        """Send batches again, as producers do that received no answer."""
         for index, partition in enumerate(self.partitions):
             start = self.logs[index].log_start_offset
             lost = [

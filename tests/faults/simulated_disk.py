@@ -3,7 +3,7 @@
     disk = SimulatedDisk()
     disk.cut_at = disk.changes + 7        # the seventh change from here is not carried out any more: PowerCut
     …
-    disk.restart(Nothing())               # what was not synced is lost
+    disk.restart(Nothing())               # unsynced changes are lost
 
 After the cut every call fails, as for a process that is gone. `fault` is asked before every call that reaches the disk:
 it may raise an OSError (EIO, ENOSPC), or take its time.
@@ -37,7 +37,7 @@ class SimulatedQueue(SyncQueue):
 class SimulatedDisk(Files):
     def __init__(self) -> None:
         self.disk = Disk()
-        #: How many writes, cuts, syncs, renames, creations and deletions there were.
+        #: The number of writes, cuts, syncs, renames, creations and deletions so far.
         self.changes = 0
         self.cut_at: int | None = None
         self.fault: Callable[[str, str], None] = lambda call, path: None
@@ -56,7 +56,7 @@ class SimulatedDisk(Files):
         self._off = True
 
     def restart(self, leaves: Leaves | None) -> None:
-        """After a power cut; with None after the death of the process only: the disk has everything."""
+        """Turn the power on after a cut. None: only the process died, and the disk has everything."""
         if leaves is not None:
             self.disk.root.cut(leaves)
         self._off = False

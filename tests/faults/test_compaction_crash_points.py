@@ -74,7 +74,7 @@ class Life:
         Maintenance(self.directory).cleaner.clean_now(log)
 
     def check(self) -> int:
-        """How many records were compacted away."""
+        """Check the log, and return the number of records that were compacted away."""
         log = self.open()
         assert log.offline is None
         assert log.log_end_offset >= self.offset

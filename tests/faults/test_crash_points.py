@@ -1,8 +1,8 @@
 """A scripted life of a partition, ended before each of its writes, syncs, renames and deletions in turn.
 
 The script appends, rolls, commits and aborts transactions, deletes records and segments, checkpoints and stops.
-Wherever it ends, the next start finds a valid prefix of what was sent, with everything in it that was acknowledged
-(power_cuts.py says what else is checked), and the rest of the script is carried out.
+Wherever it ends, the next start finds a valid prefix of the batches sent, with all acknowledged ones. power_cuts.py
+lists the other checks. Then the rest of the script runs.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_every_crash_point_of_the_start_after_each(way, figures, scaled):
 
 
 def test_aborted_records_stay_aborted_over_two_power_cuts():
-    """The transaction index that a start makes anew must be on the disk before checkpoints go past its segment."""
+    """The transaction index that a start rebuilds must be on the disk before checkpoints go past its segment."""
     machine = CrashPoints(WAYS["power cut"], [])
     machine.start(0)
     machine.transact(0, [1], False)

@@ -52,7 +52,7 @@ class Broker:
         return codes[-1]
 
     def check(self) -> None:
-        """All that was acknowledged is read."""
+        """Check that all acknowledged batches are read."""
         there, offset = {}, 0
         while data := self.log.read_batches(offset, 1 << 20):
             for header, batch in read_batches(data):

@@ -1,4 +1,4 @@
-"""A disk with no room left: producers are told, readers are served, and it goes on once there is room again."""
+"""A disk with no room left: producers get errors, readers are served, and appends go on once there is room again."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def _producer(bootstrap_servers):
 
 
 def _produce_one(producer, number):
-    """The error of this record, or its offset."""
+    """Produce one record, and return its error or its offset."""
     results = []
     value = f"{number:09d}".encode() + RECORD
     producer.produce("orders", value, on_delivery=lambda error, message: results.append(error or message.offset()))
@@ -38,14 +38,14 @@ def _produce_one(producer, number):
 
 
 class _Acknowledged:
-    """What `check_once` compares the log with."""
+    """The acknowledged records, for `check_once`."""
 
     def __init__(self):
         self.acknowledged = {}
 
 
 def _fill(kafka, load, records_max):
-    """Produces until an error comes; returns it."""
+    """Produce until an error comes, and return it."""
     producer = _producer(kafka)
     for number in range(records_max):
         result = _produce_one(producer, number)

@@ -1,8 +1,8 @@
 """Every byte of the last three batches and of every index, snapshot, checkpoint, seal and of meta.properties flipped,
 zeroed, or cut off there.
 
-Whatever it is, the folder opens, every batch that is read is one that was sent, at its offset, and the log goes on
-where it ended. Damage to a batch costs that batch at most, a cut those behind it; damage to any other file costs no
+In every case the folder opens, every batch that is read is one that was sent, at its offset, and the log goes on
+where it ended. Damage to a batch costs that batch at most, a cut those after it; damage to any other file costs no
 batch at all, and producers that repeat their last batches get the offsets they have. No aborted transaction becomes
 visible, and the folder belongs to the cluster it belonged to. (partition.metadata is the catalog's to repair:
 test_registry.py flips its bytes.)

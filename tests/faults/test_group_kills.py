@@ -28,7 +28,7 @@ AT_ONCE = {
     "MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS": "500",
     "MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
 }
-#: What a client asks again after.
+#: Errors after which a client asks again.
 PASSING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -38,7 +38,7 @@ PASSING = {
 
 
 def kill_storage(up):
-    """Kills it and waits until it is back."""
+    """Kill storage, and wait until it is back."""
     (pid,) = up.services()["storage-svc"]
     returned = up.log().count('"event": "service is back"')
     os.kill(pid, signal.SIGKILL)
@@ -56,7 +56,7 @@ async def talk_to(address):
 
 
 async def insist(ask):
-    """The first answer that is not a passing trouble."""
+    """Ask until the answer is not a passing error, and return it."""
     for _ in range(400):
         answer = await ask()
         if answer.error_code not in PASSING:
@@ -101,7 +101,7 @@ async def test_storage_killed_before_the_assignment_is_durable_forgets_that_gene
             await asyncio.to_thread(kill_storage, up)
 
         async with talk_to(up.kafka) as talk:
-            # Nobody was given an assignment of it, so nobody can hold one beside that of the next generation.
+            # No member received an assignment of it, so none can hold one next to that of the next generation.
             refused = await insist(lambda: talk.sync("b", second, generation + 1))
             assert refused.error_code == ErrorCode.ILLEGAL_GENERATION
             await talk.join_later("a", version=3, member_id=first)
@@ -125,10 +125,10 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
 
         async with talk_to(up.kafka) as talk:
             talk.topic_ids = topic_ids
-            # What the first has not given up yet the second does not get.
+            # The second does not get partitions that the first has not given up yet.
             waiting = await insist(lambda: talk.beat("b", "m2", second.member_epoch, owned=()))
             assert (waiting.error_code, waiting.member_epoch) == (0, second.member_epoch)
-            assert waiting.assignment.topic_partitions == ()  # told once more, as an answer may have been lost
+            assert waiting.assignment.topic_partitions == ()  # sent again, as an answer may have been lost
             moved = await talk.beat("a", "m1", told.member_epoch, owned=sorted(kept))
             assert (moved.error_code, moved.member_epoch) == (0, second.member_epoch)
             got = await talk.beat("b", "m2", second.member_epoch, owned=())
@@ -159,7 +159,7 @@ async def test_a_member_that_gave_up_waiting_for_storage_is_told_what_it_missed(
 
 
 class Watched(ConfluentMember):
-    """Notes when it is assigned what another still owns."""
+    """A member that notes when it is assigned a partition that another one still owns."""
 
     def __init__(self, *arguments, peers, **options):
         self.peers = peers
@@ -172,7 +172,7 @@ class Watched(ConfluentMember):
         super()._assigned(partitions)
 
     def acknowledged_commit(self):
-        """(partition, offset) of what it has received, once that is committed."""
+        """Commit the offsets of all records received so far, and return them by partition."""
 
         def commit():
             positions = self._consumer.position([TopicPartition(self.topic, each) for each in self.owned])
@@ -193,7 +193,7 @@ class WatchedConsumerProtocolMember(Watched, ConfluentConsumerProtocolMember):
 
 
 def committed_generations(bootstrap, group):
-    """Generations, or group epochs, of the group's records in __consumer_offsets in the order of their writing."""
+    """Return generations, or group epochs, of the group's records in __consumer_offsets, in the order of writing."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader-of-offsets"})
     places = [TopicPartition("__consumer_offsets", partition, 0) for partition in range(50)]
     ends = {place.partition: consumer.get_watermark_offsets(place, 10)[1] for place in places}
@@ -226,7 +226,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
             peers.append(kind(up.kafka, "orders", "group", peers=peers))
 
         def commit(member):
-            """What is acknowledged must be there in the end."""
+            """Note acknowledged commits: they must be there in the end."""
             with contextlib.suppress(KafkaException):
                 for partition, offset in member.acknowledged_commit():
                     safe[partition] = max(safe.get(partition, 0), offset)

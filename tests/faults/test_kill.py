@@ -20,7 +20,7 @@ QUICK_GROUPS = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
 def _kill(up, service, signal_number=signal.SIGKILL):
-    """Kills it and waits until the supervisor brought it back."""
+    """Kill a service, and wait until the supervisor has restarted it."""
     pids = up.services()[service]
     returned = up.log().count('"event": "service is back"')
     os.kill(pids[0], signal_number)
@@ -99,7 +99,7 @@ def test_killed_many_times(tmp_path, arguments, service, kills, start_load, chec
 
 
 def _until_advertised(consumer, addresses, timeout_s=20.0):
-    """A gateway learns of the others when it renews its lease."""
+    """Wait until the gateways advertise these addresses: each learns of the others when it renews its lease."""
     deadline = time.monotonic() + timeout_s
     while (found := _advertised(consumer)) != sorted(addresses):
         assert time.monotonic() < deadline, f"advertised: {found}"

@@ -42,12 +42,12 @@ class LossyDisk:
             time.sleep(0.02)
 
     def cut(self) -> None:
-        """Nothing gets to the disk from here on."""
+        """Cut the power: nothing gets to the disk from here on."""
         with contextlib.suppress(OSError):
             os.mkdir(self.folder / ".power-cut")
 
     def mount_again(self) -> None:
-        """Everybody who had files open is gone."""
+        """Mount the file system again; no process may have files open."""
         self._unmount()
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "cut\n"

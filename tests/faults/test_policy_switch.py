@@ -1,5 +1,5 @@
-"""Power cuts around a change of a log's flush policy: what was written under group is acknowledged once it is on disk,
-and everything before it, under whichever policy that was written."""
+"""Power cuts around a change of a log's flush policy: a batch written under group is acknowledged once it is on
+disk, with everything before it, under any policy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ UNDER_OS = LogConfig(segment_bytes=2 * len(BATCH), flush_policy=FlushPolicy.OS)
 UNDER_GROUP = LogConfig(segment_bytes=2 * len(BATCH), flush_policy=FlushPolicy.GROUP)
 
 
-#: So many different remains of what was not synced are tried at each cut.
+#: The number of different sets of surviving changes that are tried at each cut.
 LEAVES = 7
 
 
 class Broker:
     def __init__(self, disk: SimulatedDisk) -> None:
-        #: Where what was promised to be on disk ends.
+        #: The offset up to which batches were promised to be on disk.
         self.promised_end = 0
         self.directory = DataFolder.open(ROOT, LogSettings(), files=disk, clock=lambda: 0)
         (self.log,) = self.directory.create_many("t", [0], bytes(range(16)), UNDER_OS)
@@ -47,7 +47,7 @@ class Broker:
         self.promised_end = end
 
     def offsets(self) -> list[int]:
-        """Of the batches that are there."""
+        """Return the numbers of the batches that are there."""
         log = self.log
         return [n for n in range(log.log_end_offset) if log.read_batches(n, 1)[:8] == n.to_bytes(8, "big")]
 
@@ -58,7 +58,7 @@ def _leaves(disk: SimulatedDisk) -> list[Leaves]:
 
 
 def _cut_everywhere(work: Callable[[Broker], None]) -> None:
-    """Runs the work with a cut at each of its changes and at its end."""
+    """Run the work with a cut at each of its changes and at its end."""
     at = 0
     cut = True
     while cut:

@@ -1,4 +1,4 @@
-"""Power cuts on a simulated disk: nothing acknowledged is lost (power_cuts.py says what is checked)."""
+"""Power cuts on a simulated disk: nothing acknowledged is lost (power_cuts.py lists the checks)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _run(machines: int, *, reproducible: bool) -> Tally:
 
 
 def _cuts_hit_work_in_flight(tally: Tally) -> None:
-    """Refusing work would not count as safety."""
+    """Check that the runs did work: refusing it would not count as safety."""
     assert tally.cuts_in_flight > tally.cuts // 3
     assert tally.acknowledged_batches > 2 * tally.cuts
     assert tally.unacknowledged_survivors > 0
@@ -67,16 +67,18 @@ def test_hundreds_of_power_cuts(figures, scaled):
 
 
 def test_the_simulated_disk_stands_for_every_call():
-    """What is not replaced is made of other calls. A call of the file layer that is new must be simulated too."""
+    """Every call of the file layer is simulated, except one that is made of other calls."""
     public = {name for name, _ in inspect.getmembers(Files, inspect.isfunction) if not name.startswith("_")}
     assert public - vars(SimulatedDisk).keys() == {"replace_file"}
 
 
 def test_nothing_goes_past_the_file_layer():
-    """But for the kernel's queue of syncs, how helper processes are started, and the tools that look at a stopped
-    folder."""
-    apart = ("files.py", "sync_queue.py", "read_only.py", "log_dump.py", "helper_process.py")
-    modules = [path for path in Path(storage_svc.log.__path__[0]).rglob("*.py") if path.name not in apart]
+    """The log reaches the disk through files.py only.
+
+    Exceptions are the kernel's queue of syncs, the start of helper processes, and tools for a stopped folder.
+    """
+    exceptions = ("files.py", "sync_queue.py", "read_only.py", "log_dump.py", "helper_process.py")
+    modules = [path for path in Path(storage_svc.log.__path__[0]).rglob("*.py") if path.name not in exceptions]
     assert len(modules) > 20
     for path in modules:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -89,7 +91,7 @@ def test_nothing_goes_past_the_file_layer():
 
 
 class _NamesOnly(Nothing):
-    """Folders are as they were last, files without what was not synced."""
+    """Folders keep all their changes, files only those that were synced."""
 
     def of_entries(self, changes: list[tuple[int, Names]]) -> Iterator[Names]:
         return (names for _, names in changes)
@@ -108,15 +110,15 @@ def _produce(log: PartitionLog, **producer: int) -> Appended:
     return outcome
 
 
-@pytest.mark.parametrize("before", ["nothing", "a stop", "a stop behind the roll", "the process's end"])
+@pytest.mark.parametrize("before", ["nothing", "a stop", "a stop after the roll", "the process's end"])
 def test_producers_outlive_the_segments_of_their_batches(before):
-    """Whatever happens before the segments go; what tells of the producers was synced, not in the event loop."""
+    """The producer snapshot is synced before the segments go, and not in the event loop."""
     disk = SimulatedDisk()
     directory, log = _opened(disk)
     assert _produce(log, producer_id=7, producer_epoch=0, base_sequence=0).base_offset == 0
     directory.flusher.sync_now()
     log.roll(0)
-    if before != "a stop behind the roll":
+    if before != "a stop after the roll":
         assert _produce(log).base_offset == 1
     if before == "nothing":
         directory.flusher.sync_now()
@@ -130,8 +132,8 @@ def test_producers_outlive_the_segments_of_their_batches(before):
 
     disk.journal = []
     assert log.drop_oldest(1) > 0
-    assert ("sync" in dict(disk.journal)) == (before == "a stop behind the roll")  # it writes the snapshot again
-    if before == "a stop behind the roll":
+    assert ("sync" in dict(disk.journal)) == (before == "a stop after the roll")  # it writes the snapshot again
+    if before == "a stop after the roll":
         assert _produce(log).base_offset == 1
     directory.flusher.sync_now()
     disk.cut()

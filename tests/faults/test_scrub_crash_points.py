@@ -1,4 +1,4 @@
-"""Damage taken out of a log that is in use, ended before each write, sync, rename and deletion: nothing else is lost,
+"""Damage removed from a log that is in use, ended before each write, sync, rename and deletion: nothing else is lost,
 and the damaged bytes are in the log or in the quarantine folder.
 """
 

@@ -1,4 +1,4 @@
-"""Storage and two gateways of it, each a process of its own that nobody brings back."""
+"""Storage and two gateways of it, each in a separate process without a supervisor."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from service_chassis.probe import check
 
 @contextlib.contextmanager
 def _service(name, http_address, settings):
-    """One service, started as the launcher does and ready; killed at the end."""
+    """Start one service as the launcher does, wait until it is ready, and kill it at the end."""
     popen = subprocess.Popen(
         [sys.executable, "-m", "millrace.service", name], env={**os.environ, **settings}, stdin=subprocess.PIPE
     )
@@ -32,7 +32,7 @@ def _service(name, http_address, settings):
 
 @contextlib.contextmanager
 def two_gateways(data_dir, topics):
-    """The processes of the gateways and their addresses."""
+    """Start storage and two gateways; yield the gateways' processes and their addresses."""
     with contextlib.ExitStack() as held:
         socket_dir = held.enter_context(private_folder("millrace-"))
 

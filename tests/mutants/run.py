@@ -41,7 +41,7 @@ class Mutant:
     times: int = 1
 
     def apply(self, top: Path) -> str | None:
-        """The file's content as it was; None if the mutant does not apply."""
+        """Change the file, and return its content before; None if the mutant does not apply."""
         content = (top / self.file).read_text() if (top / self.file).exists() else ""
         if content.count(self.replace) != self.times:
             return None
@@ -50,7 +50,7 @@ class Mutant:
 
 
 def run_tests(top: Path, tests: list[str]) -> tuple[int, str]:
-    """pytest's exit code in a copy of the source, and what it printed; a test that hangs has failed."""
+    """Run tests in a copy of the source, and return the exit code and the output; a test that hangs has failed."""
     sources = [str(path) for path in top.glob("*/src")] + [str(path) for path in top.glob("services/*/src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
@@ -64,7 +64,7 @@ def run_tests(top: Path, tests: list[str]) -> tuple[int, str]:
 
 
 def verdict(mutant: Mutant, top: Path) -> str:
-    """ "caught", or what is wrong."""
+    """Return "caught", or the fault of the mutant or its tests."""
     original = mutant.apply(top)
     if original is None:
         return "DOES NOT APPLY"

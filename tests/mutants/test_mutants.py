@@ -1,4 +1,4 @@
-"""What mutants.toml names is there: `make mutants`, which takes minutes, need not be the first to find out."""
+"""All code and tests that mutants.toml names exist. `make mutants`, which takes minutes, would find out later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a storage engine's users have sent and were told: the model beside which power_cuts.py holds the log."""
+"""A model of a storage engine's users, their batches and the answers; power_cuts.py compares the log with it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ PRODUCERS = 3
 
 @dataclass(eq=False)
 class Sent:
-    """One batch, and what its producer was told of it."""
+    """One batch, and the answer that its producer received."""
 
     records: bytes
     count: int
     producer: int | None = None
     base_offset: int = -1
     acknowledged: bool = False
-    #: Of a transaction: whether this is its marker, and which one.
+    #: Whether the batch belongs to a transaction. `commits` is None for records, else it tells which marker this is.
     transactional: bool = False
     commits: bool | None = None
 
@@ -38,17 +38,17 @@ class Producer:
 
 
 class Partition:
-    """What its producers sent, and what anybody was told of it."""
+    """A partition as its producers and readers know it."""
 
     def __init__(self) -> None:
-        #: In the order of offsets: all that was written and, but for what a cut took, is there.
+        #: All batches in the log, in the order of their offsets; a cut removes those that it lost.
         self.batches: list[Sent] = []
         self.producers = [Producer() for _ in range(PRODUCERS)]
-        #: How far somebody may have read.
+        #: The offset up to which somebody may have read.
         self.readable_end = 0
-        #: Below this offset everything was deleted, which the user was told.
+        #: The offset below which records were deleted, and the user has the answer.
         self.deleted_end = 0
-        #: How many records the transactional producer sent, and how the transaction without an answer is to end.
+        #: The number of records that the transactional producer sent; then whether the open transaction commits.
         self.transactional_sequence = 0
         self.undecided: bool | None = None
 
