@@ -27,7 +27,7 @@ from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
-from gateway_svc.fetching.answer_layout import FetchAnswers
+from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.message_sets import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.fetching.shared_reads import SharedReads
@@ -78,7 +78,7 @@ class Gateway:
             answers=MemoryBudget(settings.gateway_memory_bytes),
             files=self._files,
             sessions=FetchSessions(),
-            fetch_answers=FetchAnswers(),
+            answer_layouts=AnswerLayouts(),
             conversions=Conversions(loop),
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),

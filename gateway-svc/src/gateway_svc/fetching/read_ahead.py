@@ -27,9 +27,9 @@ from typing import Final
 from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, ReadRequest, ReadResult, Slice
 from broker_contract.revisions import Revisions
 from protocol_lib.messages.fetch import FetchRequest
+from protocol_lib.template import RecordsAnswerTemplate
 
 from gateway_svc.clients.slices import SENDFILE_MIN_BYTES
-from gateway_svc.fetching.answer_layout import AnswerLayout
 from gateway_svc.fetching.sessions import Fetch
 from gateway_svc.storage.protocols import Records
 
@@ -113,7 +113,7 @@ class ReadAhead:
     )
 
     #: How the last answer with records was laid out. Set with `fetch`.
-    layout: AnswerLayout
+    layout: RecordsAnswerTemplate
 
     def __init__(
         self, key: RequestKey, records: Records, loop: asyncio.AbstractEventLoop, *, good_s: float = GOOD_S
@@ -164,7 +164,7 @@ class ReadAhead:
         self._last_offset = offset
         return response.result(slices)
 
-    def answered(self, read: ReadRequest, fetch: Fetch, layout: AnswerLayout, size: int) -> None:
+    def answered(self, read: ReadRequest, fetch: Fetch, layout: RecordsAnswerTemplate, size: int) -> None:
         """Note that storage answered a read by reference with `size` bytes of records; ask for more if it is time."""
         self.fetch, self.layout = fetch, layout
         if self.repeated:

@@ -29,11 +29,12 @@ from protocol_lib.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from protocol_lib.template import RecordsAnswerTemplate
 
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.clients.slices import FileRange, Part, RecordParts
 from gateway_svc.errors import SliceGone
-from gateway_svc.fetching.answer_layout import AnswerLayout
+from gateway_svc.fetching.answer_layout import answer_parts
 from gateway_svc.fetching.message_sets import MessageSetRead
 from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
@@ -48,6 +49,8 @@ _STORAGE_ERROR_VERSION = 6
 #: Most bytes of one answer that is held in memory; less while many answers are (an eighth of what is left).
 _BY_VALUE_MAX_BYTES = 8 * 1024 * 1024
 _BY_VALUE_MIN_BYTES = 64 * 1024
+#: The throttle time of every answer: there are no quotas.
+_THROTTLE_MS = 0
 
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
@@ -195,7 +198,7 @@ def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequ
     else:
         return False
     (partition,) = fetch.partitions
-    layout = services.fetch_answers.find(call.version, call.route.header_tail, partition, fetch.session_id, result)
+    layout = services.answer_layouts.find(call.version, partition, fetch.session_id, result)
     size = _send_records(call, services, fetch, layout, result, records)
     ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
     if ahead is not None and result.slices:
@@ -204,14 +207,19 @@ def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequ
 
 
 def _send_records(
-    call: Call, services: Services, fetch: Fetch, layout: AnswerLayout, result: ReadResult, records: list[Part]
+    call: Call,
+    services: Services,
+    fetch: Fetch,
+    layout: RecordsAnswerTemplate,
+    result: ReadResult,
+    records: list[Part],
 ) -> int:
     """Answer with one partition's records; return their size in bytes."""
     size = sum(map(len, records))
     (partition,) = fetch.partitions
     if fetch.session is not None:
         fetch.must_tell(partition, result.high_watermark, result.log_start_offset, 0, size)
-    call.answer_parts(layout.answer(call.correlation_id, result, records, size))
+    call.answer_parts(answer_parts(layout, call.correlation_id, _THROTTLE_MS, result, records, size))
     counts = services.metrics.topic_by(partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size

@@ -18,7 +18,7 @@ from gateway_svc.clients.pipeline import Kind, Pending
 from gateway_svc.clients.slices import Part, RecordParts, SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.errors import RequestRefused
-from gateway_svc.fetching.answer_layout import FetchAnswers
+from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.message_sets import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.memory_budget import MemoryBudget
@@ -49,7 +49,7 @@ class Services:
     #: None when this gateway does not see storage's files.
     files: SliceFiles | None
     sessions: FetchSessions
-    fetch_answers: FetchAnswers
+    answer_layouts: AnswerLayouts
     conversions: Conversions
     #: Where answers wait for their sockets.
     room: SocketRoom

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from broker_contract.data import ReadResult
 from gateway_svc.clients.slices import FileRange, OpenFile, Part
-from gateway_svc.fetching.answer_layout import FetchAnswers
+from gateway_svc.fetching.answer_layout import AnswerLayouts, answer_parts
 from gateway_svc.fetching.sessions import FetchedPartition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,17 +20,20 @@ from protocol_lib.messages.fetch import FetchableTopicResponse, FetchPartition, 
 OFFSETS = st.integers(-(2**63), 2**63 - 1)
 
 
+THROTTLE_MS = 1234
+
+
 def answered(
-    answers: FetchAnswers,
+    layouts: AnswerLayouts,
     version: int,
     partition: FetchedPartition,
     session_id: int,
     result: ReadResult,
     records: list[Part],
 ) -> list[Part]:
-    tail = encode_response_header(1, version, 0)[4:]
     size = sum(map(len, records))
-    return answers.find(version, tail, partition, session_id, result).answer(-7, result, records, size)
+    layout = layouts.find(version, partition, session_id, result)
+    return answer_parts(layout, -7, THROTTLE_MS, result, records, size)
 
 
 def encoded(version: int, partition: FetchedPartition, session_id: int, result: ReadResult, records: bytes) -> bytes:
@@ -45,7 +48,7 @@ def encoded(version: int, partition: FetchedPartition, session_id: int, result: 
     )
     topic = FetchableTopicResponse(topic=partition.topic, topic_id=partition.topic_id, partitions=(data,))
     body = encode_response_header(1, version, -7) + encode(
-        FetchResponse(session_id=session_id, responses=(topic,)), version
+        FetchResponse(throttle_time_ms=THROTTLE_MS, session_id=session_id, responses=(topic,)), version
     )
     return struct.pack(">i", len(body)) + body
 
@@ -64,9 +67,9 @@ def fetched(topic: str, topic_id: bytes, index: int) -> FetchedPartition:
 def test_answers_are_those_that_are_encoded(
     version: int, partition: FetchedPartition, session_id: int, results: list[ReadResult], records: bytes
 ) -> None:
-    answers = FetchAnswers()
+    layouts = AnswerLayouts()
     for result in results:
-        (parts,) = answered(answers, version, partition, session_id, result, [records[:1], records[1:]])
+        (parts,) = answered(layouts, version, partition, session_id, result, [records[:1], records[1:]])
         assert parts == encoded(version, partition, session_id, result, records)
 
 
@@ -76,14 +79,14 @@ def test_ranges_of_files_and_long_records_stay_parts(version: int, tmp_path: Pat
     file = OpenFile(os.open(tmp_path / "0.log", os.O_RDONLY))
     partition, result = fetched("t", bytes(16), 3), ReadResult(0, 30, 20, 10)
     for records in (FileRange(file, 0, 200_000), b"r" * 200_000):
-        head, sent, *after = answered(FetchAnswers(), version, partition, 0, result, [records])
+        head, sent, *after = answered(AnswerLayouts(), version, partition, 0, result, [records])
         assert sent is records
         assert b"".join([head, b"r" * 200_000, *after]) == encoded(version, partition, 0, result, b"r" * 200_000)  # type: ignore[list-item]
 
 
 def test_partitions_sessions_and_versions_do_not_share_an_answer() -> None:
-    answers, result = FetchAnswers(), ReadResult(0, 3, 2, 1)
+    layouts, result = AnswerLayouts(), ReadResult(0, 3, 2, 1)
     for version, index, session_id in ((11, 0, 0), (11, 1, 0), (11, 0, 5), (12, 0, 0), (11, 0, 0)):
         partition = fetched("t", bytes(16), index)
-        (parts,) = answered(answers, version, partition, session_id, result, [b"r"])
+        (parts,) = answered(layouts, version, partition, session_id, result, [b"r"])
         assert parts == encoded(version, partition, session_id, result, b"r")

@@ -23,15 +23,16 @@ from broker_contract.data import (
     TopicIdPartition,
 )
 from broker_contract.revisions import Revisions
-from gateway_svc.fetching.answer_layout import AnswerLayout
+from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.read_ahead import GOOD_S, READS, ReadAhead, request_key
-from gateway_svc.fetching.sessions import Fetch
+from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 SIZE = 100_000
 KEY = (11, "t", bytes(16), 0, SIZE, -1, 500, 1, SIZE, 0)
 FETCH = Fetch([], None, incremental=False)
-LAYOUT = AnswerLayout((11, "t", bytes(16), 0, 0, False), b"")
+ASKED = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=SIZE)
+LAYOUT = AnswerLayouts().find(11, FetchedPartition("t", bytes(16), ASKED), 0, ReadResult(0))
 READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPartition("t", 0), 10, SIZE)])
 SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
