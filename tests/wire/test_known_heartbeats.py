@@ -49,14 +49,12 @@ async def broker(
     request: pytest.FixtureRequest,
     start_broker: StartBroker,
     storage: RemoteStorage,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Running]:
     if request.param == "one process":
         yield await start_broker()
         return
     # A gateway that was kept from running for longer would have the heartbeat come whole in between.
-    monkeypatch.setattr("gateway_svc.storage.group_stream.TRUST_S", 3600)
-    async with gateway_of(storage, "one") as running:
+    async with gateway_of(storage, "one", trust_s=3600) as running:
         yield running
 
 

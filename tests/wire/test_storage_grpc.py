@@ -22,6 +22,7 @@ from broker_contract.data import (
 from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.group_stream import TRUST_S
 from gateway_svc.storage.grpc import GrpcStorage
 from gateway_svc.storage.membership import LIST_AGE_MAX_S
 from protocol_lib.messages.delete_records import (
@@ -84,9 +85,11 @@ async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
 
 
 @contextlib.asynccontextmanager
-async def gateway_of(storage: RemoteStorage, name: str, **settings: object) -> AsyncIterator[Running]:
+async def gateway_of(
+    storage: RemoteStorage, name: str, *, trust_s: float = TRUST_S, **settings: object
+) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(storage.address, name, counts)
+    connection = GrpcStorage.connect(storage.address, name, counts, trust_s=trust_s)
     gateway = None
     try:
         chosen = GatewaySettings(

@@ -1,5 +1,7 @@
-"""Calls over the group stream, and what storage lets the gateway say in short after them: that a member has said the
-same heartbeat again (`RemoteRepeatableHeartbeat`), and the same commit with other offsets (`RemoteRepeatableCommit`).
+"""Calls over the group stream, and the two that a gateway may repeat in short once storage has allowed it.
+
+RemoteRepeatableHeartbeat   the same, word for word     the gateway answers it, while storage's promise holds
+RemoteRepeatableCommit      the same but its offsets    sent as the first one's call id and the offsets
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ CommitDone = Callable[[Sequence[int]], None]
 
 
 class Stream(Protocol):
-    """What is asked of the group stream here."""
+    """The part of the group stream that is used here."""
 
-    def hear(self, call_id: int) -> bool: ...
+    def repeat_heartbeat(self, call_id: int) -> bool: ...
 
     def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None: ...
 
@@ -34,13 +36,13 @@ class GroupCall:
     def __init__(
         self, kind: str, request: Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
     ) -> None:
-        #: Its name in GroupCall, and its answer's in GroupAnswer.
+        #: The field of GroupCall that holds it, and of GroupAnswer that holds its answer.
         self.kind = kind
         self.request = request
         self.done = done
         self.asked_at = asked_at
         self.repeatable = repeatable
-        #: What may be said in short from its answer on, if somebody would.
+        #: The caller's means to repeat it in short once it has been answered; None if the caller will not.
         self.kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None = None
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
@@ -68,11 +70,11 @@ class RepeatedCommitCall(GroupCall):
         super().__init__("commit_offsets", like.request, done, asked_at, repeatable=True)
         self.like = like
         self.offsets = offsets
-        #: Whether storage is told the offsets alone.
+        #: Whether only the offsets are sent.
         self.is_short = True
 
     def make_whole(self) -> None:
-        """Storage does not know the earlier one any more, or would not accept it."""
+        """Send the whole commit: storage does not know the earlier one any more, or refuses it."""
         self.like.holds = False
         if self.is_short:
             self.is_short = False
@@ -94,7 +96,7 @@ class RepeatedCommitCall(GroupCall):
 
 
 class RemoteRepeatableHeartbeat:
-    """`storage.RepeatableHeartbeat` of a heartbeat that went over the stream."""
+    """The `RepeatableHeartbeat` of a heartbeat that went over the stream."""
 
     __slots__ = ("_stream", "call_id", "group_id", "holds")
 
@@ -102,31 +104,31 @@ class RemoteRepeatableHeartbeat:
         self._stream = stream
         self.call_id = call_id
         self.group_id = group_id
-        #: Not before its answer has come.
+        #: Whether storage allows it: not before its answer has arrived.
         self.holds = False
 
     def __call__(self) -> bool:
-        return self.holds and self._stream.hear(self.call_id)
+        return self.holds and self._stream.repeat_heartbeat(self.call_id)
 
     def forget(self) -> None:
         self._stream.forget(self)
 
 
 class RemoteRepeatableCommit:
-    """`storage.RepeatableCommit` of a commit that went over the stream."""
+    """The `RepeatableCommit` of a commit that went over the stream."""
 
     __slots__ = ("_stream", "call_id", "holds", "request", "stream_number")
 
     def __init__(
         self, stream: Stream, call_id: int, request: groups_pb2.CommitOffsetsRequest, stream_number: int
     ) -> None:
-        """`request`: the whole commit, of which only the offsets change."""
+        """Keep the whole commit, of which only the offsets change."""
         self._stream = stream
         self.call_id = call_id
         self.request = request
-        #: How often the stream had been lost when it was answered: the storage of another one knows nothing of it.
+        #: Number of streams that had been lost when it was answered: storage forgets it with the stream.
         self.stream_number = stream_number
-        #: Not before its answer has come.
+        #: Whether storage allows it: not before its answer has arrived.
         self.holds = False
 
     def __call__(self, offsets: Sequence[int], done: CommitDone) -> bool:

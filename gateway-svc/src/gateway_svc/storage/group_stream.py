@@ -1,28 +1,27 @@
 """Heartbeats and commits over one long-lived gRPC stream that all connections share.
 
-What waits when the writer wakes leaves in one message. A commit wakes it at once. A heartbeat does when nothing has
-left for GATHER_S; else it waits for the rest of that, or leaves with what leaves before, and behind a message that was
-still on its way when it came: one that comes alone is not delayed, and thousands of members do not cost a message each.
+Messages. All calls that wait when the writer wakes leave in one message. A commit wakes the writer at once. A heartbeat
+wakes it at once if nothing has left for GATHER_S, else when GATHER_S is over, and leaves earlier with any message that
+leaves earlier. So a single heartbeat is not delayed, and thousands of members do not cost a message each.
 
-When the stream breaks, what may be said twice waits for the next one, and is said again if it was sent. A consumer
-group's heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream: of one that was sent
-nobody knows what it did, and one that waits may be done for a client that waits no more, with an answer nobody reads (a
-client waits as long as its heartbeat interval). So is everything that has no answer after CONTROL_WAIT_S, and it is not
-sent later. Members try again then. The calls of one connection are never out of order, for it has one at a time.
+A lost stream. Repeatable calls wait for the next stream; those that were sent are sent again. A consumer group's
+heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream. Nobody knows the effect of
+one that was sent, and one that waits may run after its client has given up (a client waits for as long as its heartbeat
+interval). A call without an answer after CONTROL_WAIT_S is answered the same and never sent later. Members then try
+again. The calls of one connection keep their order, because it has one at a time.
 
-A commit that will be said again with other offsets is kept by storage, if it may: from then on storage is told these
-alone, and answers with the call's id. It is made whole again when storage says that it does not do, and for the next
-stream.
+Repeated commits. Storage keeps a commit whose client is likely to repeat it with other offsets. From then on the
+gateway sends the offsets alone, and storage answers with the call's id. The gateway sends the whole commit again when
+storage refuses the short one, and on the next stream.
 
-A heartbeat that is said again word for word is answered here, if storage has promised that its answer holds; which
-members have said theirs again goes to storage every TOUCH_S, and keeps their sessions. A promise ends when storage says
-so, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`): such an
-answer comes another way, and may overtake what is said of promises here. None is used unless storage was heard to live
-within TRUST_S: while it hangs, heartbeats go to it whole, and wait.
+Repeated heartbeats. While storage promises that a heartbeat's answer holds, the gateway answers the same heartbeat
+itself. Every TOUCH_S it reports which members repeated theirs; that keeps their sessions. A promise ends when storage
+revokes it, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`):
+such an answer travels another way and may overtake the revocation. No promise is used unless storage has answered
+within TRUST_S: while storage hangs, heartbeats are sent to it whole, and wait.
 
-So who has heard of something through this gateway never gets a heartbeat's answer from before it. Through another
-gateway, the member's may be some milliseconds older, as if it had come so much earlier (at most TRUST_S older, when
-storage or the way to it hangs).
+So a client that knows of a change through this gateway never gets a heartbeat's answer from before it. Through another
+gateway the answer may be some milliseconds older, and TRUST_S older when storage or the way to it hangs.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ from gateway_svc.storage.group_calls import (
 )
 from gateway_svc.storage.lasting_stream import LastingStream
 
-#: How long a call waits for storage to come back or to answer.
+#: Seconds for which a call waits for storage to return or to answer.
 CONTROL_WAIT_S: Final = 10.0
-#: How long heartbeats wait for others.
+#: Seconds for which heartbeats wait for others.
 GATHER_S: Final = 0.025
-#: How long storage is not told who was heard; half of what it allows for (`storage_svc.rpc.group_stream`).
+#: Seconds between two reports of repeated heartbeats; half of the delay that `storage_svc.rpc.group_stream` allows for.
 TOUCH_S: Final = 0.25
-#: How old the last sign of life from storage may be for its promises to be used.
+#: Greatest age of storage's last answer for its promises to be used, in seconds.
 TRUST_S: Final = 1.0
 #: Most calls in one message, and most without an answer; more are answered as if storage were away.
 MESSAGE_CALLS_MAX: Final = 10_000
@@ -65,31 +64,39 @@ log = logs.get(__name__)
 class GroupStream:
     """The calls of `storage.Groups` that have a `done`. Owned by its GrpcStorage."""
 
-    def __init__(self, channel: grpc.aio.Channel, metrics: GatewayMetrics, *, wait_s: float = CONTROL_WAIT_S) -> None:
-        """`wait_s`: how long a call waits for storage to come back or to answer."""
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        metrics: GatewayMetrics,
+        *,
+        wait_s: float = CONTROL_WAIT_S,
+        trust_s: float = TRUST_S,
+    ) -> None:
+        """Open the stream in the background. `wait_s` and `trust_s`: instead of CONTROL_WAIT_S and TRUST_S."""
         self._loop = asyncio.get_running_loop()
         self._wait_s = wait_s
-        #: By call id, the oldest first.
+        self._trust_s = trust_s
+        #: Calls without an answer by call id, the oldest first.
         self._calls: dict[int, GroupCall] = {}
-        #: Ids of calls to send. One whose call is gone meanwhile is passed over.
+        #: Ids of calls to send. An id whose call has ended is passed over.
         self._unsent: deque[int] = deque()
         self._last_call_id = 0
-        #: How often the stream has been lost.
+        #: Number of times that the stream was lost.
         self._stream_number = 0
-        #: Those that hold, by group and call id, and the groups of all by call id.
+        #: Promises that hold, by group and call id, and the groups of all of them by call id.
         self._promises: dict[str, dict[int, RemoteRepeatableHeartbeat]] = {}
         self._promised: dict[int, str] = {}
         #: Call ids of promises that have ended, for storage.
         self._forgotten: list[int] = []
-        #: What answers calls up to this one promises may be over already.
+        #: The promises that answers to calls up to this id make may have ended already.
         self._doubted = 0
         self._trusted_until = 0.0
-        #: Call ids that were repeated and storage has not been told of; when it is, and whether that is now.
-        self._heard: set[int] = set()
+        #: Call ids of repeated heartbeats that are to be reported; when, and whether that is now.
+        self._repeated: set[int] = set()
         self._touching: asyncio.TimerHandle | None = None
         self._touch_due = False
-        #: When each message left that told it and that storage has not been heard of since.
-        self._touched_at: deque[float] = deque()
+        #: Times at which reports left that storage has not acknowledged.
+        self._reported_at: deque[float] = deque()
         self._wake = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
         self._left_at = 0.0
@@ -113,7 +120,7 @@ class GroupStream:
     ) -> RemoteRepeatableHeartbeat | None:
         call = self._add("heartbeat", request, done, repeatable=True)
         self._wake_soon()
-        return self._asked_for(call, request.group_id)
+        return self._repeatable(call, request.group_id)
 
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
@@ -127,7 +134,7 @@ class GroupStream:
         return kept
 
     def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool:
-        """False: it has to come whole."""
+        """Send a commit's offsets alone; return False when the whole commit has to be sent."""
         if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
             return False
         self._open(RepeatedCommitCall(like, offsets, done, self._loop.time()))
@@ -141,16 +148,16 @@ class GroupStream:
     ) -> RemoteRepeatableHeartbeat | None:
         call = self._add("consumer_group_heartbeat", request, done, repeatable=False)
         self._wake_soon()
-        return self._asked_for(call, request.group_id)
+        return self._repeatable(call, request.group_id)
 
-    def _asked_for(self, call: GroupCall | None, group_id: str) -> RemoteRepeatableHeartbeat | None:
+    def _repeatable(self, call: GroupCall | None, group_id: str) -> RemoteRepeatableHeartbeat | None:
         if call is not None:
             call.kept = promise = RemoteRepeatableHeartbeat(self, self._last_call_id, group_id)
             return promise
         return None
 
     def _add(self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool) -> GroupCall | None:
-        """None when it failed already."""
+        """Return the call, or None when it has failed already."""
         call = GroupCall(kind, request, done, self._loop.time(), repeatable=repeatable)
         is_refused = self._closed or not (repeatable or self.connected.is_set())
         if is_refused or len(self._calls) >= OUTSTANDING_MAX:
@@ -166,20 +173,20 @@ class GroupStream:
         if self._expiry is None:
             self._expiry = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
 
-    # -- heartbeats said again -------------------------------------------------------------------------------------
+    # -- repeated heartbeats ---------------------------------------------------------------------------------------
 
-    def hear(self, call_id: int) -> bool:
-        """The member has said it again, and storage will be told; False when nothing was heard of it for too long."""
+    def repeat_heartbeat(self, call_id: int) -> bool:
+        """Note a repeated heartbeat for the next report; return False when storage has not answered for too long."""
         now = self._loop.time()
         if now >= self._trusted_until:
             return False
-        self._heard.add(call_id)
+        self._repeated.add(call_id)
         if self._touching is None:
             self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
         return True
 
     def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None:
-        """Storage is told with the next message."""
+        """Let storage forget it with the next message: it will not be repeated."""
         if not kept.holds:
             call = self._calls.get(kept.call_id)
             if call is not None and call.kept is kept:
@@ -192,14 +199,17 @@ class GroupStream:
                 self._forgotten.append(kept.call_id)
 
     def doubt(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
-        """Something was told, another way, that may have happened to these groups (None: to all but those)."""
+        """End the promises of groups that an answer from outside the stream may show changed.
+
+        `group_ids`: None for all groups but those in `but`.
+        """
         self._doubted = self._last_call_id
         for group_id in self._promises.keys() - but if group_ids is None else group_ids:
             for call_id in list(self._promises.get(group_id, ())):
                 self._end(call_id)
 
     def _end(self, call_id: int) -> None:
-        """Storage keeps what it knows of it until then, for what was said before."""
+        """End a promise. Storage keeps its state until the next message, for repetitions that are not reported yet."""
         group_id = self._promised.pop(call_id, None)
         if group_id is None:
             return
@@ -211,13 +221,13 @@ class GroupStream:
 
     def _touch(self) -> None:
         self._touching = None
-        if self._heard:
+        if self._repeated:
             self._touch_due = True
             self._wake.set()
 
     def _trust(self, since: float) -> None:
-        """Storage has read and answered what left then."""
-        self._trusted_until = max(self._trusted_until, since + TRUST_S)
+        """Note that storage has answered a message that left at `since`."""
+        self._trusted_until = max(self._trusted_until, since + self._trust_s)
 
     def _wake_soon(self) -> None:
         if self._gathering is not None:
@@ -229,7 +239,7 @@ class GroupStream:
             self._gathering = self._loop.call_at(due, self._wake.set)
 
     def _expire(self) -> None:
-        """Fails the calls whose time is over. One timer serves all of them: it looks at the oldest."""
+        """Fail the calls whose time is over. One timer serves all of them: it looks at the oldest."""
         self._expiry = None
         now = self._loop.time()
         while self._calls:
@@ -276,11 +286,11 @@ class GroupStream:
             message.again_like.extend(likes)
             message.again_counts.extend(counts)
             message.again_offsets.extend(offsets)
-        if self._touch_due or (self._heard and self._forgotten):  # what was heard before it was forgotten
+        if self._touch_due or (self._repeated and self._forgotten):  # repetitions from before it was forgotten
             self._touch_due = False
-            message.repeats.extend(self._heard)
-            self._heard.clear()
-            self._touched_at.append(self._left_at)
+            message.repeats.extend(self._repeated)
+            self._repeated.clear()
+            self._reported_at.append(self._left_at)
         if self._forgotten:
             message.forgotten.extend(self._forgotten)
             self._forgotten.clear()
@@ -294,13 +304,16 @@ class GroupStream:
             self._received(message)
 
     def _received(self, message: groups_pb2.GroupAnswers) -> None:
-        """Apart from `_read`, whose variables would keep the last call, and its client, until another answer comes."""
+        """Finish the calls of one message.
+
+        Not in `_read`: its variables would keep the last call, and its client, until the next message.
+        """
         for _ in range(message.heard):
-            self._trust(self._touched_at.popleft())
+            self._trust(self._reported_at.popleft())
         for call_id in message.ended:
             self._end(call_id)
         for call_id in message.refused:
-            self._say_whole(call_id)
+            self._send_whole(call_id)
         for call_id in message.committed:
             call = self._calls.pop(call_id, None)
             if call is not None:
@@ -309,10 +322,10 @@ class GroupStream:
             call = self._calls.pop(answer.call_id, None)
             if answer.may_repeat:
                 self._keep(answer.call_id, None if call is None else call.kept)
-            if call is not None:  # or it came too late
+            if call is not None:  # or its time was over
                 self._finish(call, answer)
 
-    def _say_whole(self, call_id: int) -> None:
+    def _send_whole(self, call_id: int) -> None:
         call = self._calls.get(call_id)
         if isinstance(call, RepeatedCommitCall):
             call.make_whole()
@@ -320,18 +333,18 @@ class GroupStream:
             self._wake.set()
 
     def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
-        """None: what it wanted was done, without an error."""
+        """Answer a call. `answer`: None when storage did all of it without an error."""
         self._trust(call.asked_at)
         try:
             if answer is None:
                 call.done(())
             else:
                 call.answer(answer)
-        except Exception:  # of one client; the others' answers are in the same message
+        except Exception:  # one client's; the others' answers are in the same message
             log.exception("answering failed", call=call.kind)
 
     def _keep(self, call_id: int, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None) -> None:
-        """Storage lets it be said in short."""
+        """Note that storage allows a call to be repeated in short."""
         if isinstance(kept, RemoteRepeatableCommit):
             kept.holds, kept.stream_number = True, self._stream_number
         elif kept is None or call_id <= self._doubted:
@@ -345,9 +358,9 @@ class GroupStream:
         for call_id in list(self._promised):
             self._end(call_id)
         self._forgotten.clear()
-        self._heard.clear()
+        self._repeated.clear()
         self._touch_due = False
-        self._touched_at.clear()
+        self._reported_at.clear()
         self._trusted_until = 0.0
         self._stream_number += 1
         for call in self._calls.values():

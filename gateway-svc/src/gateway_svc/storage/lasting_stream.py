@@ -12,10 +12,12 @@ from service_chassis import logs
 
 from gateway_svc.metrics import GatewayMetrics
 
-#: First pause before the stream is opened again; doubled up to the second.
+#: Seconds before the stream is opened again: the first pause, doubled each time up to the last.
 RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
+#: A stream that was up for this long is opened again after the first pause.
+STABLE_AFTER_S: Final = 1.0
 
-#: How a stream ends that the other side, or its way here, ended.
+#: Exceptions at the end of a stream that storage or the network has ended.
 _ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError)
 
 log = logs.get(__name__)
@@ -24,13 +26,14 @@ Work = Callable[[Any], Coroutine[Any, Any, None]]
 
 
 class LastingStream:
-    """Owned by whoever speaks over it, who reads and writes until either fails; `lost` is called then.
+    """A stream that its owner reads and writes until either fails; `lost` is called then.
 
     Args:
-        name: what log lines, task names and the count of lost streams call it.
+        name: its name in log lines, task names and the count of lost streams.
         begin: opens the stream.
-        read, write: what is done with an open stream, at the same time; either may be cancelled anywhere.
-        lost: the stream is gone, and what was written to it has been read or has not.
+        read, write: use an open stream, at the same time; either may be cancelled anywhere.
+        lost: called when the stream has ended; storage may have read some of the messages on their way.
+        reconnect_max_s, stable_after_s: instead of the constants.
     """
 
     def __init__(
@@ -43,12 +46,16 @@ class LastingStream:
         write: Work,
         lost: Callable[[], None],
         metrics: GatewayMetrics,
+        reconnect_max_s: float = RECONNECT_MAX_S,
+        stable_after_s: float = STABLE_AFTER_S,
     ) -> None:
         self._name = name
         self._channel = channel
         self._begin = begin
         self._read, self._write, self._lost = read, write, lost
         self._metrics = metrics
+        self._reconnect_max_s = reconnect_max_s
+        self._stable_after_s = stable_after_s
         self._loop = asyncio.get_running_loop()
         #: Set while the stream is up.
         self.connected = asyncio.Event()
@@ -67,11 +74,12 @@ class LastingStream:
             self._metrics.storage_errors[self._name] += 1
             log.warning("storage lost", stream=self._name, reason=reason)
             self._lost()
-            pause_s = RECONNECT_FIRST_S if self._loop.time() - opened_at > 1 else min(2 * pause_s, RECONNECT_MAX_S)
+            is_stable = self._loop.time() - opened_at > self._stable_after_s
+            pause_s = RECONNECT_FIRST_S if is_stable else min(2 * pause_s, self._reconnect_max_s)
             await asyncio.sleep(pause_s)
 
     async def _run(self, stream: Any) -> str:
-        """Reads and writes until the stream ends; returns why it did."""
+        """Read and write until the stream ends; return why it did."""
         reader = self._loop.create_task(self._read(stream), name=f"{self._name}: reader")
         writer = self._loop.create_task(self._write(stream), name=f"{self._name}: writer")
         try:
@@ -89,7 +97,7 @@ class LastingStream:
         return repr(error)
 
     async def close(self) -> None:
-        """It is not opened again; `lost` is called once more."""
+        """End the stream for good; `lost` is called once more."""
         self._task.cancel()
         await asyncio.wait({self._task})
         self.connected.clear()

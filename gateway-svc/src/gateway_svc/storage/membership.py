@@ -1,9 +1,9 @@
 """This gateway's place in the cluster, and the live gateways as Kafka clients see them: as brokers.
 
-Storage gives every gateway name a node id for ever and lists those with a live lease. The lease is renewed three
-times as often as it ends, and each time the list is read anew, so a gateway that dies is gone from Metadata soon
-after its lease. This gateway itself is always listed: it is answering. On each listener, gateways that advertise one
-address (a load balancer, a Kubernetes Service, processes of one port) are one broker, that with the lowest node id.
+Storage assigns every gateway name a node id for ever, and lists the gateways with a live lease. A gateway renews its
+lease three times in its length and reads the list each time, so a gateway that dies leaves Metadata soon after its
+lease. This gateway itself is always listed: it is answering. On each listener, gateways that advertise one address (a
+load balancer, a Kubernetes Service, processes of one port) are one broker, that with the lowest node id.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from service_chassis.address import Listener
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.storage.protocols import Cluster
 
-#: Metadata is answered from a list at most this old: a client that has just lost a gateway asks within milliseconds,
-#: and would otherwise be sent back to it for a second.
+#: Greatest age in seconds of the list that Metadata is answered from. A client that has just lost a gateway asks within
+#: milliseconds; with an older list it would be sent back to that gateway for a second.
 LIST_AGE_MAX_S = 0.01
-#: A gateway that cannot register at start, or renew, tries again after this long.
+#: Seconds between two tries of a gateway to register, or to renew.
 RETRY_S = 0.2
 
 log = logs.get(__name__)
@@ -30,7 +30,7 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A live gateway as clients of one listener are told of it."""
+    """A live gateway as clients of one listener see it."""
 
     node_id: int
     host: str
@@ -38,7 +38,7 @@ class Broker:
 
 
 class Membership:
-    """Holds the lease. Owned by the gateway's app; handlers read `brokers`, `cluster_id` and `node_id`."""
+    """The gateway's lease. Its app owns it; handlers read `brokers`, `cluster_id` and `node_id`."""
 
     def __init__(self, cluster: Cluster, name: str, lease_ms: int) -> None:
         self._cluster = cluster
@@ -55,14 +55,14 @@ class Membership:
         self.registered = False
 
     async def start(self, listeners: Sequence[Listener]) -> None:
-        """Registers, however long storage takes to come, and keeps the lease until `stop`."""
+        """Register, however long storage takes to start, and keep the lease until `stop`."""
         self._listeners = tuple(listeners)
-        while not await self._renew():  # noqa: ASYNC110 (nothing tells when storage comes)
+        while not await self._renew():  # noqa: ASYNC110 (no event says that storage is there)
             await asyncio.sleep(RETRY_S)
         self._renewing = asyncio.create_task(self._keep(), name="lease")
 
     async def stop(self) -> None:
-        """Ends the lease at once, so that no client is sent here any more."""
+        """End the lease at once, so that no client is sent here any more."""
         for task in (self._renewing, self._reading):
             if task is not None:
                 task.cancel()
@@ -75,7 +75,7 @@ class Membership:
                 log.warning("lease not removed", reason=str(error))
 
     async def brokers(self, listener: str) -> tuple[Broker, ...]:
-        """The live brokers by node id, as advertised on a listener; never empty."""
+        """Return the live brokers by node id, as advertised on a listener; never none."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._listed_at > LIST_AGE_MAX_S:
             if self._reading is None or self._reading.done():
@@ -110,7 +110,7 @@ class Membership:
         return True
 
     async def _read(self) -> None:
-        """Reads the list of live gateways; without storage the last one stays."""
+        """Read the list of live gateways; without storage the last one stays."""
         try:
             answer = await self._cluster.describe_cluster(cluster_pb2.DescribeClusterRequest())
         except StorageUnavailable:

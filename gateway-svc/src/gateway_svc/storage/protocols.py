@@ -1,9 +1,9 @@
 """Storage as the handlers see it: one Protocol per noun, in the types of the contract.
 
 Two implementations: `gateway_svc.storage.grpc` speaks gRPC to storage-svc; in one process the storage core's own
-service objects have these methods. Whatever happens to storage, an answer comes: the implementations turn a lost
-connection into Kafka error codes (appends 5 when never sent, 7 when their fate is unknown; reads 6; groups 15), and
-raise StorageUnavailable where an answer has no place for one.
+service objects have these methods. Every call is answered, even when storage is lost. The implementations turn a lost
+connection into Kafka error codes: appends 5 when never sent, 7 when their fate is unknown; reads 6; groups 15. They
+raise StorageUnavailable where an answer has no place for a code.
 """
 
 from __future__ import annotations
@@ -77,32 +77,34 @@ class Topics(Protocol):
 
 
 class RepeatableHeartbeat(Protocol):
-    """Of a heartbeat: the member says it again, word for word, over the same connection, once it was answered."""
+    """A heartbeat that its member may repeat word for word, over the same connection, once it was answered."""
 
     def __call__(self) -> bool:
-        """True: it is answered as it was. False: it has to come whole, and this is of no use any more."""
+        """Return whether the answer is the same; if not, the heartbeat must be sent whole, and this one is over."""
         ...
 
     def forget(self) -> None:
-        """It is not said any more, or is of no use."""
+        """Free its memory: the client will not repeat it, or it is over."""
         ...
 
 
 class RepeatableCommit(Protocol):
-    """Of a commit: the client says the same with other offsets, over the same connection, once it was answered."""
+    """A commit that its client may repeat with other offsets, over the same connection, once it was answered."""
 
     def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
-        """True: `done` gets the error code of each, or none at all when there is no error. False: nothing was done; it
-        has to come whole, and this is of no use any more."""
+        """Commit these offsets; `done` gets the error code of each, or no codes when there is no error.
+
+        Returns False when nothing was done: the commit must be sent whole, and this one is over.
+        """
         ...
 
     def forget(self) -> None:
-        """It is not said any more, or is of no use."""
+        """Free its memory: the client will not repeat it, or it is over."""
         ...
 
 
 class Groups(Protocol):
-    """What members say again and again is answered by calling `done` exactly once, later or before the call returns."""
+    """Groups. The calls that members repeat answer by calling `done` exactly once, later or before they return."""
 
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]

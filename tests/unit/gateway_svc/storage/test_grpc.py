@@ -11,7 +11,6 @@ import grpc
 import pytest
 from broker_contract import groups_pb2, topics_pb2
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage import group_stream
 from gateway_svc.storage.grpc import GrpcStorage
 from service_chassis import rpc
 
@@ -86,9 +85,8 @@ async def answers() -> Answers:
 
 
 @pytest.fixture
-async def storage(tmp_path: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrpcStorage]:
+async def storage(tmp_path: Path, answers: Answers) -> AsyncIterator[GrpcStorage]:
     """It is trusted for as long as a test may take."""
-    monkeypatch.setattr(group_stream, "TRUST_S", 60.0)
     server = rpc.server()
     methods = {
         noun: {
@@ -112,7 +110,7 @@ async def storage(tmp_path: Path, answers: Answers, monkeypatch: pytest.MonkeyPa
     )
     rpc.listen(server, f"unix:{tmp_path}/storage.sock")
     await server.start()
-    made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics())
+    made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics(), trust_s=60.0)
     yield made
     await made.close()
     await server.stop(0)
