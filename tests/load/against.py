@@ -1,4 +1,4 @@
-"""`make bench-against CHECKOUT=FOLDER`: this tree beside another checkout of Millrace, in turns of one run.
+"""`make bench-against CHECKOUT=FOLDER`: compare this tree with another checkout of Millrace, in turns of one run.
 
     git worktree add ../before HEAD~1 && make -C ../before setup
     .venv/bin/python tests/load/against.py ../before
@@ -28,7 +28,7 @@ from workload import Measure, Workload
 from workloads import WORKLOADS, group_members
 
 BOUND = 0.97
-#: Rows that take a few microseconds of the broker each: less of them is machine, more of them is noise.
+#: The bound of rows that take a few microseconds of the broker each, and so have more noise.
 BOUND_SMALL = 0.95
 SMALL = ("lone", "synced_lone", "produce_records", "heartbeats", "commits")
 USUAL = (
@@ -47,7 +47,7 @@ KNOWN: dict[str, Workload] = {**WORKLOADS, **{each.name: each for each in group_
 
 
 def amount_of(workload: Workload, side: Side, seconds: float) -> int:
-    """How much work takes so many seconds, after two runs that warm the side up."""
+    """Return the amount of work that takes `seconds`, after two runs that warm the side up."""
     amount = workload.amount
     if not amount:
         return 0
@@ -58,12 +58,12 @@ def amount_of(workload: Workload, side: Side, seconds: float) -> int:
 
 
 def ratios(workload: Workload, measure: Measure, samples: list[tuple[float, float]]) -> list[float]:
-    """How many times as good this tree was, round by round."""
+    """Return the ratio of this tree to the other, round by round; above 1, this tree is better."""
     return [ours / theirs if measure.better == "more" else theirs / ours for ours, theirs in samples]
 
 
 def compare(workload: Workload, sides: tuple[Side, Side], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """The ratios of each measure; `sides` are this tree's and the other's."""
+    """Return the ratios of each measure; `sides` are this tree's and the other's."""
     values: dict[str, list[tuple[float, float]]] = {measure.name: [] for measure in workload.measures}
     for side in sides:
         workload.prepare(side)
@@ -88,14 +88,14 @@ def main() -> int:
     parser.add_argument("checkout", type=Path, help="another checkout, after its `make setup`")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"default: {' '.join(USUAL)}")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.8, help="what a round takes on one side")
+    parser.add_argument("--seconds", type=float, default=0.8, help="length of a round on one side")
     parser.add_argument("--layouts", nargs="+", choices=["combined", "separate"], default=["combined", "separate"])
     arguments = parser.parse_args()
     if unknown := set(arguments.workloads) - set(KNOWN):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}")
     programs = arguments.checkout.resolve() / ".venv" / "bin"
     if not (programs / "millrace").exists():
-        parser.error(f"{programs} holds no millrace: run `make setup` there")
+        parser.error(f"{programs} has no millrace: run `make setup` there")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     missed = []
     chosen = [KNOWN[name] for name in arguments.workloads or USUAL]

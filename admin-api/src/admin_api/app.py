@@ -33,7 +33,7 @@ _DESCRIPTION = (
 
 
 def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
-    """The ASGI application. The caller owns `storage` and closes it."""
+    """Return the ASGI application. The caller owns `storage` and closes it."""
     app = FastAPI(
         title="Millrace administration API",
         version=VERSION,
@@ -97,7 +97,7 @@ async def _answer_faults(_request: Request, error: Exception) -> Response:
 
 
 def _fault(fault: Any) -> str:
-    """One line about one fault: where and what, not the value."""
+    """Return one line about a fault: its place and kind, without the value."""
     if fault["type"] == "json_invalid":
         return f"The body is not JSON: {fault['ctx']['error']} (character {fault['loc'][-1]})"
     place = ".".join(str(part) for part in fault["loc"])
@@ -105,7 +105,7 @@ def _fault(fault: Any) -> str:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Every method of the path: each is a route of its own, and the router knows only the first one's."""
+    """Return every method of the path. The router knows only the first one's, because each method has a route."""
     methods: set[str] = set()
     for route in request.app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:

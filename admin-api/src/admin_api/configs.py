@@ -22,7 +22,7 @@ _SOURCES: Mapping[int, ConfigSource] = {
 
 
 class ConfigFields(TypedDict):
-    """What configurations of a topic and of a broker have in common."""
+    """Fields that the configurations of a topic and of a broker have in common."""
 
     name: str
     value: str | None

@@ -1,10 +1,10 @@
-"""The assignment that a consumer group's leader gives a member: Kafka's consumer protocol, decoding only.
+"""The assignment that a consumer group's leader sends to a member: Kafka's consumer protocol, decoding only.
 
     int16 version · int32 topics · per topic: int16 length, name in UTF-8; int32 partitions, int32 each
     int32 length of the user data (-1: none), user data
 
-Every version so far begins like this, so newer ones are read too and what follows is ignored. The bytes come from a
-client and storage keeps them unread: every length is checked against what is left before anything is built.
+Every version so far begins like this, so newer ones are read too, and the rest is ignored. The bytes come from a
+client, and storage does not read them: every length is compared with the bytes left before anything is built.
 
     >>> assignment(bytes.fromhex("0001" "00000001" "0001" "74" "00000002" "00000000" "00000003" "ffffffff"))
     [('t', 0), ('t', 3)]
@@ -25,7 +25,7 @@ class AssignmentError(ValueError):
 
 
 def assignment(data: bytes) -> list[tuple[str, int]]:
-    """The (topic, partition) pairs in the order of topic and partition; none when there are no bytes."""
+    """Return the (topic, partition) pairs in the order of topic and partition; none for no bytes."""
     if not data:
         return []
     version, position = _read(_INT16, data, 0)
@@ -53,7 +53,7 @@ def _read(form: Struct, data: bytes, position: int) -> tuple[int, int]:
 
 
 def _count(data: bytes, position: int, *, entry_size: int) -> tuple[int, int]:
-    """The length of an array whose entries take at least `entry_size` bytes each."""
+    """Return the length of an array whose entries have at least `entry_size` bytes each."""
     count, position = _read(_INT32, data, position)
     if not 0 <= count <= (len(data) - position) // entry_size:
         raise AssignmentError(f"an array of {count} entries with {len(data) - position} bytes left")

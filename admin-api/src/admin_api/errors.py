@@ -95,7 +95,7 @@ _RPC: Mapping[grpc.StatusCode, _Answer] = {
 
 
 def check(kafka_code: int, message: str = "") -> None:
-    """Raises the answer to a Kafka error code; 0 is success. A message of storage's own wins over the table's."""
+    """Raise the answer to a Kafka error code; 0 is success. A message from storage wins over the table's."""
     if kafka_code != 0:
         answer = _KAFKA.get(kafka_code, _INTERNAL)
         own_words = message if answer is not _INTERNAL else ""
@@ -103,12 +103,12 @@ def check(kafka_code: int, message: str = "") -> None:
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
-    """The answer to a gRPC call that failed. What the peer wrote stays in the log."""
+    """Return the answer to a gRPC call that failed. The peer's text stays in the log."""
     return ApiError(*_RPC.get(error.code(), _INTERNAL))
 
 
 def of_status(status_code: int, message: str = "", headers: Mapping[str, str] | None = None) -> ApiError:
-    """An error of HTTP itself: the error code is the status."""
+    """Return an error of HTTP: its error code is the status."""
     return ApiError(status_code, status_code, message or f"HTTP {status_code} {_phrase(status_code)}", headers)
 
 
@@ -117,7 +117,7 @@ def not_found(message: str) -> ApiError:
 
 
 def refused(message: str) -> ApiError:
-    """What Kafka's own rules refuse."""
+    """Return the error for a request that Kafka's rules refuse."""
     return ApiError(400, 40002, message)
 
 

@@ -43,7 +43,7 @@ log = logs.get(__name__)
 
 @dataclass
 class Snapshot:
-    """What the metrics are made of."""
+    """The values of all metrics at one moment."""
 
     brokers: tuple[BrokerAddress, ...] = ()
     partition_counts: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Exporter:
         self._made_at = float("-inf")
 
     async def text(self, correlation_id: int) -> bytes:
-        """In Prometheus text format. Without storage only `millrace_storage_up 0`."""
+        """Return the metrics in Prometheus text format. Without storage they are only `millrace_storage_up 0`."""
         async with self._lock:
             if time.monotonic() - self._made_at >= self._cache_s:
                 self._text = await self._made(self._storage.calls(correlation_id))
@@ -83,7 +83,7 @@ class Exporter:
 
 
 async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
-    """Asks storage for everything, in six calls whatever the number of topics and groups."""
+    """Ask storage for all values, in six calls for any number of topics and groups."""
     cluster = await storage.cluster()
     snapshot = Snapshot(brokers=brokers_of(cluster.gateways, listener_name))
     topics = await storage.topics()

@@ -1,7 +1,7 @@
-"""Consumer groups put together from what storage knows: members, what they are assigned, and how far behind they are.
+"""Consumer groups, assembled from storage's answers: members, their assignments, and their lag.
 
-lag = high watermark - committed offset, per partition with a commit; one without has no lag rather than a lag of -1.
-A commit beyond the high watermark (the topic was made anew) counts as no lag.
+lag = high watermark - committed offset, per partition with a commit; one without has no lag rather than a lag of -1. A
+commit beyond the high watermark (the topic was created again) counts as no lag.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Member(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str
-    #: What it may read; nothing when it was assigned nothing, or bytes that are not an assignment.
+    #: The member's partitions. Empty if it has none, or if its bytes are not an assignment.
     assigned: Sequence[TopicPartition]
-    #: It speaks the classic protocol.
+    #: Whether it speaks the classic protocol.
     is_classic: bool
 
 
@@ -64,19 +64,19 @@ class Group(NamedTuple):
     state: ConsumerGroupState
     #: Empty while there was no member: it only commits offsets.
     protocol_type: str
-    #: What its members agreed on, or most of them ask for.
+    #: The assignor that its members agreed on, or that most of them request.
     assignor: str
     members: Sequence[Member]
     type: ConsumerGroupType
 
     @property
     def is_mixed(self) -> bool:
-        """Its members speak both protocols: a migration goes on."""
+        """Whether its members speak both protocols, because a migration is under way."""
         return len({member.is_classic for member in self.members}) == 2
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in one partition, and the member that reads it."""
+    """The lag of a group in one partition, and the member that reads it."""
 
     topic: str
     partition: int
@@ -90,12 +90,15 @@ class Lag(NamedTuple):
 
 
 def is_consumer_group(protocol_type: str) -> bool:
-    """Kafka Connect and others use groups too; a group without a protocol type only commits offsets."""
+    """Return whether this is a consumer group. A group without a protocol type only commits offsets.
+
+    Kafka Connect and others have groups of other types.
+    """
     return protocol_type in ("", PROTOCOL_TYPE)
 
 
 async def describe_all(storage: StorageCalls) -> list[Group]:
-    """Every consumer group. One that goes away meanwhile is left out."""
+    """Return every consumer group, except groups that disappear during the call."""
     listed = [group for group in await storage.groups() if is_consumer_group(group.protocol_type)]
     classic = [group.group_id for group in listed if group.type != _KIP_848]
     others = [group.group_id for group in listed if group.type == _KIP_848]
@@ -105,7 +108,7 @@ async def describe_all(storage: StorageCalls) -> list[Group]:
 
 
 async def describe(storage: StorageCalls, group_id: str) -> Group:
-    """Raises ApiError when there is no consumer group of this id."""
+    """Return the consumer group of this id. Raises ApiError if there is none."""
     (classic,) = await storage.describe_groups([group_id])
     found = _classic(classic)
     if found is None:
@@ -166,7 +169,7 @@ def _consumer(group: groups_pb2.DescribeConsumerGroupsResponse.Group) -> Group |
 
 
 async def lags(storage: StorageCalls, group: Group) -> list[Lag]:
-    """Every partition with a committed offset, in the order of topic and partition."""
+    """Return the lag of every partition with a committed offset, in the order of topic and partition."""
     (committed,) = await storage.committed_offsets([group.group_id])
     if committed.error_code != errors.GROUP_ID_NOT_FOUND:
         errors.check(committed.error_code)
@@ -184,7 +187,7 @@ async def lags(storage: StorageCalls, group: Group) -> list[Lag]:
 
 
 async def log_end_offsets(storage: StorageCalls, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The high watermark of each partition that exists."""
+    """Return the high watermark of each partition that exists."""
     pairs = list(partitions)
     found = await storage.offsets([(topic, partition, LATEST) for topic, partition in pairs])
     return {pair: latest.offset for pair, latest in zip(pairs, found, strict=True) if latest.error_code == 0}

@@ -25,7 +25,7 @@ class Links:
         self._cluster_id = cluster_id
 
     def url(self, *segments: Segment) -> str:
-        """The URL of a resource of the cluster."""
+        """Return the URL of a resource of the cluster."""
         return "/".join((self._base, *(quote(str(segment), safe="") for segment in (self._cluster_id, *segments))))
 
     def clusters(self) -> str:
@@ -35,7 +35,7 @@ class Links:
         return Relationship(related=self.url(*segments))
 
     def resource(self, *segments: Segment, name: tuple[Segment, ...]) -> ResourceMetadata:
-        """Metadata of one resource; `name` is its kinds and ids in turn, below the cluster."""
+        """Return the metadata of one resource; `name` is its kinds and ids in turn, below the cluster."""
         return ResourceMetadata(self_url=self.url(*segments), resource_name=self._crn(name))
 
     def collection(self, *segments: Segment, next_query: str | None = None) -> CollectionMetadata:

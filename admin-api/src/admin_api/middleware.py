@@ -1,12 +1,12 @@
-"""The outermost ring of every HTTP request: what holds for all of them, whatever route answers.
+"""The outermost ring of every HTTP request: the rules for all routes.
 
-1. Each request gets an id (the caller's X-Request-Id when it is a decent one) and a correlation id, which storage logs
-   too; both are in the debug line of the request, the first also in its answer.
+1. Each request gets an id (the caller's X-Request-Id if that is well-formed) and a correlation id. The answer has the
+   first. The debug lines of admin-api have both, those of storage the second.
 2. /kafka/v3 is the same as /v3: the prefix becomes the request's root path, so that links keep it.
 3. %2F and %25 stay escaped in the routed path, so that a consumer group named "a/b" is one segment.
 4. Limits: requests at once, seconds per request, bytes of body; a host name that is not ours is refused.
 5. Requests are counted and timed by route template, never by raw path.
-6. An exception that nothing answered is logged whole and answered with 500, saying nothing of it.
+6. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from admin_api import errors
 
 __all__ = ["REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
 
-#: Where the ASGI scope holds the RequestContext.
+#: The key of the RequestContext in the ASGI scope.
 REQUEST_KEY = "admin_api.request"
 #: Requests at once; more are refused with 503. uvicorn has no default, Tomcat's thread pool is 200.
 REQUESTS_MAX = 256
@@ -38,7 +38,7 @@ REQUESTS_MAX = 256
 REQUEST_TIMEOUT_S = 60.0
 #: Largest body. No request here has use for more; nginx's client_max_body_size is the same.
 BODY_BYTES_MAX = 1_048_576
-#: What is read of a body that is refused, in bytes and seconds, before its sender is cut off; nginx lingers for 5 s.
+#: Limits, in bytes and seconds, of reading a refused body before its sender is cut off; nginx lingers for 5 s.
 DRAIN_BYTES_MAX = 16 * BODY_BYTES_MAX
 DRAIN_TIMEOUT_S = 5.0
 #: Correlation ids are int32 and start again at 1.
@@ -47,7 +47,7 @@ _CORRELATION_ID_MAX = 2**31 - 1
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _KEPT_ESCAPES = re.compile(rb"%(?=2[fF]|25)")
 _KAFKA_PREFIX = "/kafka"
-#: A kubelet asks these by the pod's address, whatever name is set.
+#: Paths that a kubelet requests by the pod's address, under any host name.
 _PROBES = ("/healthz", "/readyz")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SAFE_HEADERS = {
@@ -61,7 +61,7 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """How one request is named in answers and logs."""
+    """The identity of one request in answers and logs."""
 
     request_id: str
     correlation_id: int
@@ -110,7 +110,7 @@ class RequestRing:
             self._record(scope, context, answer.status, time.perf_counter() - started)
 
     async def _run(self, scope: Scope, headers: Headers, body: _Body, answer: _Answer) -> None:
-        """Runs the application and answers what it did not. Only cancellation comes out."""
+        """Run the application and answer the exceptions that it did not handle. Raises only cancellation."""
         try:
             if self._in_flight > REQUESTS_MAX:
                 raise errors.ApiError(503, 50003, "Too many requests at once.", {"retry-after": "1"})
@@ -163,7 +163,7 @@ class _Body:
         self._announced = headers.get("content-length", "")
         self._received = 0
         has_body = self._announced not in ("", "0") or "transfer-encoding" in headers
-        #: Whether more is on its way. Who expects 100 Continue first sends nothing until it is read from.
+        #: Whether more bytes will come. A client that expects 100 Continue sends nothing until the body is read.
         self.to_come = has_body and "expect" not in headers
 
     def check_announced_length(self) -> None:
@@ -180,7 +180,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Throws away what is still to come, within limits: a sender that is cut off in the middle sees no answer."""
+        """Discard the rest of the body, within limits: a sender that is cut off in the middle sees no answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 while self.to_come and self._received <= DRAIN_BYTES_MAX:
@@ -216,7 +216,7 @@ class _Answer:
         await self._send(message)
 
     async def give(self, scope: Scope, receive: Receive, error: errors.ApiError) -> None:
-        """Answers the error, unless another answer has begun: that one is cut off by the server."""
+        """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""
         if self.status == 499:
             await error_response(error)(scope, receive, self.send)
 

@@ -16,7 +16,7 @@ __all__ = ["rendered"]
 
 
 async def rendered() -> str:
-    """The description of what is served, as JSON text."""
+    """Return the OpenAPI description as JSON text."""
     storage = Storage("unix:/nowhere", timeout_s=1)  # a channel connects on first use, and nothing is asked here
     try:
         app = create_app(load(AdminSettings), storage)

@@ -19,11 +19,11 @@ from admin_api import errors
 
 __all__ = ["Key", "PageQuery", "Paging", "Rows"]
 
-#: As large as Confluent Cloud's list calls allow.
+#: Rows of a page, at most, as in Confluent Cloud's list calls.
 PAGE_SIZE_MAX = 1000
 
 Row = TypeVar("Row")
-#: What rows are ordered by: a name, or several parts.
+#: The key that orders rows: a name, or several parts.
 Key = tuple[str | int, ...]
 
 
@@ -35,7 +35,7 @@ class Rows(NamedTuple, Generic[Row]):
 
 
 class Paging:
-    """What the caller asked for."""
+    """The page that the caller requests."""
 
     __slots__ = ("_after", "size")
 
@@ -48,7 +48,7 @@ class Paging:
         return self.size is not None or self._after is not None
 
     def cut(self, rows: Iterable[Row], key: Callable[[Row], Key]) -> Rows[Row]:
-        """The page of `rows`, which are put in the order of their keys."""
+        """Return the requested page of `rows`, in the order of their keys."""
         ordered = sorted(rows, key=key)
         if self._after is not None:
             after = self._after

@@ -1,6 +1,6 @@
-"""The HTTP server around an application: sockets of ours, uvicorn's protocol, stopped by whoever started it.
+"""The HTTP server around an application: our sockets, uvicorn's protocol, stopped by the code that started it.
 
-Stopping: accept no more, let requests under way finish, cut them at the deadline.
+Stopping: accept no more, let open requests finish, cut them at the deadline.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ __all__ = ["listen", "serving"]
 _BACKLOG = 511
 #: An idle connection is kept this long; nginx keeps it 75 s.
 _KEEP_ALIVE_S = 75
-#: How old the time in an answer's head may be: it counts seconds.
+#: Largest age of the time in an answer's head, which counts seconds.
 _DATE_S = 1.0
 
 
 def listen(address: Address) -> list[socket.socket]:
-    """The listening sockets: one, or for localhost one each on 127.0.0.1 and ::1. Raises OSError when one is taken."""
+    """Return the listening sockets: one, or for localhost one each on 127.0.0.1 and ::1. Raises OSError if one is in
+    use.
+    """
     if address.host != "localhost":
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         return [_listening(family, address.host, address.port)]
@@ -38,7 +40,7 @@ def listen(address: Address) -> list[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def serving(app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s: float) -> AsyncIterator[None]:
-    """Serves while the context lasts."""
+    """Serve for the length of a block."""
     config = uvicorn.Config(
         app,
         loop="none",
@@ -82,7 +84,7 @@ class _Server(uvicorn.Server):
         self._stopping.set()
 
     async def main_loop(self) -> None:
-        """uvicorn's looks ten times a second whether to stop; this is told, and makes a new date header each second."""
+        """Wait for the stop event, and renew the date header each second. uvicorn's loop polls ten times a second."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_S):

@@ -10,7 +10,7 @@ __all__ = ["AdminSettings"]
 
 
 class AdminSettings(ServiceSettings):
-    """Where admin-api listens, where storage is, and what it tells of the brokers."""
+    """Addresses of admin-api and of storage, and the listener whose addresses it reports."""
 
     storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
     admin_http: str = Field(

@@ -1,7 +1,7 @@
 """Storage as admin-api sees it: the gRPC contract, one method per question, Kafka error codes raised as ApiError.
 
-`Storage` owns the channel and is built once; `Storage.calls(correlation_id)` gives what one request works with, so that
-the request's number is found in storage's debug log too.
+`Storage` owns the channel and is built once. `Storage.calls(correlation_id)` returns the calls of one request, so that
+storage's debug log has the request's number too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BROKER_RESOURCE = 4
 
 #: No answer at all. Only the first of a row is worth a warning: probes ask many times a second.
 _SILENCE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-#: Both are started at once, so storage may be silent this long at first before anybody is told.
+#: Silence of storage after the start, in seconds, before it is reported: both services start at once.
 _START_PATIENCE_S = 10.0
 
 log = logs.get(__name__)
@@ -62,13 +62,13 @@ class Storage:
         return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
 
     def answered(self) -> bool:
-        """Notes that a call was answered. True after a silence."""
+        """Note that a call was answered. Return True after a silence."""
         after_silence = self._is_silent
         self._is_silent, self._warned, self._patient_until = False, False, 0.0
         return after_silence
 
     def silent(self) -> bool:
-        """Notes that a call was not answered at all. True when that is worth a warning: once, and not at the start."""
+        """Note that a call was not answered at all. Return True when to warn: once, and not at the start."""
         self._is_silent = True
         worth_it = not self._warned and time.monotonic() >= self._patient_until
         self._warned = self._warned or worth_it
@@ -79,7 +79,7 @@ class Storage:
 
 
 class StorageCalls:
-    """What one request asks of storage. Every method raises ApiError when it cannot answer."""
+    """The questions of one request to storage. Every method raises ApiError when storage cannot answer."""
 
     __slots__ = ("_storage", "_timeout_s", "correlation_id")
 
@@ -93,7 +93,7 @@ class StorageCalls:
         return await self._answer(self._storage.cluster.DescribeCluster(request, timeout=self._timeout_s))
 
     async def topics(self) -> Sequence[topics_pb2.Topic]:
-        """All topics in name order."""
+        """Return all topics in name order."""
         request = topics_pb2.DescribeTopicsRequest(correlation_id=self.correlation_id, all=True)
         response = await self._answer(self._storage.topics.DescribeTopics(request, timeout=self._timeout_s))
         return response.topics
@@ -127,7 +127,7 @@ class StorageCalls:
     async def configs(
         self, resource_type: int, names: Iterable[str], *, key: str | None = None, skip_absent: bool = False
     ) -> list[topics_pb2.ResourceConfigs]:
-        """The configurations of each named resource, in order: every key, or the one given."""
+        """Return the configurations of each named resource, in order: every key, or the named one."""
         request = topics_pb2.DescribeConfigsRequest(
             correlation_id=self.correlation_id,
             resources=[
@@ -147,7 +147,9 @@ class StorageCalls:
         return found
 
     async def offsets(self, targets: Sequence[tuple[str, int, int]]) -> list[data_pb2.ListOffsetsResponse.Found]:
-        """The offset per (topic, partition, timestamp or EARLIEST or LATEST), in order; its error code is a value."""
+        """Return the offset per (topic, partition, timestamp or EARLIEST or LATEST), in order; its error code is a
+        value.
+        """
         if not targets:
             return []
         request = data_pb2.ListOffsetsRequest(
@@ -169,7 +171,7 @@ class StorageCalls:
         return response.groups
 
     async def describe_groups(self, group_ids: Sequence[str]) -> list[groups_pb2.DescribeGroupsResponse.Group]:
-        """In the order asked; a group that is gone has error code GROUP_ID_NOT_FOUND or the state Dead."""
+        """Return the groups in the order asked. A missing group has error code GROUP_ID_NOT_FOUND or the state Dead."""
         if not group_ids:
             return []
         request = groups_pb2.DescribeGroupsRequest(correlation_id=self.correlation_id, group_ids=group_ids)
@@ -179,7 +181,7 @@ class StorageCalls:
     async def describe_consumer_groups(
         self, group_ids: Sequence[str]
     ) -> list[groups_pb2.DescribeConsumerGroupsResponse.Group]:
-        """Groups of KIP-848, in the order asked; any other has error code GROUP_ID_NOT_FOUND."""
+        """Return groups of KIP-848, in the order asked; any other has error code GROUP_ID_NOT_FOUND."""
         if not group_ids:
             return []
         request = groups_pb2.DescribeConsumerGroupsRequest(correlation_id=self.correlation_id, group_ids=group_ids)
@@ -187,7 +189,7 @@ class StorageCalls:
         return list(response.groups)
 
     async def committed_offsets(self, group_ids: Sequence[str]) -> list[groups_pb2.FetchOffsetsResponse.Group]:
-        """All committed offsets of each group, in the order asked."""
+        """Return all committed offsets of each group, in the order asked."""
         if not group_ids:
             return []
         request = groups_pb2.FetchOffsetsRequest(
@@ -215,12 +217,12 @@ class StorageCalls:
 
 
 def _only(answers: Sequence[Response]) -> Response:
-    """The one answer to a request for one thing."""
+    """Return the one answer to a request for one thing."""
     if len(answers) != 1:
         raise errors.internal_error()
     return answers[0]
 
 
 def _as_absent(kafka_code: int) -> int:
-    """Looked up by name, an illegal name (17 INVALID_TOPIC_EXCEPTION) is a topic that does not exist."""
+    """Replace 17 INVALID_TOPIC_EXCEPTION: a topic with an illegal name does not exist."""
     return errors.UNKNOWN_TOPIC_OR_PARTITION if kafka_code == 17 else kafka_code

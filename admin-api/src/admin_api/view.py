@@ -1,7 +1,7 @@
-"""What an endpoint under /v3/clusters/{cluster_id} works with: the cluster as it is now, calls to storage, links.
+"""The input of an endpoint under /v3/clusters/{cluster_id}: the cluster as it is now, calls to storage, links.
 
-Gateways are the brokers. Those that advertise one address (processes that share a port, a load balancer) are one
-broker, under the lowest of their node ids. Which of a gateway's listeners is shown is a setting.
+Gateways are the brokers. Gateways that advertise one address (processes that share a port, a load balancer) are one
+broker, under the lowest of their node ids. A setting chooses the listener whose address is shown.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BrokerAddress:
 
 
 def brokers_of(gateways: Iterable[cluster_pb2.Gateway], listener_name: str) -> tuple[BrokerAddress, ...]:
-    """The live brokers by id, as the named listener (empty: each gateway's first) advertises them."""
+    """Return the live brokers by id, as the named listener (empty: each gateway's first) advertises them."""
     by_address: dict[tuple[str, int], BrokerAddress] = {}
     for gateway in sorted(gateways, key=lambda gateway: gateway.node_id):
         for listener in gateway.listeners:
@@ -95,7 +95,7 @@ class View:
         raise errors.not_found(f"Broker {broker_id} cannot be found.")
 
     def controller(self) -> int:
-        """Any gateway answers admin requests; the lowest id is named, NO_NODE when none is up."""
+        """Return the lowest id of the live gateways, NO_NODE if there is none. Any gateway answers admin requests."""
         return min(self._node_ids, default=NO_NODE)
 
     def leader(self, topic: str, partition: int) -> int:
@@ -124,7 +124,7 @@ async def _current_view(request: Request, calls: Calls) -> View:
     return View(cluster.cluster_id, brokers_of(cluster.gateways, settings.admin_listener), calls, links)
 
 
-#: For endpoints above a cluster id: the one cluster there is.
+#: The view of an endpoint above a cluster id: the only cluster.
 CurrentView = Annotated[View, Depends(_current_view)]
 
 
@@ -136,5 +136,5 @@ async def _view_of(
     return view
 
 
-#: For endpoints below a cluster id, which must be the cluster's.
+#: The view of an endpoint below a cluster id, which must be the cluster's.
 ClusterView = Annotated[View, Depends(_view_of)]

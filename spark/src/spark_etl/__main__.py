@@ -1,8 +1,8 @@
-"""`python -m spark_etl run PIPELINE.yaml` (`run` may be left out) · `python -m spark_etl jars DIR`
+"""The command line: `python -m spark_etl run PIPELINE.yaml` (`run` is optional) · `python -m spark_etl jars DIR`.
 
-run   processes what the source holds now and ends. Exit status: 0 done, 1 failed, 2 the pipeline file or a setting is
-      wrong, 128 + n stopped by signal n (the next run goes on where this one stopped).
-jars  fetches the Kafka connector by Spark's own Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
+run   processes the records that the source has now, and ends. Exit status: 0 done, 1 failed, 2 the pipeline file or a
+      setting is wrong, 128 + n stopped by signal n (the next run continues from there).
+jars  fetches the Kafka connector by Spark's Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
 
 The last line on stdout is one JSON object with the totals of the run.
 """

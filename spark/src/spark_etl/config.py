@@ -124,7 +124,7 @@ class PipelineConfig(_Strict):
 
 
 class Pipeline(_Strict):
-    """What a run needs: the file's content and the record schema it points to."""
+    """The input of a run: the file's content and the record schema that it points to."""
 
     config: PipelineConfig
     schema_: RecordSchema
@@ -138,7 +138,10 @@ def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
 
 
 def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
-    """`${NAME}` and `${NAME:-default}` (when NAME is unset or empty, as in a shell) in all strings of a document."""
+    """Replace `${NAME}` and `${NAME:-default}` in all strings of a document.
+
+    The default applies when NAME is unset or empty, as in a shell.
+    """
     if isinstance(value, dict):
         return {key: interpolate(item, environment) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""One JSON object per line on stderr: ts, level, service, event, then the event's own fields.
+"""One JSON object per line on stderr: ts, level, service, event, then the event's fields.
 
     {"ts": "2026-01-31T12:00:00Z", "level": "info", "service": "spark-etl", "event": "run started", "version": 7}
 
-The JVM's warnings come out in the same form (log4j2.properties beside this file).
+The JVM's warnings have the same form (log4j2.properties in this folder).
 """
 
 import json

@@ -82,7 +82,7 @@ class Manifest:
         return any(entry.batch == batch and entry.query == query for entry in self.entries)
 
     def check_belongs(self, query: str) -> None:
-        """Refuses a checkpoint that is not the one these files were written with: its batches would count twice."""
+        """Refuse a checkpoint that does not belong to these files: its batches would count twice."""
         other = next((entry.query for entry in self.entries if entry.query != query), None)
         if other is not None:
             raise OutputError(
@@ -91,7 +91,7 @@ class Manifest:
             )
 
     def check_follows(self, query: str, batch: int) -> None:
-        """Refuses a batch whose predecessor is not here: the output was emptied, its records would be missing."""
+        """Refuse a batch whose predecessor is missing: the output was emptied, and its records would be lost."""
         last = max((entry.batch for entry in self.entries if entry.query == query), default=-1)
         if batch > last + 1:
             raise OutputError(
@@ -100,7 +100,7 @@ class Manifest:
             )
 
     def started(self, query: str, batch: int) -> datetime | None:
-        """Marks a batch as begun; when it had been begun before, says when: it may have written something."""
+        """Mark a batch as begun; return the time at which an earlier run began it, if one did."""
         path = self._started_path(query, batch)
         if path.exists():
             return datetime.fromisoformat(str(_load(path)["at"]))
@@ -111,7 +111,7 @@ class Manifest:
         self._started_path(query, batch).unlink(missing_ok=True)
 
     def staging(self, query: str, batch: int) -> Path:
-        """An empty place for a batch's files; what an interrupted try at the same batch left anywhere is removed."""
+        """Return an empty folder for a batch's files. Removes the files of an interrupted try at the same batch."""
         path = self.root / "_staging" / f"{query}-{batch}"
         shutil.rmtree(path, ignore_errors=True)
         if not self.holds(query, batch):
@@ -175,7 +175,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    """All or nothing, and still there after a power cut."""
+    """Write a document completely or not at all, so that it survives a power cut."""
     partial = path.with_suffix(".partial")
     with partial.open("w") as file:
         json.dump(document, file)

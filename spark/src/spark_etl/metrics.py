@@ -1,4 +1,4 @@
-"""What a driver tells Prometheus, on the pipeline's metrics port (0: nothing is served).
+"""Metrics of a driver for Prometheus, on the pipeline's metrics port (0: nothing is served).
 
 One registry per run, no module state. Rows are counted when a batch is committed, so in = out + dlq at any scrape.
 """
@@ -60,7 +60,7 @@ class Metrics:
         self._active.labels(self._pipeline).set(active)
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """From Spark's progress report of a query (StreamingQuery.lastProgress)."""
+        """Update the metrics from Spark's progress report of a query (StreamingQuery.lastProgress)."""
         for phase, milliseconds in progress.get("durationMs", {}).items():
             self._batch_seconds.labels(self._pipeline, phase).set(milliseconds / 1000)
         for source in progress.get("sources", []):

@@ -39,7 +39,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Totals:
-    """Of one run."""
+    """Totals of one run."""
 
     batches: int = 0
     rows_in: int = 0
@@ -71,7 +71,7 @@ class Run:
         self.totals = Totals()
 
     def run(self, stop: threading.Event) -> Totals:
-        """Until the source is read up to where it ends now, or `stop` is set (the batch at work is then given up)."""
+        """Run until the source is read up to its current end, or `stop` is set, which abandons the current batch."""
         self.check_plan()
         checkpoint = str(Path(self._config.checkpoint).absolute())
         records = sources.stream(self._session, self._bootstrap_servers, self._config.source)
@@ -96,7 +96,7 @@ class Run:
         return self.totals
 
     def check_plan(self) -> None:
-        """Plans every expression of the pipeline on no rows, so that a typo is found before anything is read."""
+        """Plan every expression of the pipeline on no rows, so that a typo is found before any record is read."""
         columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
         empty = self._session.range(0).select(*columns)
         try:
@@ -120,7 +120,7 @@ class Run:
             raise self._failure or failure
 
     def _batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Called by Spark, in its own thread, one batch after the other."""
+        """Process one batch. Spark calls it in its thread, one batch after the other."""
         self._query_known.wait()
         try:
             self._process(batch, batch_id)
@@ -207,13 +207,13 @@ class Run:
 
 
 def _counted(checked: transforms.Checked) -> tuple[int, dict[tuple[str, str], int]]:
-    """Good records, and refused ones by (stage, rule)."""
+    """Return the number of good records, and of refused ones by (stage, rule)."""
     outcomes = checked.rows.groupBy("_error.stage", "_error.rule").count().collect()
     counts = {(row["stage"], row["rule"]): int(row["count"]) for row in outcomes}
     return counts.pop((None, None), 0), counts
 
 
 def _mapping(progress: Any) -> Mapping[str, Any]:
-    """lastProgress with its offsets as objects: the Kafka source reports them as JSON texts in some versions."""
+    """Return lastProgress with its offsets as objects: some versions of the Kafka source report them as JSON texts."""
     document: Any = json.loads(progress.json) if hasattr(progress, "json") else progress
     return dict(document)

@@ -21,9 +21,9 @@ JVM_EXIT_SECONDS = 15.0
 
 @contextmanager
 def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[SparkSession]:
-    """A JVM and a session; when this is left the JVM is gone and so is all it had put below the temporary folder.
+    """Open a JVM and a session. At exit, the JVM ends and its temporary files are removed.
 
-    Without `kafka` no connector is asked for (decoding can be tried on any frame).
+    Without `kafka` the connector is not loaded (decoding can be tried on any frame).
     """
     with TemporaryDirectory(prefix="spark-etl-", dir=settings.etl_temp_dir, ignore_cleanup_errors=True) as folder:
         configuration = _configuration(settings, Path(folder)) | (_connector(settings) if kafka else {})
@@ -39,7 +39,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
 
 
 def _close(session: SparkSession) -> None:
-    """Ends the session and waits for the JVM, which would otherwise outlive this process by a moment."""
+    """End the session and wait for the JVM, which would otherwise outlive this process by a moment."""
     gateway = SparkContext._gateway
     session.stop()
     if gateway is None:
@@ -89,7 +89,7 @@ def _configuration(settings: EtlSettings, temporary: Path) -> dict[str, str]:
 
 
 def _connector(settings: EtlSettings) -> dict[str, str]:
-    """Jars that are already there, else Spark's own Ivy."""
+    """Return the options that load the connector: from the jars folder, else by Spark's Ivy."""
     jars = settings.etl_jars_dir
     if jars is not None:
         if not any(jars.glob(CONNECTOR_JAR)):
@@ -100,7 +100,7 @@ def _connector(settings: EtlSettings) -> dict[str, str]:
 
 
 def fetch_jars(settings: EtlSettings, target: Path) -> list[str]:
-    """Has Spark's Ivy fetch the connector and copies what pyspark does not bring into `target`, all or nothing."""
+    """Fetch the connector by Spark's Ivy and copy the jars that pyspark lacks into `target`, all or nothing."""
     import pyspark
 
     own = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").iterdir()}

@@ -1,6 +1,6 @@
 """Settings of the Spark driver, from MILLRACE_* environment variables: the only place that reads the environment.
 
-What a pipeline does is in its pipeline file (config.py); where and with how much memory it runs is here.
+The pipeline file (config.py) has the work of a pipeline. The settings have its addresses, folders and memory.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ class EtlSettings(BaseSettings):
 
 
 def environment() -> Mapping[str, str]:
-    """The variables that `${NAME}` in a pipeline file may name."""
+    """Return the variables that `${NAME}` in a pipeline file may name."""
     import os
 
     return os.environ

@@ -1,16 +1,16 @@
-"""Where checked records go: good ones to Parquet, refused ones to the dead-letter topic, summaries to a topic.
+"""Outputs of checked records: good ones to Parquet, refused ones to the dead-letter topic, summaries to a topic.
 
 Each is exactly once, though Spark's Kafka sink alone is at-least-once:
 
 - Parquet through the manifest (manifest.py), by query id and batch id.
-- Dead letters and summaries carry headers that identify them. A batch that had been begun before (its driver died)
-  first reads what its topic has got since then, and writes the rest only.
+- Dead letters and summaries carry headers that identify them. A batch that an interrupted run had begun first reads the
+  records that its topic has received since then, and writes only the missing ones.
 
-A dead letter has the original key, value and headers, and then these headers, all text:
-`__etl.errors.pipeline .topic .partition .offset .timestamp .stage .rule .message`. A summary record is a JSON object
-of the group's columns and the selected ones, keyed by the group (its value as text, or a JSON object when there are
-several columns), with the headers `__etl.pipeline` and `__etl.version`: how many batches of the output it shows. The
-last record of a key is the answer; a run without new data writes none.
+A dead letter has the original key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
+.partition .offset .timestamp .stage .rule .message`. A summary record is a JSON object of the group's columns and the
+selected ones. Its key is the group: the value as text, or a JSON object if there are several columns. Its headers are
+`__etl.pipeline` and `__etl.version`, the number of batches of the output that it shows. The last record of a key is the
+answer; a run without new data writes none.
 """
 
 from datetime import datetime, timedelta
@@ -56,7 +56,7 @@ class ParquetSink:
 
 
 class TopicSink:
-    """Writes rows (key, value, headers) to one topic; each row is told apart by its identity headers and its key."""
+    """A writer of rows (key, value, headers) to one topic. Identity headers and the key identify a row."""
 
     def __init__(self, session: SparkSession, bootstrap_servers: str, topic: str, identity: tuple[str, ...]) -> None:
         self._session = session
@@ -113,7 +113,7 @@ def summary(rows: DataFrame, config: KafkaSinkConfig, pipeline: str, version: in
 
 
 def committed_rows(session: SparkSession, manifest: Manifest, schema: StructType) -> DataFrame:
-    """What the manifest says counts, and nothing else of the folder."""
+    """Return the rows of the files that the manifest lists, and no others of the folder."""
     files = manifest.files()
     if not files:
         return session.createDataFrame([], schema)
@@ -125,7 +125,9 @@ def _header(name: str, text: Column) -> Column:
 
 
 def _header_texts(names: tuple[str, ...]) -> list[Column]:
-    """The text of each named header, the last one where a name is repeated: an original header cannot pose as ours."""
+    """Return the text of each named header; of a repeated name the last one, so that an original header cannot pose as
+    ours.
+    """
     columns = []
     for name in names:
         same = partial(_named, name)

@@ -19,7 +19,7 @@ COLUMNS = {  # of every frame here
 
 
 def stream(session: SparkSession, bootstrap_servers: str, source: Source) -> DataFrame:
-    """The source as a stream; where it stands is in the query's checkpoint, `start` counts for the first run only."""
+    """Return the source as a stream. The query's checkpoint has its position; `start` applies to the first run only."""
     reader = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -34,7 +34,7 @@ def stream(session: SparkSession, bootstrap_servers: str, source: Source) -> Dat
 
 
 def since(session: SparkSession, bootstrap_servers: str, topic: str, start: datetime) -> DataFrame:
-    """What a topic holds from a time on: for finding out what an interrupted run had written already."""
+    """Return the records of a topic from a time on, which show the writes of an interrupted run."""
     return (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)

@@ -1,12 +1,12 @@
 """Kafka records → typed rows, or the reason why not. SQL functions only; no Python runs per record.
 
 from_json alone would let pass: a missing required field, unknown fields, a second document after the first, duplicate
-fields, a number or object where a string belongs, and a null value. So it is told to keep text fields as VARIANT (which
-remembers the JSON type), and three more looks are taken:
+fields, a number or object where a string belongs, and a null value. It therefore keeps text fields as VARIANT, which
+remembers the JSON type, and three more checks follow:
 
 - the names of the value's fields (json_object_keys): missing, unknown and duplicate ones;
-- the names of the fields of `{"r":VALUE,"NONCE":1}`: exactly r and NONCE when VALUE is one whole JSON value. The nonce
-  is drawn anew for each batch, so no producer can write a value that closes the wrapper itself;
+- the names of the fields of `{"r":VALUE,"NONCE":1}`: exactly r and NONCE when VALUE is one whole JSON value. Each batch
+  has a new nonce, so no producer can write a value that closes the wrapper;
 - the JSON type of each text field.
 
 The first check that fails is the record's reason: (stage, rule, message). Stages: decode, rules, partition.
@@ -49,7 +49,7 @@ class Checked:
 
 
 def check(records: DataFrame, config: PipelineConfig, schema: RecordSchema) -> Checked:
-    """Decodes, derives and judges; keeps every record."""
+    """Decode, derive and judge; keep every record."""
     rescue = config.decode.unknown_fields == "rescue"
     decoded = _decode(records, schema, rescue=rescue, nonce=secrets.token_hex(8))
     derived = decoded.select("*", *(F.expr(expression).alias(name) for name, expression in config.derive.items()))
@@ -91,7 +91,10 @@ def _decode(records: DataFrame, schema: RecordSchema, *, rescue: bool, nonce: st
 
 
 def _whole(nonce: str) -> Column:
-    """The value is one JSON value and nothing after it; an object whose first } is its last character surely is."""
+    """Return whether the value is one JSON value with nothing after it.
+
+    An object whose first } is its last character needs no wrapper.
+    """
     wrapper = F.concat(F.lit('{"r":'), F.col("_text"), F.lit(f',"{nonce}":1}}'))
     surely = F.col("_names").isNotNull() & (F.instr("_text", "}") == F.length("_text"))
     return F.when(surely, F.lit(True)).otherwise(F.json_object_keys(wrapper) == F.array(F.lit("r"), F.lit(nonce)))
@@ -111,7 +114,7 @@ def _field_value(field: Field) -> Column:
 
 
 def _rescued() -> Column:
-    """The unknown fields as one JSON object of texts, null when there are none (then there is no second parse)."""
+    """Return the unknown fields as one JSON object of texts; null if there are none, which saves a second parse."""
     everything = F.from_json("_text", "map<string,string>")
     unknown = F.map_filter(everything, lambda name, _: F.array_contains("_unknown", name))
     return F.when(F.size("_unknown") > 0, F.to_json(unknown))
@@ -137,24 +140,27 @@ def _decode_error(*, reject_unknown: bool) -> Column:
 
 
 def _listing(text: str, names: Column) -> Column:
-    """Field names of an unknown producer: only so many, so that a header stays a header."""
+    """List the first field names of an unknown producer, so that a header stays small."""
     return F.concat(F.lit(text), F.substring(names, 1, MESSAGE_CHARACTERS_MAX))
 
 
 def _listed(names: Iterable[Column]) -> Column:
-    """The names that are not null, as one text. (concat_ws is compiled; the array functions with lambdas are not.)"""
+    """Return the non-null names as one text. (concat_ws is compiled, array functions with lambdas are not.)"""
     return F.concat_ws(", ", *names)
 
 
 def _wrong_types(schema: RecordSchema) -> Column:
-    """Texts are looked at always, since from_json takes anything for a VARIANT; the others when it found a fault."""
+    """Return the fields of a wrong type. Texts are always checked, since from_json accepts any VARIANT.
+
+    The other fields are checked if from_json found a fault.
+    """
     texts = [_wrong_text(field) for field in schema.fields if field.json_type == "string"]
     others = [_wrong_other(field) for field in schema.fields if field.json_type != "string"]
     return _listed([*texts, F.when(F.col("_json._corrupt").isNotNull(), F.nullif(_listed(others), F.lit("")))])
 
 
 def _wrong_text(field: Field) -> Column:
-    """The field's name when it is there and not a text (or not the text of a time), else null."""
+    """Return the field's name if it is present and not a text (or not the text of a time), else null."""
     variant = F.col(f"_json.{field.name}")
     wrong = variant.isNotNull() & ~F.schema_of_variant(variant).isin("STRING", "VOID")
     if field.date_time:
@@ -173,7 +179,9 @@ def _missing(field: Field) -> Column:
 
 
 def _rule_errors(config: PipelineConfig) -> list[Column]:
-    """A rule holds when its expression is true; false and null break it."""
+    """Return an error for each rule that does not hold. A rule holds if its expression is true; false and null break
+    it.
+    """
     return [
         F.when(
             ~F.coalesce(F.expr(rule.expr).cast("boolean"), F.lit(False)),

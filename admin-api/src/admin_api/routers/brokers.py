@@ -1,4 +1,4 @@
-"""Brokers: the live gateways, as clients are told them."""
+"""Brokers: the live gateways, with the addresses that clients receive."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_brokers(view: ClusterView) -> BrokerList:
-    """Lists the brokers that are up."""
+    """List the brokers that are up."""
     return BrokerList(
         metadata=view.links.collection("brokers"), data=[_broker(view, broker) for broker in view.brokers]
     )
 
 
 async def get_broker(view: ClusterView, broker_id: BrokerId) -> Broker:
-    """Returns the broker with the given id."""
+    """Return the broker with the given id."""
     return _broker(view, view.broker(broker_id))
 
 
 async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigList:
-    """Lists what is configured on the broker."""
+    """List the configurations of the broker."""
     view.broker(broker_id)
     (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)])
     rows = sorted(resource.configs, key=lambda config: config.name)
@@ -50,7 +50,7 @@ async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigLi
 
 
 async def get_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> BrokerConfig:
-    """Returns one configuration of the broker."""
+    """Return one configuration of the broker."""
     view.broker(broker_id)
     (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)], key=name)
     for config in resource.configs:
@@ -60,7 +60,7 @@ async def get_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -
 
 
 async def list_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuery) -> ReplicaList:
-    """Lists the partitions that the broker leads."""
+    """List the partitions that the broker leads."""
     view.broker(broker_id)
     led = [
         (topic.name, partition)

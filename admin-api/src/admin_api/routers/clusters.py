@@ -13,7 +13,7 @@ from admin_api.view import ClusterView, CurrentView, View
 
 __all__ = ["add_operations"]
 
-#: Kafka's name of the resource that holds what is set for all brokers alike.
+#: Kafka's name of the resource with the configurations of all brokers.
 EVERY_BROKER = ""
 
 
@@ -26,18 +26,18 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_clusters(view: CurrentView) -> ClusterList:
-    """Lists the clusters: the one that this server administers."""
+    """List the clusters: the one that this server administers."""
     metadata = CollectionMetadata(self_url=view.links.clusters(), next=None)
     return ClusterList(metadata=metadata, data=[_cluster(view)])
 
 
 async def get_cluster(view: ClusterView) -> Cluster:
-    """Returns the cluster with the given id."""
+    """Return the cluster with the given id."""
     return _cluster(view)
 
 
 async def list_cluster_configs(view: ClusterView) -> ClusterConfigList:
-    """Lists the dynamic configurations that hold for every broker."""
+    """List the dynamic configurations that hold for every broker."""
     (resource,) = await view.storage.configs(BROKER_RESOURCE, [EVERY_BROKER])
     rows = sorted(resource.configs, key=lambda config: config.name)
     return ClusterConfigList(
@@ -55,7 +55,7 @@ async def list_cluster_configs(view: ClusterView) -> ClusterConfigList:
 
 
 async def search_acls(view: ClusterView) -> None:
-    """What the link `acls` leads to: the answer Kafka gives when no authorizer is configured."""
+    """Answer the link `acls` as Kafka does when no authorizer is configured."""
     raise errors.refused(f"No Authorizer is configured on the brokers of cluster {view.cluster_id}.")
 
 

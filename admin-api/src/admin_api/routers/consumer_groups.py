@@ -34,7 +34,7 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:
-    """Lists the consumer groups in the order of their ids."""
+    """List the consumer groups in the order of their ids."""
     page = paging.cut(await groups.describe_all(view.storage), key=lambda group: (group.group_id,))
     return ConsumerGroupList(
         metadata=view.links.collection("consumer-groups", next_query=page.next_query),
@@ -43,12 +43,12 @@ async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList
 
 
 async def get_group(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroup:
-    """Returns the consumer group with the given id."""
+    """Return the consumer group with the given id."""
     return _group(view, await groups.describe(view.storage, consumer_group_id))
 
 
 async def list_consumers(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerList:
-    """Lists the members of a consumer group."""
+    """List the members of a consumer group."""
     group = await groups.describe(view.storage, consumer_group_id)
     page = paging.cut(group.members, key=lambda member: (member.member_id,))
     return ConsumerList(
@@ -58,7 +58,7 @@ async def list_consumers(view: ClusterView, consumer_group_id: GroupId, paging: 
 
 
 async def get_consumer(view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId) -> Consumer:
-    """Returns one member of a consumer group."""
+    """Return one member of a consumer group."""
     group = await groups.describe(view.storage, consumer_group_id)
     return _consumer(view, consumer_group_id, _member(group, consumer_id))
 
@@ -66,7 +66,7 @@ async def get_consumer(view: ClusterView, consumer_group_id: GroupId, consumer_i
 async def list_assignments(
     view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId, paging: PageQuery
 ) -> ConsumerAssignmentList:
-    """Lists the partitions assigned to a member."""
+    """List the partitions assigned to a member."""
     group = await groups.describe(view.storage, consumer_group_id)
     page = paging.cut(_member(group, consumer_id).assigned, key=lambda pair: pair)
     here = ("consumer-groups", consumer_group_id, "consumers", consumer_id, "assignments")
@@ -83,7 +83,7 @@ async def get_assignment(
     topic_name: TopicName,
     partition_id: PartitionId,
 ) -> ConsumerAssignment:
-    """Returns one partition assigned to a member."""
+    """Return one partition assigned to a member."""
     group = await groups.describe(view.storage, consumer_group_id)
     if (topic_name, partition_id) not in _member(group, consumer_id).assigned:
         raise errors.not_found("This partition is not assigned to the consumer.")

@@ -1,4 +1,4 @@
-"""How far consumer groups are behind. Without a committed offset there is no lag to tell: 404, as Confluent answers."""
+"""The lag of consumer groups. Without a committed offset there is none: 404, as Confluent answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def get_summary(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroupLagSummary:
-    """Returns a consumer group's largest lag, where it is, and the sum of its lags."""
+    """Return a consumer group's largest lag, the partition that has it, and the sum of its lags."""
     lags = await _lags(view, consumer_group_id)
     largest = max(lags, key=lambda lag: lag.lag)
     group_link = ("consumer-groups", consumer_group_id)
@@ -47,7 +47,7 @@ async def get_summary(view: ClusterView, consumer_group_id: GroupId) -> Consumer
 
 
 async def list_lags(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerLagList:
-    """Lists a consumer group's lags: the largest first, or in pages by topic and partition."""
+    """List a consumer group's lags: the largest first, or in pages by topic and partition."""
     lags = await _lags(view, consumer_group_id)
     if not paging.asked:
         rows, next_query = sorted(lags, key=lambda lag: (-lag.lag, lag.topic, lag.partition)), None
@@ -62,7 +62,7 @@ async def list_lags(view: ClusterView, consumer_group_id: GroupId, paging: PageQ
 async def get_lag(
     view: ClusterView, consumer_group_id: GroupId, topic_name: TopicName, partition_id: PartitionId
 ) -> ConsumerLag:
-    """Returns a consumer group's lag in one partition."""
+    """Return a consumer group's lag in one partition."""
     for lag in await _lags(view, consumer_group_id):
         if (lag.topic, lag.partition) == (topic_name, partition_id):
             return _lag(view, consumer_group_id, lag)
@@ -70,7 +70,7 @@ async def get_lag(
 
 
 async def _lags(view: View, group_id: str) -> list[groups.Lag]:
-    """Never empty."""
+    """Return the group's lags, at least one. Raises ApiError if there is none."""
     lags = await groups.lags(view.storage, await groups.describe(view.storage, group_id))
     if not lags:
         raise errors.not_found("Consumer group offsets could not be found.")
@@ -78,7 +78,9 @@ async def _lags(view: View, group_id: str) -> list[groups.Lag]:
 
 
 def _reader(lag: groups.Lag) -> tuple[str, str | None, str]:
-    """Consumer id, group instance id and client id of the member that holds the partition; empty when none does."""
+    """Return consumer id, group instance id and client id of the member that has the partition, empty if there is
+    none.
+    """
     member = lag.member
     if member is None:
         return "", None, ""

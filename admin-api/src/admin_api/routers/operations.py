@@ -1,6 +1,6 @@
-"""How an endpoint is added: under /v3, named as in Confluent's API, with the errors it can answer.
+"""The registration of endpoints: under /v3, named as in Confluent's API, with the errors that each can answer.
 
-/kafka/v3 needs no entries of its own: the middleware makes its prefix the root path of the request.
+/kafka/v3 needs no separate entries: the middleware makes its prefix the root path of the request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 class JsonRoute(APIRoute):
-    """A route whose body, when it has one, must be called JSON: what a web page's form can send is refused (415)."""
+    """A route whose body, if it has one, must be JSON: the form of a web page is refused (415)."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -44,7 +44,7 @@ class JsonRoute(APIRoute):
 
 
 class Operations:
-    """Adds the operations of one noun. The endpoint's docstring is the operation's description."""
+    """The operations of one noun. The endpoint's docstring is the operation's description."""
 
     __slots__ = ("_app", "_tag")
 

@@ -33,7 +33,7 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_partitions(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> PartitionList:
-    """Lists the partitions of a topic."""
+    """List the partitions of a topic."""
     topic = await view.storage.topic(topic_name)
     page = paging.cut(range(topic.partition_count), key=lambda partition: (partition,))
     return PartitionList(
@@ -43,7 +43,7 @@ async def list_partitions(view: ClusterView, topic_name: TopicName, paging: Page
 
 
 async def get_partition(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> Partition:
-    """Returns one partition of a topic."""
+    """Return one partition of a topic."""
     await _check_exists(view, topic_name, partition_id)
     return _partition(view, topic_name, partition_id)
 
@@ -54,7 +54,7 @@ async def get_offsets(
     partition_id: PartitionId,
     offset_type: Annotated[OffsetType, Query(description="Which offsets; there is one kind.")] = "earliest_and_latest",
 ) -> PartitionOffsets:
-    """Returns the log start offset and the high watermark of a partition."""
+    """Return the log start offset and the high watermark of a partition."""
     await _check_exists(view, topic_name, partition_id)
     earliest, latest = await view.storage.offsets(
         [(topic_name, partition_id, EARLIEST), (topic_name, partition_id, LATEST)]
@@ -75,7 +75,7 @@ async def get_offsets(
 
 
 async def list_replicas(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> ReplicaList:
-    """Lists the replicas of a partition: the broker that leads it."""
+    """List the replicas of a partition: the broker that leads it."""
     await _check_exists(view, topic_name, partition_id)
     leader = view.leader(topic_name, partition_id)
     return ReplicaList(
@@ -87,7 +87,7 @@ async def list_replicas(view: ClusterView, topic_name: TopicName, partition_id: 
 async def get_replica(
     view: ClusterView, topic_name: TopicName, partition_id: PartitionId, broker_id: BrokerId
 ) -> Replica:
-    """Returns the replica of a partition on one broker."""
+    """Return the replica of a partition on one broker."""
     await _check_exists(view, topic_name, partition_id)
     if view.leader(topic_name, partition_id) != broker_id:
         raise errors.not_found("The partition has no replica on this broker.")
@@ -95,19 +95,19 @@ async def get_replica(
 
 
 async def list_all_reassignments(view: ClusterView) -> ReassignmentList:
-    """Lists the reassignments under way: none, since storage holds each partition once."""
+    """List the reassignments under way: none, since storage has each partition once."""
     return ReassignmentList(metadata=view.links.collection("topics", "-", "partitions", "-", "reassignment"), data=[])
 
 
 async def list_reassignments(view: ClusterView, topic_name: TopicName) -> ReassignmentList:
-    """Lists the reassignments of a topic under way: none, since storage holds each partition once."""
+    """List the reassignments of a topic under way: none, since storage has each partition once."""
     await view.storage.topic(topic_name)
     here = ("topics", topic_name, "partitions", "-", "reassignment")
     return ReassignmentList(metadata=view.links.collection(*here), data=[])
 
 
 def replica(view: View, topic: str, partition: int, broker_id: int) -> Replica:
-    """The one replica of a partition: it leads and is in sync by definition."""
+    """Return the one replica of a partition: it leads and is in sync by definition."""
     return Replica(
         metadata=view.links.resource(
             "topics",

@@ -1,10 +1,8 @@
-"""The service's own endpoints: health, metrics and the documentation, all without a cluster id.
+"""The service's endpoints without a cluster id: health, metrics and the documentation.
 
-/healthz        the event loop turns
-/readyz         and storage answers
-/metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
-/openapi.json   what is served
-/docs           the same to look at and try out, from files of ours alone
+/healthz the event loop turns /readyz the same, and storage answers /metrics Prometheus text: this process, HTTP, and
+kafka_exporter's set /openapi.json the description of every endpoint /docs the description as a page, made of local
+files only
 """
 
 from __future__ import annotations

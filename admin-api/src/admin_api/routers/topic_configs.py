@@ -23,7 +23,7 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_all_configs(view: ClusterView, paging: PageQuery) -> TopicConfigList:
-    """Lists the configurations of every topic."""
+    """List the configurations of every topic."""
     names = [topic.name for topic in await view.storage.topics()]
     # A topic that went away since is left out rather than failing the list.
     resources = await view.storage.configs(TOPIC_RESOURCE, names, skip_absent=True)
@@ -36,7 +36,7 @@ async def list_all_configs(view: ClusterView, paging: PageQuery) -> TopicConfigL
 
 
 async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> TopicConfigList:
-    """Lists the configurations of one topic."""
+    """List the configurations of one topic."""
     (resource,) = await view.storage.configs(TOPIC_RESOURCE, [topic_name])
     page = paging.cut(resource.configs, key=lambda config: (config.name,))
     return TopicConfigList(
@@ -46,7 +46,7 @@ async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQue
 
 
 async def get_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> TopicConfig:
-    """Returns one configuration of one topic."""
+    """Return one configuration of one topic."""
     (resource,) = await view.storage.configs(TOPIC_RESOURCE, [topic_name], key=name)
     for config in resource.configs:
         if config.name == name:

@@ -36,7 +36,7 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
-    """Lists the topics in the order of their names."""
+    """List the topics in the order of their names."""
     page = paging.cut(await view.storage.topics(), key=lambda topic: (topic.name,))
     return TopicList(
         metadata=view.links.collection("topics", next_query=page.next_query),
@@ -45,7 +45,7 @@ async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
 
 
 async def create_topic(view: ClusterView, given: CreateTopicRequest, response: Response) -> Topic:
-    """Creates a topic, or with validate_only checks whether it could be created."""
+    """Create a topic, or with validate_only check whether it could be created."""
     created = await view.storage.create_topic(_new_topic(given), validate_only=given.validate_only)
     response.status_code = 200 if given.validate_only else 201
     topic = _topic(view, given.topic_name, created.partition_count, replication_factor=created.replication_factor)
@@ -54,18 +54,18 @@ async def create_topic(view: ClusterView, given: CreateTopicRequest, response: R
 
 
 async def get_topic(view: ClusterView, topic_name: TopicName) -> Topic:
-    """Returns the topic with the given name."""
+    """Return the topic with the given name."""
     topic = await view.storage.topic(topic_name)
     return _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)
 
 
 async def delete_topic(view: ClusterView, topic_name: TopicName) -> None:
-    """Deletes the topic with its records."""
+    """Delete the topic with its records."""
     await view.storage.delete_topic(topic_name)
 
 
 def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:
-    """As Kafka's own client asks for it. What Confluent leaves to Kafka is left to storage."""
+    """Return the request as Kafka's client sends it. Storage checks the fields that Confluent leaves to Kafka."""
     if given.partitions_count is not None and given.partitions_count < 1:
         raise errors.refused("Number of partitions was set to an invalid non-positive value.")
     if given.replication_factor is not None and given.replication_factor < 1 and given.replication_factor != -1:

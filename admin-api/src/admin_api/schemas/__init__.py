@@ -1,1 +1,1 @@
-"""What admin-api reads and answers, shape by shape; one file per noun."""
+"""The requests and answers of admin-api, shape by shape; one file per noun."""

@@ -1,4 +1,4 @@
-"""Clusters, brokers and what is configured on them."""
+"""Clusters, brokers and their configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups, their members, and how far behind they are."""
+"""Consumer groups, their members and their lag."""
 
 from __future__ import annotations
 

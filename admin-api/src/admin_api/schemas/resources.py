@@ -1,4 +1,4 @@
-"""What every answer is made of: kind, metadata, links; and the error."""
+"""The parts of every answer: kind, metadata, links; and the error."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"for
 
 
 def _unicode(value: str) -> str:
-    """JSON can write half a surrogate pair, which is no text: nothing else takes it."""
+    """Refuse half a surrogate pair, which JSON can write but which is no text."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -61,7 +61,7 @@ class TopicList(Collection):
 
 
 class _Request(BaseModel):
-    """What a caller sends: types as written (no "3" for 3), and no field that would be ignored."""
+    """A caller's input: types as written (no "3" for 3), and no unknown field."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

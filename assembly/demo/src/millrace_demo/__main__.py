@@ -1,12 +1,12 @@
-"""`python -m millrace_demo` runs the main job on a broker of its own and checks every count; nothing is left behind.
+"""`python -m millrace_demo` runs the main job on a temporary broker, checks every count, and removes everything again.
 
     python -m millrace_demo [run] [--flights N] [--chart FILE] [--jars DIR] [--bootstrap-servers … --rest …]
     python -m millrace_demo load  --bootstrap-servers HOST:PORT --rest HOST:PORT [--flights N]
     python -m millrace_demo check --bootstrap-servers HOST:PORT [--flights N]
 
-Exit status: 0 everything is as it must be, 1 something is not (the reason is the last line on stderr), 128 + n ended by
-signal n. `load` fills a broker that runs, and does nothing when the flights are there already; `check` looks at what
-`load` and one run of the ETL job left there.
+Exit status: 0 everything is right, 1 something is not (the reason is the last line on stderr), 128 + n ended by signal
+n. `load` fills a broker that runs, and does nothing if it has the flights already. `check` looks at the results of
+`load` and one run of the ETL job in that broker.
 """
 
 import argparse

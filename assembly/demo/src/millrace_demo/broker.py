@@ -1,4 +1,4 @@
-"""A broker for the demo: `millrace up` on a folder of its own and free ports."""
+"""A broker for the demo: `millrace up` on a temporary folder and free ports."""
 
 import queue
 import re
@@ -26,7 +26,7 @@ class Addresses:
 
 
 def start(household: Household, folder: Path) -> Addresses:
-    """Starts the broker and waits for its one line `ready kafka=HOST:PORT http=HOST:PORT`."""
+    """Start the broker and wait for its one line `ready kafka=HOST:PORT http=HOST:PORT`."""
     data, log = folder / "data", folder / "broker.log"
     command = [str(_command()), "up", "--data-dir", str(data), "--kafka-port", "0", "--http-port", "0"]
     with log.open("w") as errors:
@@ -39,7 +39,7 @@ def start(household: Household, folder: Path) -> Addresses:
 
 
 def _command() -> Path:
-    """The `millrace` of the environment this Python runs in."""
+    """Return the `millrace` of the environment that this Python runs in."""
     command = Path(sys.executable).with_name("millrace")
     if not command.exists():
         raise DemoError(f"{command} is not there: run `make setup`")
@@ -47,7 +47,7 @@ def _command() -> Path:
 
 
 def _ready(child: Child) -> Addresses | None:
-    """The addresses from the broker's output; None when it ends or stays silent. Further output is dropped."""
+    """Return the addresses from the broker's output; None if it ends or stays silent. Further output is dropped."""
     lines: queue.Queue[str | None] = queue.Queue(maxsize=1)
     assert child.process.stdout is not None
     threading.Thread(target=_watch, args=(child.process.stdout, lines), daemon=True).start()

@@ -1,8 +1,8 @@
-"""Child processes and temporary folders that end with the demo, whatever ends it.
+"""Child processes and temporary folders that end with the demo, on every way out.
 
-Each child leads a process group of its own, so that its children (the JVM, admin-api) are reached too; Ctrl-C in the
+Each child leads a separate process group, so that a stop reaches its children too (the JVM, admin-api). Ctrl-C in the
 terminal reaches the demo alone, which then stops its children in order. SIGINT, SIGTERM and SIGHUP become the exception
-Interrupted; while something is being registered or cleaned up they are held back, so nothing started is ever forgotten.
+Interrupted. During registration and clean-up they are held back, so nothing started is ever forgotten.
 """
 
 import os
@@ -26,9 +26,10 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Turns the signals into Interrupted, except inside `held()`, which raises it at its end, and after `closed()`.
+    """The conversion of signals into Interrupted, except inside `held()`, which raises it at its end, and after
+    `closed()`.
 
-    An extension module may swallow the exception or turn it into another one: `received` tells what came in any case.
+        An extension module may swallow the exception or change it: `received` has the signal in any case.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Signals:
             signal.signal(number, self._handle)
 
     def closed(self) -> None:
-        """From now on what is being put away is put away, however often Ctrl-C is pressed."""
+        """Ignore further signals: from now on the clean-up runs to its end."""
         self._closed = True
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
@@ -69,7 +70,7 @@ class Child:
         self.process = process
 
     def stop(self, deadline_s: float = STOP_SECONDS) -> None:
-        """SIGTERM to the leader, then SIGKILL to whatever of the group is left at the deadline."""
+        """Send SIGTERM to the leader, and SIGKILL to the rest of the group at the deadline."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -86,7 +87,7 @@ class Child:
 
 
 class Household:
-    """Owner of everything the demo starts or creates; leaving it, in whatever way, puts all of it away, last first."""
+    """Owner of everything the demo starts or creates. Leaving it removes all of it, last first."""
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
@@ -101,7 +102,9 @@ class Household:
         self.close()
 
     def close(self) -> None:
-        """May be called again: a signal can come in just before the first call has shut signals out."""
+        """Remove everything. May be called again: a signal can arrive just before the first call has shut signals
+        out.
+        """
         self._signals.closed()
         self._stack.close()
 

@@ -1,7 +1,7 @@
-"""The Spark ETL job as a child process, and a check of what it wrote.
+"""The Spark ETL job as a child process, and a check of its output.
 
-The job is `python -m spark_etl run PIPELINE`, told by MILLRACE_* variables where the broker is and where to write. Its
-JSON log lines are kept in a file and passed on one by one.
+The job is `python -m spark_etl run PIPELINE`. MILLRACE_* variables have the address of the broker and the output
+folder. The job's JSON log lines are kept in a file and passed on one by one.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ RUN_SECONDS = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Where the job runs and what it needs."""
+    """The folders and addresses of one job."""
 
     pipeline: Path
     bootstrap_servers: str
@@ -51,7 +51,7 @@ class Job:
 
 
 def pipeline_file() -> Path:
-    """spark/pipelines/flights.yaml of the checkout that spark_etl is installed from."""
+    """Return spark/pipelines/flights.yaml of the checkout that spark_etl is installed from."""
     spec = importlib.util.find_spec("spark_etl")
     if spec is None or spec.origin is None:
         raise DemoError("spark_etl is not installed: run `make setup`")
@@ -66,7 +66,7 @@ def has_jars(jars: Path) -> bool:
 
 
 def fetch_jars(household: Household, jars: Path) -> None:
-    """Once per checkout: Spark's Ivy fetches the Kafka connector."""
+    """Fetch the Kafka connector by Spark's Ivy, once per checkout."""
     temporary = household.folder("millrace-demo-jars-")
     jars.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "spark_etl", "jars", str(jars)]
@@ -81,7 +81,7 @@ def fetch_jars(household: Household, jars: Path) -> None:
 
 
 def run(household: Household, job: Job, on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Runs the job to its end; returns its totals."""
+    """Run the job to its end; return its totals."""
     log = job.folder / "etl.log"
     child = household.start(
         "etl",
@@ -116,9 +116,9 @@ class Output:
 
 
 def check_output(output: Path, frame: "pandas.DataFrame") -> Output:
-    """The files that the output's manifest counts: all there, as long as it says, with every flight of every month.
+    """Check that all files of the manifest are there, as long as it says, with every flight of every month.
 
-    What is inside them is checked by the delay summary, which the job computes from these files.
+    The delay summary, which the job computes from these files, checks their content.
     """
     root = output / "flights"
     entries = [json.loads(path.read_bytes()) for path in sorted((root / "_etl" / "manifest").glob("*.json"))]

@@ -38,7 +38,7 @@ class Broken:
 
 
 def broken_records() -> list[Broken]:
-    """Records that went wrong on their way: cut in half, doubled, of a wrong type, incomplete, not text, impossible."""
+    """Return broken records: cut in half, doubled, of a wrong type, incomplete, not text, impossible."""
     good: dict[str, Any] = {
         **dict.fromkeys(["year", "month", "day", "flight", "sched_dep_time", "sched_arr_time", "distance"], 1),
         **dict.fromkeys(["carrier", "origin", "dest"], "ZZ"),
@@ -60,7 +60,7 @@ def broken_records() -> list[Broken]:
 
 
 def table(count: int = FLIGHTS_ALL) -> "pandas.DataFrame":
-    """The first `count` flights, in the file's order (by date)."""
+    """Return the first `count` flights, in the file's order (by date)."""
     import pandas
 
     frame = pandas.read_csv(_data_file("flights.csv.zip"), nrows=count)
@@ -77,7 +77,7 @@ def airlines() -> dict[str, str]:
 
 
 def records(frame: "pandas.DataFrame") -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of every flight."""
+    """Yield key and value of every flight."""
     columns = {name: _plain(frame[name]) for name in frame.columns}
     names = list(columns)
     rows = zip(*columns.values(), strict=True)
@@ -91,7 +91,7 @@ def records(frame: "pandas.DataFrame") -> Iterator[tuple[bytes, bytes]]:
 
 
 def delays(frame: "pandas.DataFrame") -> dict[str, dict[str, Any]]:
-    """What the ETL job must find per carrier, by pandas."""
+    """Compute by pandas the results that the ETL job must have for each carrier."""
     summary = {}
     for carrier, group in frame.groupby("carrier"):
         departures, arrivals = group["dep_delay"].dropna(), group["arr_delay"].dropna()
@@ -109,12 +109,14 @@ def delays(frame: "pandas.DataFrame") -> dict[str, dict[str, Any]]:
 
 
 def _mean(minutes: "pandas.Series[float]") -> float | None:
-    """Minutes are whole, so sum and quotient are the same doubles everywhere: results are compared exactly."""
+    """Return the mean. Minutes are whole, so sum and quotient are the same doubles everywhere: results are compared
+    exactly.
+    """
     return int(minutes.sum()) / len(minutes) if len(minutes) else None
 
 
 def _plain(column: "pandas.Series[Any]") -> list[Any]:
-    """Python values: whole floats as integers (a column with gaps is read as float), gaps as None."""
+    """Return Python values: whole floats as integers (a column with gaps is read as float), gaps as None."""
     if column.dtype.kind == "f":
         return [None if value != value else int(value) for value in column.tolist()]
     if column.dtype.kind in "iu":

@@ -1,7 +1,7 @@
-"""Reads a topic with a consumer group of stock clients, each member in a thread of its own, and checks what came.
+"""A consumer group of stock clients that reads a topic, each member in a thread, and a check of the records.
 
-It begins when every member has its partitions, and is done when its members together are at the end of every
-partition; each then commits what it read.
+It begins when every member has its partitions, and ends when its members together are at the end of every partition.
+Each member then commits its offsets.
 """
 
 import threading
@@ -25,7 +25,7 @@ LEAVE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Read:
-    """What one member got: how often each key, and a checksum of its last value."""
+    """The records of one member: the number of each key, and a checksum of its last value."""
 
     counts: Counter[bytes] = field(default_factory=Counter)
     checksums: dict[bytes, int] = field(default_factory=dict)
@@ -61,7 +61,9 @@ class Group:
 def read(
     bootstrap_servers: str, expected: int, advance: Callable[[int], None], *, members: int = 2, deadline_s: float = 90
 ) -> Group:
-    """Every record of the flights topic once, by `members` members; fails at the deadline or a member's first error."""
+    """Read every record of the flights topic once, by `members` members. Fail at the deadline or a member's first
+    error.
+    """
     configuration = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": f"millrace-demo-{uuid4().hex[:12]}",
@@ -102,7 +104,7 @@ def read(
 
 
 def check(group: Group, expected: Mapping[bytes, int]) -> None:
-    """Every key exactly once, with the value and the headers that were written, and both members at work."""
+    """Check for every key exactly once, with the value and the headers that were written, and both members at work."""
     counts: Counter[bytes] = Counter()
     checksums: dict[bytes, int] = {}
     for member in group.members:
@@ -126,7 +128,7 @@ def check(group: Group, expected: Mapping[bytes, int]) -> None:
 
 
 def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
-    """How far each partition of a topic goes."""
+    """Return the end offset of each partition of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "millrace-demo-ends"})
     try:
         metadata = consumer.list_topics(topic, QUERY_SECONDS).topics[topic]
@@ -141,7 +143,7 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
 
 
 def place(message: Message) -> tuple[int, int]:
-    """Partition and offset, which every consumed record has."""
+    """Return partition and offset, which every consumed record has."""
     partition, offset = message.partition(), message.offset()
     if partition is None or offset is None:
         raise DemoError("a consumed record without partition or offset")
@@ -149,7 +151,9 @@ def place(message: Message) -> tuple[int, int]:
 
 
 class _Work:
-    """What the members share: who has which partitions, the ends still to be reached, and whether to go on."""
+    """The state that the members share: the owner of each partition, the ends still to be reached, and whether to
+    continue.
+    """
 
     def __init__(self, ends: Mapping[int, int], members: int, deadline: float) -> None:
         self._ends = ends
@@ -166,7 +170,7 @@ class _Work:
             self._assigned[member] = partitions
 
     def shared_out(self) -> bool:
-        """Every member has partitions, and every partition a member."""
+        """Return whether every member has partitions, and every partition a member."""
         with self._lock:
             complete = all(self._assigned) and sorted(p for own in self._assigned for p in own) == sorted(self._ends)
             if complete and self.began is None:
@@ -241,7 +245,7 @@ class _Member:
         consumer.unassign()
 
     def _commit(self, partitions: Iterable[int]) -> None:
-        """Only what was taken: the next owner reads on exactly there."""
+        """Commit the offsets of processed records only: the next owner continues exactly there."""
         offsets = [
             TopicPartition(flights.TOPIC, partition, self._positions[partition])
             for partition in partitions

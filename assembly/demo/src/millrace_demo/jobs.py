@@ -31,7 +31,7 @@ class Request:
 
 
 def run(console: Console, household: Household, request: Request, began: float) -> report.Totals:
-    """The main job: broker, topics, load, group, Spark, checks, report."""
+    """Run the main job: broker, topics, load, group, Spark, checks, report."""
     steps = Steps(console)
     folder = household.folder("millrace-demo-")
     if not etl.has_jars(request.jars):
@@ -72,7 +72,7 @@ def run(console: Console, household: Household, request: Request, began: float) 
 
 
 def load(console: Console, bootstrap_servers: str, rest: str, count: int) -> None:
-    """Topics and flights into a broker that runs or is about to; a second time it finds them there and is content."""
+    """Load topics and flights into a broker that runs or is about to. Do nothing if they are there already."""
     steps = Steps(console)
     _create_topics(steps, Rest(rest))
     expected = count + len(flights.broken_records())
@@ -90,7 +90,7 @@ def load(console: Console, bootstrap_servers: str, rest: str, count: int) -> Non
 
 
 def check(console: Console, bootstrap_servers: str, count: int) -> None:
-    """What `load` and one run of the ETL job must have left in a broker, by stock consumers."""
+    """Check the results of `load` and one run of the ETL job in a broker, by stock consumers."""
     steps = Steps(console)
     frame = flights.table(count)
     expected = {key: loading.checksum(value) for key, value in _records(frame)}
@@ -128,7 +128,7 @@ def _load(steps: Steps, bootstrap_servers: str, frame: "pandas.DataFrame") -> lo
 
 
 def _records(frame: "pandas.DataFrame") -> Iterator[tuple[bytes, bytes]]:
-    """The flights, then the records that must end in the dead-letter topic."""
+    """Yield the flights, then the records that must end in the dead-letter topic."""
     yield from flights.records(frame)
     for broken in flights.broken_records():
         yield broken.key, broken.value

@@ -17,7 +17,7 @@ STEP = 5_000
 
 @dataclass(slots=True)
 class Loaded:
-    """What was acknowledged: a checksum of the value under each key, and how long it took."""
+    """The acknowledged records: a checksum of the value under each key, and the time they needed."""
 
     checksums: dict[bytes, int]
     bytes: int
@@ -34,7 +34,7 @@ def load(
     advance: Callable[[int], None],
     topic: str = flights.TOPIC,
 ) -> Loaded:
-    """Returns when every record is acknowledged; anything else is a MismatchError."""
+    """Produce all records and wait until each is acknowledged. Raises MismatchError otherwise."""
     errors: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -95,7 +95,9 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
 
 
 def _flush(producer: Producer) -> int:
-    """In short waits: Python's signal handlers run between them only. Returns how many records are left."""
+    """Flush in short waits, because Python's signal handlers run between them only. Return the number of records
+    left.
+    """
     end = time.monotonic() + FLUSH_SECONDS
     left = producer.flush(WAIT_SECONDS)
     while left and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What the user sees while it runs: bars in a terminal, one plain line per step elsewhere."""
+"""Progress for the user: bars in a terminal, one plain line per step elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ class Steps:
 
     @contextmanager
     def step(self, what: str, total: int | None = None) -> Iterator[Advance]:
-        """One step of the work; the yielded function tells how many of `total` more are done."""
+        """Show one step of the work; the yielded function adds to the number that is done, of `total`."""
         began = time.monotonic()
         if self._console.is_terminal:
             with self._bar(counted=total is not None) as progress:

@@ -86,7 +86,7 @@ def draw_chart(path: Path, delays: Delays, airlines: Mapping[str, str]) -> None:
 
 
 def by_arrival(delays: Delays) -> list[tuple[str, Mapping[str, Any]]]:
-    """Least delayed first."""
+    """Sort the carriers by delay, least delayed first."""
     return sorted(delays.items(), key=lambda item: (item[1]["arr_delay_mean"] or 0.0, item[0]))
 
 

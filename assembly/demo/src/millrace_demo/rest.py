@@ -16,13 +16,13 @@ RETRY_SECONDS = 0.3
 
 class Rest:
     def __init__(self, address: str) -> None:
-        """`address`: http://host:port or host:port."""
+        """Connect to `address`: http://host:port or host:port."""
         self._root = (address if "://" in address else f"http://{address}").rstrip("/")
         if not self._root.startswith(("http://", "https://")):
             raise DemoError(f"{address}: not an http address")
 
     def wait_cluster_id(self, deadline_s: float) -> str:
-        """The cluster's id, as soon as the API answers."""
+        """Return the cluster's id, as soon as the API answers."""
         end = time.monotonic() + deadline_s
         while True:
             try:
@@ -37,7 +37,7 @@ class Rest:
             time.sleep(RETRY_SECONDS)
 
     def create_topic(self, cluster_id: str, name: str, partitions: int) -> bool:
-        """False when it exists already."""
+        """Create a topic; return False if it exists already."""
         body = {"topic_name": name, "partitions_count": partitions}
         status, document = self._call("POST", f"/v3/clusters/{urllib.parse.quote(cluster_id)}/topics", body)
         if status == 201:

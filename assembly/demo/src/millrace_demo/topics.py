@@ -18,7 +18,7 @@ ERRORS = "__etl.errors."
 
 
 def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
-    """Every record of a topic, partition by partition in order, from its start to where it ends now."""
+    """Return every record of a topic, partition by partition in order, from its start to its current end."""
     ends = end_offsets(bootstrap_servers, topic)
     if sum(ends.values()) > RECORDS_MAX:
         raise MismatchError(f"the topic {topic} has {sum(ends.values())} records, at most {RECORDS_MAX} can be right")
@@ -48,7 +48,7 @@ def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
 
 
 def check_dead_letters(bootstrap_servers: str) -> dict[str, str]:
-    """Each broken record once, byte for byte, with the reason it was refused for. Returns the reasons by key."""
+    """Check for each broken record once, byte for byte, with the reason of its refusal. Return the reasons by key."""
     messages = read_all(bootstrap_servers, flights.DEAD_LETTERS)
     expected = {broken.key: broken for broken in flights.broken_records()}
     if sorted(message.key() or b"" for message in messages) != sorted(expected):
@@ -72,7 +72,7 @@ def check_dead_letters(bootstrap_servers: str) -> dict[str, str]:
 
 
 def check_delays(bootstrap_servers: str, expected: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The summary records of the ETL job, one per carrier, exactly what pandas computed from the source."""
+    """Check the summary records of the ETL job: one per carrier, equal to pandas' results from the source."""
     messages = read_all(bootstrap_servers, flights.DELAYS)
     summary: dict[str, dict[str, Any]] = {}
     for message in messages:

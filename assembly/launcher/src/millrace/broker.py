@@ -1,13 +1,14 @@
-"""`Broker()`: a broker inside this Python process, for tests, notebooks and programs that want one of their own.
+"""`Broker()`: a broker inside this Python process, for tests, notebooks and other programs.
 
     with Broker(topics="orders:3") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the real thing: gateway and storage in an event loop of a background thread, on a data folder with Kafka's
-files. An error at the start is raised by `start` (or the `with` line); leaving the block stops it in order and
-removes a data folder that was temporary; one still running when the program ends is stopped then. Group rebalances
-do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs beside it in a process
-of its own. MILLRACE_* variables apply; arguments win over them.
+It is the real broker in combined mode: gateway and storage in an event loop of a background thread, on a data folder
+with Kafka's files. `start` (or the `with` line) raises an error at the start. Leaving the block stops the broker in
+order and removes a temporary data folder. A broker that still runs when the program ends is stopped then.
+
+Group rebalances do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs in a
+separate process. MILLRACE_* variables apply; arguments win over them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _Value = TypeVar("_Value")
 
 
 class _ThreadSettings(DirectSettings):
-    """Of a broker in a thread beside its clients: to look for requests would keep the interpreter from them."""
+    """Settings of a broker that shares the interpreter with its clients. It does not poll, which would block them."""
 
     poll_us: int = 0
 
@@ -64,8 +65,10 @@ class Broker:
         log_level: str = "error",
         **settings: object,
     ) -> None:
-        """`topics` are made at the start: `"orders:3,users:1"`. `settings` are fields of either service's settings,
-        such as `message_max_bytes=2_000_000`; `millrace settings` lists them.
+        """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`.
+
+        `settings` are fields of either service's settings, such as `message_max_bytes=2_000_000`; `millrace settings`
+        lists them.
         """
         unknown = sorted(settings.keys() - DirectSettings.model_fields.keys())
         if unknown:
@@ -90,7 +93,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What Kafka clients call bootstrap.servers: `host:port`."""
+        """The value of bootstrap.servers for Kafka clients: `host:port`."""
         return str(self._started(self._kafka))
 
     @property
@@ -100,7 +103,7 @@ class Broker:
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Where the REST API is; None without `admin=True`."""
+        """Address of the REST API; None without `admin=True`."""
         self._started(self._kafka)
         return None if self._http is None else (self._http.host, self._http.port)
 
@@ -109,7 +112,7 @@ class Broker:
         return self._started(self._data_dir)
 
     def start(self) -> Self:
-        """Returns when clients can connect; raises what kept the broker from starting."""
+        """Start the broker and return when clients can connect. Raises the error that prevented the start."""
         if self._kafka is not None:
             raise RuntimeError("the broker runs already")
         with contextlib.ExitStack() as held:
@@ -137,7 +140,7 @@ class Broker:
         return self
 
     def close(self) -> None:
-        """Stops in order: admin-api, gateway, storage. Does nothing when not running."""
+        """Stop in order: admin-api, gateway, storage. Does nothing when not running."""
         if self._exit is not None:
             self._exit.callback = None
         self._kafka = self._http = None
@@ -179,7 +182,7 @@ class _AtExit:
 
 @contextlib.contextmanager
 def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> Iterator[addresses.Address]:
-    """A started broker in a thread's event loop, stopped in order at the end; yields its Kafka address."""
+    """Run a broker in a thread's event loop, stopped in order at the end; yield its Kafka address."""
     started: Future[tuple[addresses.Address, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     ended: Future[None] = Future()
 
@@ -224,7 +227,7 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
 
 @contextlib.contextmanager
 def _admin_beside(storage_bind: str, http: addresses.Address) -> Iterator[None]:
-    """admin-api as a process of its own, watched by a thread, ready when this yields."""
+    """Run admin-api as a separate process, watched by a thread. It is ready when this yields."""
     supervisor = Supervisor([admin_process(storage_bind, http)])
     ready: Future[None] = Future()
 

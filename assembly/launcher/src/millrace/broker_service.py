@@ -1,4 +1,4 @@
-"""The `broker` process of `millrace up`: gateway and storage in one, and storage's gRPC for admin-api beside it."""
+"""The `broker` process of `millrace up`: gateway and storage in combined mode, and storage's gRPC for admin-api."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 async def serve(settings: DirectSettings, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set. Its endpoint answers from when clients are served: the launcher waits for that."""
+    """Run until `stop` is set. The endpoint answers from the moment at which clients are served, for the launcher."""
     broker = await DirectBroker.start(settings)
     health = Health()
     health.checks["storage"] = lambda: _first_fault(broker.core.health)

@@ -19,9 +19,9 @@ _SOCKET_DIR_LENGTH_MAX = 107 - len("/" + STORAGE_SOCKET)
 
 @contextlib.contextmanager
 def private_folder(prefix: str) -> Iterator[Path]:
-    """A temporary folder nobody else can enter, with a path short enough for a Unix socket; removed at the end.
+    """Create a temporary folder that no other user can enter, and remove it at the end.
 
-    Only the process that made it removes it, not a fork that ends first.
+    Its path is short enough for a Unix socket. Only the process that made it removes it, not a fork that ends first.
     """
     owner_pid = os.getpid()
     folder = Path(tempfile.mkdtemp(prefix=prefix))

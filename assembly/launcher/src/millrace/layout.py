@@ -1,11 +1,11 @@
-"""Which services `millrace up` starts, and the settings each is given.
+"""The services that `millrace up` starts, and the settings of each.
 
-    one process (default)      broker ── unix socket ── admin-api
-    apart (`processes`)        storage-svc ── unix socket ── gateway-svc × N, admin-api
+    combined (default)           broker ── unix socket ── admin-api
+    separate (`--processes`)     storage-svc ── unix socket ── gateway-svc × N, admin-api
 
 N gateways listen on one port (SO_REUSEPORT) under one gateway name: together they are one broker. They send records
-from the data folder's files themselves. The name is the same in both layouts, so a data folder may be moved between
-them.
+from the files of the data folder. The name is the same in both modes, so a data folder may move from one mode to the
+other.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ GATEWAY_NAME = "millrace"
 
 @dataclass(frozen=True)
 class Layout:
-    """What to start where; the addresses are reserved ones."""
+    """Services to start and their reserved addresses."""
 
     data_dir: Path
     #: Private folder for the Unix socket.
     socket_dir: Path
     kafka: Address
-    #: The address clients are told.
+    #: The address that clients receive.
     advertised: Address
     http: Address
     apart: bool = False
@@ -40,7 +40,7 @@ class Layout:
     topics: str | None = None
 
     def processes(self, metrics_address: Callable[[], Address]) -> list[ServiceProcess]:
-        """In start order. Each service's /metrics gets an address of its own from `metrics_address`."""
+        """Return the processes in start order. `metrics_address` returns a new address for each service's /metrics."""
         socket = f"unix:{self.socket_dir / STORAGE_SOCKET}"
         kafka = {
             "MILLRACE_LISTENERS": f"EXTERNAL://{self.kafka}",
@@ -69,6 +69,6 @@ class Layout:
 
 
 def admin_process(storage_address: str, http: Address, *, after: str = "") -> ServiceProcess:
-    """admin-api over a storage that runs already or is about to; `after`: see ServiceProcess."""
+    """Return admin-api for a storage that runs already or is about to; `after`: see ServiceProcess."""
     settings = {"MILLRACE_STORAGE_ADDRESS": storage_address, "MILLRACE_ADMIN_HTTP": str(http)}
     return ServiceProcess("admin-api", settings, str(http), after=after)

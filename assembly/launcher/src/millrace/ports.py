@@ -1,9 +1,9 @@
 """Ports that are ours before a service listens on them.
 
-A reservation is a bound socket that never listens: the kernel gives the port to nobody else who asks for a free one,
-yet a service that binds with SO_REUSEADDR (as asyncio and uvicorn do) gets it. It is held as long as the services may
-be restarted, so that they come back under the same address. A name like `localhost` is reserved on each of its
-addresses (127.0.0.1 and ::1).
+A reservation is a bound socket that never listens. The kernel does not assign the port to another process that requests
+a free one, yet a service that binds with SO_REUSEADDR (as asyncio and uvicorn do) gets it. The reservation is held as
+long as the services may be restarted, so that they return under the same address. A name like `localhost` is reserved
+on each of its addresses (127.0.0.1 and ::1).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from service_chassis.address import Address
 
 __all__ = ["AddressError", "Reservation"]
 
-#: How many free ports of the first address may be taken on another one before giving up.
+#: Number of free ports of the first address to try, since each may be in use on another address.
 _TRIES = 20
 
 
 class AddressError(OSError):
-    """An address that cannot be listened at: taken, not ours, or not an address."""
+    """An address that is not free, not of this machine, or not an address."""
 
 
 class Reservation:

@@ -4,14 +4,16 @@
     thread A: supervisor.run(on_ready=...)                  # blocks until stopped; raises ServiceFailedError
     thread B: supervisor.stop()                             # or a signal handler of thread A
 
-Rules: all are started at once and wait for each other by themselves; one with `after` is held back until that address
-listens, 2 s at most, so that what clients wait for has the processors to itself. A process is ready when its /readyz
-answers 200. One that ends before everything was ready for the first time, or that says another try cannot help (status
-78), ends the whole: it is set up wrongly. Any other death is logged and answered by a restart after 0.1 s. The wait
-doubles, up to 5 s, with each death before it was ready for 2 s; ready that long it has recovered, the next death is a
-first one. Stopping is SIGTERM per kind of service, last started first, SIGKILL to what is left at the deadline.
+- All processes start at once and wait for each other. One with `after` waits until that address listens, 2 s at most,
+  so that the services of the clients have the processors first.
+- A process is ready when its /readyz answers 200.
+- A process that ends before the first time that all are ready, or with status 78 (another try cannot help), ends the
+  whole: it is set up wrongly.
+- Any other death is logged, and the process is restarted after 0.1 s. The wait doubles, up to 5 s, with each death that
+  follows less than 2 s of readiness. After 2 s of readiness the next death counts as a first one.
+- Stopping is SIGTERM per kind of service, last started first, and SIGKILL at the deadline.
 
-The module imports little: the supervisor is a process of its own for as long as the broker runs.
+The module imports little, because the supervisor is a separate process for as long as the broker runs.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ __all__ = ["ServiceFailedError", "ServiceProcess", "Supervisor"]
 
 RESTART_DELAY_FIRST_S = 0.1
 RESTART_DELAY_MAX_S = 5.0
-#: Ready for this long, a service is no longer one that fails again and again: its clients were served meanwhile.
+#: Seconds of readiness after which a service has recovered: clients were served in that time.
 STABLE_AFTER_S = 2.0
 #: The same number as service_chassis.lifecycle.START_ERROR_STATUS, which is not imported for its weight.
 _START_ERROR_STATUS = 78
@@ -51,12 +53,12 @@ class ServiceFailedError(Exception):
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """What to start: a name of `millrace.service.MAINS`, the settings it is given, and where its /readyz is."""
+    """A process to start: a name of `millrace.service.MAINS`, its settings, and the address of its /readyz."""
 
     service: str
     settings: Mapping[str, str]
     http_address: str
-    #: Tells several of one kind apart in the log.
+    #: Number that distinguishes processes of one kind in the log.
     number: int = 1
     #: The command line, `millrace.service` if empty. Its standard input closes when the supervisor ends.
     command: Sequence[str] = ()
@@ -89,12 +91,16 @@ class _Ended:
 
 
 class _StopAsked:
-    """In the queue: stop in order; a second one: kill what is left."""
+    """A request to stop, in the queue. The first asks for an orderly stop, a second one kills the remaining
+    processes.
+    """
 
 
 @dataclass
 class Supervisor:
-    """Runs services until told to stop. `run` owns all state; `stop` and `pids` may be called from any thread."""
+    """The processes of one broker, until a stop. `run` owns all state; `stop` and `pids` may be called from any
+    thread.
+    """
 
     processes: Sequence[ServiceProcess]
     stop_deadline_s: float = 30.0
@@ -106,7 +112,7 @@ class Supervisor:
     _impatient: bool = field(default=False, init=False)
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Starts everything, calls `on_ready` when all are ready, returns when stopped; raises ServiceFailedError."""
+        """Start everything, call `on_ready` when all are ready, return when stopped. Raises ServiceFailedError."""
         read_end, write_end = os.pipe()
         self._children[:] = [_Child(process) for process in self.processes]
         try:
@@ -122,11 +128,11 @@ class Supervisor:
             os.close(read_end)
 
     def stop(self) -> None:
-        """Asks for an orderly stop; asked again, what is left is killed. Safe in a signal handler."""
+        """Request an orderly stop; a second call kills the remaining processes. Safe in a signal handler."""
         self._events.put(_StopAsked())
 
     def pids(self) -> dict[str, int]:
-        """The running processes by label."""
+        """Return the running processes by label."""
         return {child.label: child.popen.pid for child in self._children if child.popen is not None}
 
     def _watch(self, read_end: int, on_ready: Callable[[], None]) -> None:
@@ -209,7 +215,9 @@ class Supervisor:
         child.delay_s = min(child.delay_s * 2, RESTART_DELAY_MAX_S)
 
     def _stop_all(self) -> None:
-        """Each kind gets the whole deadline, so that a gateway that hangs does not cost storage its clean end."""
+        """Stop all kinds in turn. Each has the whole deadline, so that a gateway that hangs does not cost storage its
+        clean end.
+        """
         self._impatient = False
         for kind in dict.fromkeys(process.service for process in reversed(self.processes)):
             running = [child for child in self._children if child.popen is not None and child.process.service == kind]
@@ -227,7 +235,7 @@ class Supervisor:
                     self.killed.append(child.label)
 
     def _await_end(self, running: list[_Child], deadline: float | None) -> None:
-        """Returns when all of them ended, at the deadline, or when the stop was asked for again."""
+        """Wait until all of them ended, the deadline passes, or a second stop is requested."""
         while any(child.popen is not None for child in running):
             timeout = None
             if deadline is not None:
@@ -243,7 +251,7 @@ class Supervisor:
 
 
 def _log(level: str, event: str, **fields: object) -> None:
-    """A log line of the supervisor. What writes it is imported now: most supervisors never have anything to say."""
+    """Write a log line of the supervisor. Imports the logger now, because most supervisors never log."""
     from service_chassis import logs
     from service_chassis.settings import ServiceSettings, load
 

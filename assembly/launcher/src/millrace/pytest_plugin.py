@@ -39,5 +39,5 @@ def millrace_broker(millrace_broker_options: dict[str, Any]) -> Iterator[Broker]
 
 @pytest.fixture(scope="session")
 def millrace_bootstrap_servers(millrace_broker: Broker) -> str:
-    """What Kafka clients call bootstrap.servers."""
+    """The value of bootstrap.servers for Kafka clients."""
     return millrace_broker.bootstrap_servers

@@ -26,7 +26,7 @@ _READY = re.compile(r"ready kafka=(\S+) http=(\S+)\n")
 
 
 class UpFailedError(Exception):
-    """`millrace up` ended, or was not ready in time; the message has the end of what it wrote."""
+    """The end of `millrace up`, or a start that was not ready in time; the message has the end of its output."""
 
 
 class RunningUp:
@@ -53,7 +53,7 @@ class RunningUp:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """Process id of the supervisor."""
         if self._popen is None:
             raise RuntimeError("not started")
         return self._popen.pid
@@ -77,7 +77,7 @@ class RunningUp:
         return self
 
     def stop(self) -> int:
-        """Asks it to stop and waits; returns the exit status. Kills it when it does not stop in time."""
+        """Request a stop and wait; return the exit status. Kills the process if it does not stop in time."""
         popen = self._popen
         if popen is None:
             raise RuntimeError("not started")
@@ -92,7 +92,7 @@ class RunningUp:
         return status
 
     def log(self) -> str:
-        """What it and its services wrote so far."""
+        """Return the output so far of the launcher and its services."""
         return os.pread(self._log.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def services(self) -> dict[str, list[int]]:

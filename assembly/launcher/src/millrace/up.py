@@ -43,7 +43,7 @@ class UpOptions:
 
 
 def run(options: UpOptions) -> int:
-    """Runs until SIGTERM, SIGINT or SIGHUP; returns the exit status: 1 when a service had to be killed."""
+    """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
     _on_stop_signals(lambda _number, _frame: sys.exit(0))  # what is held by then is let go
     with contextlib.ExitStack() as held:
         try:

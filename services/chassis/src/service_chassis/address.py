@@ -41,7 +41,10 @@ class Listener:
 
 
 def parse(text: str) -> Address:
-    """`host:port`, where an IPv6 host stands in brackets. Raises ValueError with a message for the operator."""
+    """Return the address in `host:port`, where an IPv6 host stands in brackets.
+
+    Raises ValueError with a message for the operator.
+    """
     host, colon, port_text = text.strip().rpartition(":")
     if not colon:
         raise ValueError(f"{text!r} is not host:port")
@@ -57,7 +60,10 @@ def parse(text: str) -> Address:
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """`NAME://host:port,…` in the order written; names are unique and compared without case, as Kafka does."""
+    """Return the listeners in `NAME://host:port,…`, in the order written.
+
+    Names are unique and compared without case, as in Kafka.
+    """
     listeners: list[Listener] = []
     for item in text.split(","):
         name, separator, address_text = item.strip().partition("://")
@@ -72,5 +78,5 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def is_unix(text: str) -> bool:
-    """Whether a gRPC address names a Unix socket."""
+    """Return whether a gRPC address names a Unix socket."""
     return text.startswith("unix:")

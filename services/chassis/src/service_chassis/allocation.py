@@ -1,7 +1,7 @@
-"""How the C library's allocator treats memory that was freed, for processes through which megabytes pass.
+"""Freed memory in the C library's allocator, for processes that handle records by the megabyte.
 
-By default glibc gives freed memory of that size back to the kernel at once, and every page of the next message is
-cleared and mapped anew: a tenth to a fifth of what the message costs. What is kept instead has a bound.
+By default glibc returns freed memory of that size to the kernel at once. Every page of the next message is then cleared
+and mapped again, which takes a tenth to a fifth of the time of the message. The memory that is kept here has a bound.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Final
 
 __all__ = ["keep_freed_memory"]
 
-#: Most memory at the end of the heap that is kept though it is free; larger allocations than this are mapped apart.
+#: Most free memory that is kept at the end of the heap; larger allocations are mapped separately.
 KEPT_BYTES: Final = 16 * 1024 * 1024
 #: <malloc.h>: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 def keep_freed_memory() -> bool:
-    """Call once, when the process begins; False where there is no mallopt (musl): then nothing changes.
+    """Keep freed memory for the next message; return False where there is no mallopt (musl).
 
-    All threads share one heap from then on: heaps of their own would each keep that much.
+    Call it once, when the process begins. All threads then share one heap, because separate heaps would each keep as
+    much.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,11 +1,11 @@
-"""Health of a service and the HTTP endpoint that shows it, with the metrics.
+"""Health of a service, and the HTTP endpoint that shows it with the metrics.
 
     GET /healthz   200 while the process is worth keeping: its event loop turned within the last 30 s
-    GET /readyz    200 when the service said it is ready and every check passes, else 503; the body says why
-    GET /metrics   Prometheus text format (OpenMetrics when asked for)
+    GET /readyz    200 when the service is ready and every check passes, else 503; the body has the reasons
+    GET /metrics   Prometheus text format (OpenMetrics on request)
 
-The endpoint answers from a thread of its own, so that it tells the truth even when the event loop is stuck; checks are
-therefore called from that thread and must be quick. `probe` is the client side.
+The endpoint answers from a separate thread, so that it works even if the event loop is stuck. Checks are called from
+that thread and must be quick. `probe` is the client side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLIENT_TIMEOUT_S = 5.0
 
 
 class Health:
-    """What a service says of itself. The event loop writes, the endpoint's threads read single references."""
+    """The state that a service reports. The event loop writes it, the endpoint's threads read single references."""
 
     def __init__(self) -> None:
         #: Named checks, asked at every /readyz: None when passed, else the reason. They run on the endpoint's thread.
@@ -50,7 +50,7 @@ class Health:
         self._unready_reason = None if ready else reason or "not ready"
 
     def watch_loop(self) -> Callable[[], None]:
-        """From now on liveness needs the running event loop to turn; returns what ends the watch."""
+        """Make liveness depend on the running event loop; return the function that ends the watch."""
         loop = asyncio.get_running_loop()
         handle: asyncio.Handle = loop.call_soon(lambda: None)
 
@@ -67,7 +67,7 @@ class Health:
         return end
 
     def faults(self) -> dict[str, str]:
-        """Why the service is not ready, by name; empty when it is."""
+        """Return the reasons why the service is not ready, by name; empty if it is ready."""
         faults = {}
         if self._unready_reason is not None:
             faults["service"] = self._unready_reason
@@ -86,7 +86,7 @@ class Health:
 
 
 class HttpEndpoint:
-    """Serves /metrics, /healthz and /readyz at `host:port` from a daemon thread; port 0 takes a free one."""
+    """The HTTP server of /metrics, /healthz and /readyz at `host:port`, in a daemon thread; port 0 is a free one."""
 
     def __init__(self, address: str, registry: Collects, health: Health) -> None:
         self._address = addresses.parse(address)
@@ -102,7 +102,7 @@ class HttpEndpoint:
         return int(self._server.server_address[1])
 
     def start(self) -> HttpEndpoint:
-        """Raises StartError when the address cannot be taken."""
+        """Start to listen. Raises StartError when the address is in use or not of this machine."""
         try:
             server = _Server(self._address, self._registry, self._health)
         except OSError as error:
@@ -133,7 +133,7 @@ class _Server(ThreadingHTTPServer):
         self.socket.setblocking(False)  # a client may be gone again when it is to be accepted
 
     def serve(self) -> None:
-        """Until `end`. Sleeps in between, as the standard library's `serve_forever` does not."""
+        """Serve requests until `end`. Sleeps in between, unlike the standard library's `serve_forever`."""
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
             selector.register(self._ending, selectors.EVENT_READ)
@@ -152,7 +152,7 @@ class _Server(ThreadingHTTPServer):
         self._end.close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle of an answer is no news."""
+        """Ignore a client that went away in the middle of an answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,4 +189,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Probes come every few seconds; they are not news."""
+        """Ignore requests: probes come every few seconds."""

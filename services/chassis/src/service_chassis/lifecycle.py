@@ -1,19 +1,20 @@
-"""The life of a service process: start, run until told to stop, stop in order within a deadline.
+"""The life of a service process: start, run until a signal, stop in order within a deadline.
 
     def main() -> int:
-        return lifecycle.main("storage-svc", StorageSettings, serve, http_address=lambda given: given.storage_http)
+        return lifecycle.main("storage-svc", StorageSettings, serve, http_address=lambda each: each.storage_http)
 
     async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
         async with ...:
             await stop.wait()
 
-Whoever needs grpc imports it in `serve`: `main` says before how it is to work.
+A service that needs grpc imports it in `serve`, because `main` configures grpc first.
 
-Stopping: 1. SIGTERM or SIGINT sets the stop event; 2. `serve` closes what it opened and returns; 3. when the deadline
-passes, or at a second signal, what still runs is cancelled and named in the log; 4. two seconds later the process ends
-regardless.
+A stop has these steps:
 
-Exit status: 0 stopped in order · 1 failed, or cut at the deadline · 78 (sysexits' EX_CONFIG) cannot start and another
+1. SIGTERM or SIGINT sets the stop event. 2. `serve` closes its resources and returns. 3. At the deadline, or at a
+second signal, tasks that still run are cancelled and named in the log. 4. Two seconds later the process ends.
+
+Exit status: 0 stopped in order · 1 failed, or cut at the deadline · 78 (sysexits' EX_CONFIG) cannot start, and another
 try will not help: wrong settings, an address or a data folder in use (`StartError`). A supervisor restarts after 1, not
 after 78.
 """
@@ -36,7 +37,7 @@ from service_chassis.settings import ServiceSettings, SettingsError, load
 __all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
 
 START_ERROR_STATUS = 78
-#: After the deadline, cancelled tasks get this long to let go before the process ends without them.
+#: Seconds that cancelled tasks have after the deadline before the process ends without them.
 _CUT_GRACE_S = 2.0
 #: gRPC hands every read and write of a socket to the threads of its EventEngine by default. Without it the thread that
 #: waits for completions does them itself, which saves half of a message's processor time and changes of threads.
@@ -61,7 +62,7 @@ def main(
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     arguments: list[str] | None = None,
 ) -> int:
-    """The whole of a service's `__main__`: returns the exit status. The argument `healthcheck` asks the running one."""
+    """Run a service, from its command line to its exit status. The argument `healthcheck` asks the running one."""
     given = sys.argv[1:] if arguments is None else arguments
     if given not in ([], ["healthcheck"]):
         print(f"usage: {service} [healthcheck]; everything else is set by MILLRACE_* variables", file=sys.stderr)
@@ -91,7 +92,7 @@ def main(
 
 
 def _raise_descriptor_limit() -> None:
-    """Connections and segment files each take a descriptor: use what the system grants, not its cautious default."""
+    """Raise the limit of descriptors to the system's: connections and segment files each need one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -103,7 +104,7 @@ def run(
     stop_deadline_s: float = 25.0,
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
 ) -> int:
-    """Runs `main` in a new event loop until it returns, which it does soon after its stop event is set."""
+    """Run `main` in a new event loop until it returns, which it does soon after its stop event is set."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_supervised(main, stop_deadline_s))
@@ -116,7 +117,7 @@ def run(
 
 
 def freeze_start_objects() -> None:
-    """Takes everything made so far out of the garbage collector's sight: call once, when the service is ready."""
+    """Exclude all objects of the start from garbage collection. Call it once, when the service is ready."""
     gc.collect()
     gc.freeze()
 
@@ -165,7 +166,7 @@ async def _cut(running: asyncio.Task[None]) -> None:
 
 
 def _end_regardless_after(seconds: float) -> None:
-    """A thread that hangs (a sync on a dead disk) would keep the interpreter from ending; the deadline binds it too."""
+    """End the process after `seconds`, even if a thread hangs, for example in a sync on a dead disk."""
 
     def end() -> None:
         log.error("ended without waiting for what hangs", threads=[thread.name for thread in threading.enumerate()])

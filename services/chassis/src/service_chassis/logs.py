@@ -3,9 +3,9 @@
     {"ts": "2026-01-31T12:00:00.123456Z", "level": "info", "service": "gateway-svc", "logger": "gateway_svc.app",
      "event": "listening", "port": 9092}
 
-`get(name)` is cheap and may be called at import. A line below the level costs one comparison; where even building the
-fields would cost, ask `debug_enabled()` first. Fields whose name says secret (password, token, …) and pydantic secrets
-are masked, whatever their value. The time of a line is UTC, in microseconds.
+`get(name)` is cheap and may be called at import. A line below the level costs one comparison. Call `debug_enabled()`
+first if the fields are expensive. Fields with a secret name (password, token, …) and pydantic secrets are masked. The
+time of a line is UTC, in microseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _configuration = _Configuration()
 
 
 class Logger:
-    """Writes lines of one part of a service; `bind` gives one with fields that every line carries."""
+    """A writer of log lines for one part of a service; `bind` returns one with more fields in every line."""
 
     __slots__ = ("_fields", "name")
 
@@ -75,7 +75,7 @@ class Logger:
         self._write("error", event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        """An error line with the traceback of the exception being handled."""
+        """Write an error line with the traceback of the exception that is being handled."""
         self._write("error", event, {"exc_info": True, **fields})
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -90,12 +90,12 @@ class Logger:
 
 
 def get(name: str) -> Logger:
-    """The logger of a module: `log = logs.get(__name__)`."""
+    """Return the logger of a module: `log = logs.get(__name__)`."""
     return Logger(name)
 
 
 def configure(service: str, level: Level = "info", format: Format = "json") -> None:  # noqa: A002
-    """Sets what every logger of this process writes and how."""
+    """Set the level and format of every logger of this process."""
     _configuration.service = service
     _configuration.level = _LEVELS[level]
     _configuration.format = format
@@ -104,7 +104,7 @@ def configure(service: str, level: Level = "info", format: Format = "json") -> N
 
 @contextlib.contextmanager
 def configured(service: str, level: Level = "info", format: Format = "json") -> Iterator[None]:  # noqa: A002
-    """`configure` for a while, in a process that is not ours alone."""
+    """Apply `configure` for the length of a block, in a process that we share."""
     kept = _configuration.service, _configuration.level, _configuration.format
     configure(service, level, format)
     try:
@@ -115,12 +115,12 @@ def configured(service: str, level: Level = "info", format: Format = "json") -> 
 
 
 def debug_enabled() -> bool:
-    """Whether debug lines are written; ask before computing fields on a hot path."""
+    """Return whether debug lines are written; call it before computing fields on a hot path."""
     return _configuration.level <= 10
 
 
 def capture_standard_logging() -> None:
-    """Sends the standard library's log records (uvicorn, grpc, asyncio, …) through here, from warnings up."""
+    """Send the standard library's log records (uvicorn, grpc, asyncio, …) through this module, from warnings up."""
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]
     root.setLevel(logging.WARNING)
@@ -151,7 +151,7 @@ def _renderer(service: str, format: Format) -> _Render:  # noqa: A002
 
 
 def _exception(exc_info: Any) -> str | None:
-    """The traceback of an exception, of what sys.exc_info() says, or, if True, of what is being handled."""
+    """Return the traceback of an exception, of a result of sys.exc_info(), or, for True, of the current exception."""
     if not exc_info:
         return None
     if isinstance(exc_info, BaseException):

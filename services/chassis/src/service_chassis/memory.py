@@ -1,10 +1,11 @@
-"""Memory that a burst of load has left behind goes back to the system once the service is idle.
+"""The memory of a burst of load, returned to the system once the service is idle.
 
-Objects that refer to each other, as asyncio's transports do to themselves (ten thousand closed ones are 10 MB), wait
-for Python's collector, which looks at old objects seldom. And glibc keeps what was freed for the next request: after
-some gigabytes of records 10 to 40 MB that nobody uses. Finding and giving back both takes milliseconds, and so do the
-page faults of who comes next: it is done in a pause only, when the process has worked since the last time, many times
-as long as that took, and in the last seconds has not.
+Objects that refer to each other wait for Python's collector, which looks at old objects seldom. asyncio's transports
+refer to themselves: ten thousand closed ones are 10 MB. glibc keeps freed memory for the next request, which is 10 to
+40 MB after some gigabytes of records.
+
+Finding and returning memory takes milliseconds, and so do the page faults of the next request. It is therefore done
+under two conditions: the process has worked many times as long since the last time, and it was idle for seconds.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import time
 
 __all__ = ["give_back_when_idle"]
 
-#: How often the service is looked at.
+#: Seconds between two looks at the service.
 LOOK_S = 2.0
-#: Idle is who used less than this share of a core since the last look.
+#: Share of a core, used since the last look, below which the service is idle.
 _IDLE_SHARE = 0.05
 #: Processor time after which there may be something to give back.
 _WORKED_S = 0.25
-#: And at least so many times what it took to find it the last time: thousands of connections make that long.
+#: Factor by which the work since the last time must exceed the time that the last search took.
 _WORTH = 50
 
 
 def give_back_when_idle(look_s: float = LOOK_S) -> None:
-    """From now on, as long as the running event loop does."""
+    """Return memory whenever the service is idle, as long as the running event loop lives."""
     loop = asyncio.get_running_loop()
     given_back_at = took_s = 0.0
 
@@ -45,7 +46,7 @@ def give_back_when_idle(look_s: float = LOOK_S) -> None:
 
 
 def _trim() -> None:
-    """Nothing where the C library has no malloc_trim."""
+    """Return free memory to the system; do nothing where the C library has no malloc_trim."""
     import ctypes  # here: most processes end before they need it
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

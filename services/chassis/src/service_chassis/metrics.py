@@ -21,7 +21,7 @@ __all__ = ["Collects", "merged", "registry"]
 
 
 class Collects(Protocol):
-    """What the HTTP endpoint shows: a CollectorRegistry, or several merged."""
+    """The source of the HTTP endpoint: a CollectorRegistry, or several merged."""
 
     def collect(self) -> Iterable[Metric]: ...
 
@@ -37,7 +37,7 @@ class _BuildInfo(Collector):
 
 
 def registry(service: str) -> CollectorRegistry:
-    """A registry with the process's own metrics and `millrace_build_info{service,version} 1`."""
+    """Return a registry with the process's metrics and `millrace_build_info{service,version} 1`."""
     collected = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=collected)
     PlatformCollector(registry=collected)
@@ -59,5 +59,5 @@ class _Merged:
 
 
 def merged(*registries: Collects) -> Collects:
-    """Several registries as one."""
+    """Return several registries as one."""
     return _Merged(registries)

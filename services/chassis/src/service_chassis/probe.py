@@ -10,12 +10,12 @@ from service_chassis import address as addresses
 __all__ = ["check", "listens"]
 
 _ANSWER_BYTES_MAX = 65536
-#: Where a service that listens on every interface is found.
+#: The address of a service that listens on every interface.
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | None:
-    """Asks a service's endpoint: None when it answered 200, else what is wrong."""
+    """Ask a service's endpoint; return None if it answers 200, else the fault."""
     target = addresses.parse(address)
     try:
         with contextlib.closing(_connected(target, timeout_s)) as connection:
@@ -34,7 +34,7 @@ def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | 
 
 
 def listens(address: str, timeout_s: float = 5.0) -> bool:
-    """Whether a service's endpoint is there, ready or not."""
+    """Return whether a service's endpoint listens, ready or not."""
     try:
         _connected(addresses.parse(address), timeout_s).close()
     except OSError:

@@ -55,17 +55,17 @@ _SERVER: _Options = [
 
 
 def channel(address: str) -> grpc.aio.Channel:
-    """A channel that connects when first used and reconnects by itself."""
+    """Return a channel that connects when it is first used, and reconnects automatically."""
     return grpc.aio.insecure_channel(address, options=_CHANNEL)
 
 
 def server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """A server without services or ports."""
+    """Return a server without services or ports."""
     return grpc.aio.server(options=_SERVER, interceptors=interceptors)
 
 
 def listen(target: grpc.aio.Server, address: str) -> int:
-    """Binds the server; returns the port (1 for a Unix socket). Raises OSError when the address cannot be taken."""
+    """Bind the server; return the port (1 for a Unix socket). Raises OSError when the address cannot be bound."""
     try:
         port = target.add_insecure_port(address)
     except RuntimeError as error:
@@ -78,11 +78,11 @@ def listen(target: grpc.aio.Server, address: str) -> int:
 async def opened(
     call: Any,
 ) -> tuple[Callable[[bytes], Coroutine[Any, Any, None]], Callable[[], Coroutine[Any, Any, Any]]]:
-    """Write and read of a stream's call without serializers, once it is open.
+    """Return write and read of an opened stream's call, without serializers.
 
-    These are what the call's own methods come to, without the sixteen Python calls a message around them: `read` gives
-    grpc.aio.EOF at the end, and only the call's own says why; who is cancelled cancels the call himself. They are no
-    public part of grpcio: where there are none, the call's own methods are given.
+    They do the work of the call's public methods without their sixteen Python calls a message. `read` returns
+    grpc.aio.EOF at the end; only the public method has the reason. A caller that is cancelled must cancel the call.
+    They are no public part of grpcio: where they do not exist, the call's public methods are returned.
     """
     await call.wait_for_connection()
     core = getattr(call, "_cython_call", None)
@@ -92,7 +92,7 @@ async def opened(
 
 
 class HealthService:
-    """grpc.health.v1 on a server: NOT_SERVING until told otherwise."""
+    """grpc.health.v1 on a server: NOT_SERVING until `set_serving`."""
 
     def __init__(self, target: grpc.aio.Server) -> None:
         self._servicer = health.aio.HealthServicer()

@@ -1,7 +1,7 @@
 """Settings: one pydantic class per service, read from MILLRACE_* environment variables, and their reference table.
 
 A field `flush_policy` is read from `MILLRACE_FLUSH_POLICY`; constructor arguments win over the environment. Every field
-carries a description and a default: that is what the reference table prints, and `reference` refuses one without. A
+has a description and a default, which the reference table prints. `reference` refuses a field without a description. A
 secret is a `SecretStr`: it is masked wherever settings are shown, and values never appear in error messages.
 """
 
@@ -25,7 +25,7 @@ class SettingsError(ValueError):
 
 
 class ServiceSettings(BaseSettings):
-    """What every service reads."""
+    """Settings of every service."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True, env_ignore_empty=False
@@ -42,7 +42,7 @@ class ServiceSettings(BaseSettings):
     )
 
     def shown(self) -> dict[str, Any]:
-        """Every setting by name, fit for a log line: secrets are masked."""
+        """Return every setting by name, fit for a log line: secrets are masked."""
         return self.model_dump(mode="json")
 
 
@@ -50,7 +50,7 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 def load(settings_class: type[Settings], **overrides: object) -> Settings:
-    """The settings of one service; raises SettingsError naming each variable that is wrong."""
+    """Return the settings of one service. Raises SettingsError that names each wrong variable."""
     try:
         return settings_class(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
@@ -62,13 +62,13 @@ def load(settings_class: type[Settings], **overrides: object) -> Settings:
 
 
 def variable(field_name: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     upper = field_name.upper()
     return upper if upper.startswith(ENVIRONMENT_PREFIX) else ENVIRONMENT_PREFIX + upper
 
 
 def reference(classes: Iterable[type[BaseSettings]], leave_out: Collection[str] = ()) -> str:
-    """A markdown table of these classes' fields: variable, default, meaning; a shared field appears once."""
+    """Return a Markdown table of these classes' fields: variable, default, meaning. A shared field appears once."""
     rows: dict[str, str] = {}
     for settings_class in classes:
         for name, field in settings_class.model_fields.items():

@@ -1,11 +1,11 @@
-"""Messages of one gRPC stream, written one behind the other without a task.
+"""Messages of one gRPC stream, written one after the other without a task.
 
-gRPC takes one message at a time and says later that it has. A task that waits for that and then for the next message
-costs two turns of the event loop a message. Here a message is in gRPC's hands when `write_on` returns, if none was on
-its way, and else as soon as the one before it has left.
+gRPC accepts one message at a time and signals later that it has sent it. A task that waits for the signal and then for
+the next message costs two turns of the event loop a message. `write_on` passes a message to gRPC before it returns, if
+none is under way. Otherwise gRPC receives the message as soon as the one before it has left.
 
-The coroutine of a write is stepped as `asyncio.Task` steps one (and as tasks begin at once since Python 3.12,
-`asyncio.eager_task_factory`): what it yields is a future, after which it goes on.
+The coroutine of a write is stepped as `asyncio.Task` steps one (and as `asyncio.eager_task_factory` does since Python
+3.12). It yields a future, and continues when that is done.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MessageT = TypeVar("MessageT")
 
 
 class StreamWriter(Generic[MessageT]):
-    """Owned by whoever has the stream.
+    """A queue's writer. The owner of the stream owns it.
 
     Args:
-        write: of the stream.
-        following: takes the next message out of its queue; None when there is none. Asked again when one has left.
-        failed: a write raised this; nothing is written any more.
+        write: Writes one message to the stream.
+        following: Removes the next message from its queue; None if there is none. Called again when one has left.
+        failed: Receives the error of a write, after which nothing is written.
     """
 
     __slots__ = ("_failed", "_following", "_loop", "_write", "_writing")
@@ -38,21 +38,21 @@ class StreamWriter(Generic[MessageT]):
         self._following = following
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        #: Of the message on its way.
+        #: The write that is under way.
         self._writing: Coroutine[Any, Any, None] | None = None
 
     def write_on(self) -> None:
-        """Write what waits, now or when the message on its way has left."""
+        """Write the waiting messages, now or when the message under way has left."""
         if self._writing is None:
             self._go_on(None)
 
     def close(self) -> None:
-        """Nothing more is written. A message on its way is gRPC's."""
+        """Stop writing. gRPC still has the message under way."""
         self._following = _nothing
         self._failed = _ignored
 
     def _go_on(self, _future: asyncio.Future[Any] | None) -> None:
-        """As far as it goes: the message on its way, or the next."""
+        """Step the write under way, or the next, as far as it goes."""
         writing = self._writing
         while True:
             if writing is None:
@@ -80,8 +80,8 @@ class StreamWriter(Generic[MessageT]):
 
 
 def _nothing() -> None:
-    """What follows at the end."""
+    """Return nothing, as the last `following`."""
 
 
 def _ignored(_error: BaseException) -> None:
-    """Nobody asks any more."""
+    """Ignore the error: the stream is closed."""

@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """The console script: returns the exit status."""
+    """Run the console script; return the exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["up"]:
         from millrace.cli.up import main as up

@@ -24,9 +24,10 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Faults only, no notes and no summary.")] = False,
 ) -> None:
-    """Read everything in a data folder and say what is wrong; nothing is changed.
+    """Read everything in a data folder and report every fault; nothing is changed.
 
-    A fault is something that was right once and is not any more; a note is what the next start puts right without loss.
+    A fault is data that was right once and is not any more. A note is a difference that the next start repairs without
+    loss.
 
     Exit status: 0 no fault, 1 faults, 2 it cannot be checked (a broker runs on it, or it is no data folder).
     """
@@ -54,7 +55,7 @@ def dump_log(
     ],
     deep: Annotated[bool, typer.Option("--deep", help="The records of each batch too.")] = False,
 ) -> None:
-    """Print what files of a partition's folder hold: a line a batch, record or entry.
+    """Print the content of files of a partition's folder: a line a batch, record or entry.
 
     Exit status: 0 all is sound, 1 something is not, 2 a file cannot be read.
     """
