@@ -114,20 +114,32 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
     doubtful = (
         max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
     ) and not rules.log_append_time
-    if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
-        if max_ts > now_ms + rules.timestamp_after_max_ms:
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_ts}, lies too far in the future")
-        doubtful = False
-    if doubtful or (rules.opens and rules.opens_codec(attributes & CODEC_MASK)):
-        rewritten = opened(view, header, rules, now_ms)
-        if isinstance(rewritten, Refusal):
-            return rewritten
-        view, header = rewritten
+    if doubtful or rules.opens:
+        checked = _looked_into(view, header, rules, now_ms, doubtful=doubtful)
+        if isinstance(checked, Refusal):
+            return checked
+        view, header = checked
         size = len(view)
     if size > rules.segment_bytes:
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
         )
+    return view, header
+
+
+def _looked_into(
+    view: memoryview, header: RawHeader, rules: Rules, now_ms: int, *, doubtful: bool
+) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return the batch as it is to be stored, opened if its header is doubtful or the rules demand it."""
+    max_timestamp, count = header[8], header[12]
+    if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
+        if max_timestamp > now_ms + rules.timestamp_after_max_ms:
+            return Refusal(
+                ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_timestamp}, lies too far in the future"
+            )
+        return view, header
+    if doubtful or rules.opens_codec(header[5] & CODEC_MASK):
+        return opened(view, header, rules, now_ms)
     return view, header
 
 

@@ -212,7 +212,7 @@ class Cleaning:
         if header is None:
             records = [record for record in message_records(read_message(batch)[0]) if record.offset >= dirty_from]
             keys, offsets = [record.key for record in records], [record.offset for record in records]
-            return key_map.put_all(keys, 0, offsets, key_map.no_places())
+            return key_map.put_all(keys, 0, offsets, key_map.no_positions())
         if header.attributes & CONTROL:
             transactions.marker_is_needless(header, control_type(batch))
             return True
@@ -223,7 +223,7 @@ class Cleaning:
             return mapped.put(header, scanned)
         deltas = scanned.offset_deltas
         first = sum(header.base_offset + delta < dirty_from for delta in deltas)
-        return key_map.put_all(scanned.keys[first:], header.base_offset, deltas[first:], key_map.no_places())
+        return key_map.put_all(scanned.keys[first:], header.base_offset, deltas[first:], key_map.no_positions())
 
     # -- copying ------------------------------------------------------------------------------------------------------
 

@@ -35,22 +35,22 @@ class KeyMap:
     def size_bytes(self) -> int:
         return self._slots * SLOT_BYTES
 
-    def no_places(self) -> array[int]:
+    def no_positions(self) -> array[int]:
         """An array for `put_all` to put places into."""
         return array("I" if self._slots * _FIELDS < 1 << 32 else "Q")
 
     def put_all(
-        self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int], places: array[int]
+        self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int], positions: array[int]
     ) -> bool:
         """Take in the keys of a batch, whose offsets rise; None is no key. False once the map is full.
 
         Where the offset of each key is kept is appended to `places`. Keys of the batch before the one that did not fit
         are in the map.
         """
-        add_place = places.append
+        add_position = positions.append
         table, slots, end = self._table, self._slots, self._slots * _FIELDS
         room = self._entries_max - self.entries
-        behind = base_offset + 1
+        entry = base_offset + 1
         for key, delta in zip(keys, deltas, strict=True):
             if key is None:
                 continue
@@ -70,21 +70,21 @@ class KeyMap:
                 table[at] = hashed
                 table[at + 1] = crc32c(key)
             at += 2
-            table[at] = behind + delta
-            add_place(at)
+            table[at] = entry + delta
+            add_position(at)
         self.entries = self._entries_max - room
         return True
 
-    def superseded_at(self, places: array[int], base_offset: int) -> list[int]:
+    def superseded_at(self, positions: array[int], base_offset: int) -> list[int]:
         """As `superseded`, of a batch without gaps whose keys are kept at these places."""
         table = self._table
         first = base_offset + 1
-        return [behind - first for behind, place in enumerate(places, first) if table[place] != behind]
+        return [entry - first for entry, position in enumerate(positions, first) if table[position] != entry]
 
     def superseded(self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int]) -> list[int]:
         """The indexes of the keys that were written again behind this place. A record without a key is among them."""
         table, slots, end = self._table, self._slots, self._slots * _FIELDS
-        behind = base_offset + 1
+        entry = base_offset + 1
         found = []
         for index, key in enumerate(keys):
             if key is None:
@@ -94,7 +94,7 @@ class KeyMap:
             at = hashed % slots * _FIELDS
             while offset := table[at + 2]:
                 if table[at] == hashed and table[at + 1] == crc32c(key):
-                    if offset > behind + deltas[index]:
+                    if offset > entry + deltas[index]:
                         found.append(index)
                     break
                 at += _FIELDS

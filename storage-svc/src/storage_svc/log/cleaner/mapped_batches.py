@@ -19,12 +19,12 @@ _BATCH_BYTES = 17
 class MappedBatches:
     """Added to and asked in the order of the log."""
 
-    __slots__ = ("_asked", "_bytes_max", "_ends", "_key_map", "_offsets", "_places", "_tombstones")
+    __slots__ = ("_asked", "_bytes_max", "_ends", "_key_map", "_offsets", "_positions", "_tombstones")
 
     def __init__(self, key_map: KeyMap, bytes_max: int) -> None:
         self._key_map = key_map
         self._bytes_max = bytes_max
-        self._places = key_map.no_places()
+        self._positions = key_map.no_positions()
         self._offsets = array("q")
         #: Where each batch's places end.
         self._ends = array("q")
@@ -33,13 +33,13 @@ class MappedBatches:
 
     def put(self, header: Header, scanned: ScannedRecords) -> bool:
         """Put all keys of a batch into the map; False once it is full."""
-        places = self._key_map.no_places()
-        fits = self._key_map.put_all(scanned.keys, header.base_offset, scanned.offset_deltas, places)
-        size = len(self._places) * self._places.itemsize + len(self._offsets) * _BATCH_BYTES
-        if fits and len(places) == header.records_count == header.last_offset_delta + 1 and size < self._bytes_max:
-            self._places += places
+        positions = self._key_map.no_positions()
+        fits = self._key_map.put_all(scanned.keys, header.base_offset, scanned.offset_deltas, positions)
+        size = len(self._positions) * self._positions.itemsize + len(self._offsets) * _BATCH_BYTES
+        if fits and len(positions) == header.records_count == header.last_offset_delta + 1 and size < self._bytes_max:
+            self._positions += positions
             self._offsets.append(header.base_offset)
-            self._ends.append(len(self._places))
+            self._ends.append(len(self._positions))
             self._tombstones.append(bool(scanned.tombstones))
         return fits
 
@@ -53,5 +53,5 @@ class MappedBatches:
         if number == len(offsets) or offsets[number] != base_offset:
             return None
         start = self._ends[number - 1] if number else 0
-        places = self._places[start : self._ends[number]]
-        return self._key_map.superseded_at(places, base_offset), bool(self._tombstones[number])
+        positions = self._positions[start : self._ends[number]]
+        return self._key_map.superseded_at(positions, base_offset), bool(self._tombstones[number])

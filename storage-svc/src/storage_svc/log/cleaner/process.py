@@ -45,17 +45,17 @@ class CleanerProcess:
         except OSError as error:
             raise self._ended(process) from error
         while True:
-            said = await asyncio.to_thread(helper_process.hear, process)
-            if said is None:
+            message = await asyncio.to_thread(helper_process.receive, process)
+            if message is None:
                 raise self._ended(process)
-            if "group" in said:
-                yield CleanedGroup(*said["group"])
-            elif "done" in said:
-                for name, value in said["done"].items():
+            if "group" in message:
+                yield CleanedGroup(*message["group"])
+            elif "done" in message:
+                for name, value in message["done"].items():
                     setattr(statistics, name, value)
                 return
             else:
-                raise _FAILURES[said["failed"]](said["reason"])
+                raise _FAILURES[message["failed"]](message["reason"])
 
     def _ended(self, process: helper_process.Helper) -> Exception:
         if self._process is not process:

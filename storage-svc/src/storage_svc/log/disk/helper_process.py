@@ -46,7 +46,7 @@ def send(helper: Helper, job: dict[str, Any]) -> None:
     helper.stdin.flush()
 
 
-def hear(helper: Helper) -> dict[str, Any] | None:
+def receive(helper: Helper) -> dict[str, Any] | None:
     """What it says next, which may take any time; None once it is gone."""
     assert helper.stdout is not None
     line = helper.stdout.readline()
@@ -84,6 +84,6 @@ def serve(work: Callable[[dict[str, Any], Callable[[], bool]], Iterator[dict[str
 
     threading.Thread(target=read, daemon=True).start()
     while line := jobs.get():
-        for said in work(json.loads(line), ended.is_set):
-            sys.stdout.write(json.dumps(said) + "\n")
+        for message in work(json.loads(line), ended.is_set):
+            sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()

@@ -61,8 +61,8 @@ def _log(dump: Dump) -> Iterator[str]:
             header = window.good_batch(position)
             if header is None:
                 dump.sound = False
-                behind = window.next_good(position, end_offset)
-                end = segment.size if behind is None else behind
+                following = window.next_good(position, end_offset)
+                end = segment.size if following is None else following
                 yield f"position: {position} size: {end - position} isvalid: false (no valid batch)"
                 position = end
                 continue

@@ -378,14 +378,6 @@ class PartitionLog(LogState):
             if self.epochs.advance(offset):
                 self.epochs.store(sync=False)
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(newest epoch not newer than this one, the offset behind its last record); (-1, -1) when none is known."""
-        if epoch == self.leader_epoch:
-            return epoch, self.log_end_offset
-        if not 0 <= epoch < self.leader_epoch:
-            return -1, -1
-        return self.epochs.end_of(epoch) or (max(self.epochs.latest, epoch), self.log_end_offset)
-
     def mark_deleted(self) -> None:
         """The partition is gone: whoever waits learns it now."""
         self.deleted = True

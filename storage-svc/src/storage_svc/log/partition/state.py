@@ -119,6 +119,14 @@ class LogState:
         """The error code of requests to an offline or deleted log."""
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(newest epoch not newer than this one, the offset behind its last record); (-1, -1) when none is known."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log_end_offset
+        if not 0 <= epoch < self.leader_epoch:
+            return -1, -1
+        return self.epochs.end_of(epoch) or (max(self.epochs.latest, epoch), self.log_end_offset)
+
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""
         offsets = [self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset]

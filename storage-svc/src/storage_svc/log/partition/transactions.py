@@ -142,8 +142,8 @@ class Transactions:
         """The offset behind the last batch of a span."""
         segment, position, length = span
         segment.open()
-        behind = headers(self._state.files, segment.descriptor, position + length, segment.size, 64)
-        if (following := next(behind, None)) is not None:
+        later = headers(self._state.files, segment.descriptor, position + length, segment.size, 64)
+        if (following := next(later, None)) is not None:
             return following[1].base_offset
         segments = self._state.segments
         return segments.end_of(segments.index_of(segment.base_offset), self._state.log_end_offset)

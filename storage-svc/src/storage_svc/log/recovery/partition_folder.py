@@ -112,17 +112,8 @@ def _sizes(files: Files, folder: str) -> dict[str, int]:
 
 
 def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
-    """The rules that make a crash during a segment swap harmless."""
-    for name in names:
-        if name.endswith(DELETED_SUFFIX):
-            files.unlink(f"{folder}/{name}")
-    cleaned = [_offset(name) for name in names if name.endswith(CLEANED_SUFFIX) and _has_offset(name)]
-    swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and _has_offset(name)}
-    for name in names:
-        unfinished = name in swaps and cleaned and _offset(name) >= min(cleaned)
-        if name.endswith(CLEANED_SUFFIX) or unfinished:
-            files.unlink(f"{folder}/{name}")
-            swaps.discard(name)
+    """Bring a segment swap that a crash cut short to its end, or undo it."""
+    swaps = _remove_unfinished(files, folder, names)
     swapped = sorted(_offset(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     if swapped:
         end = max(_swap_end(files, folder, swapped[-1]), swapped[0] + 1)
@@ -134,6 +125,21 @@ def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
     for name in sorted(swaps):
         files.rename(f"{folder}/{name}", f"{folder}/{name[: -len(SWAP_SUFFIX)]}")
         _log.info("segment swap finished", path=f"{folder}/{name}")
+
+
+def _remove_unfinished(files: Files, folder: str, names: set[str]) -> set[str]:
+    """Remove the files that are no part of the log or not complete; return the `.swap` files that stay."""
+    for name in names:
+        if name.endswith(DELETED_SUFFIX):
+            files.unlink(f"{folder}/{name}")
+    cleaned = [_offset(name) for name in names if name.endswith(CLEANED_SUFFIX) and _has_offset(name)]
+    swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and _has_offset(name)}
+    for name in names:
+        unfinished = name in swaps and cleaned and _offset(name) >= min(cleaned)
+        if name.endswith(CLEANED_SUFFIX) or unfinished:
+            files.unlink(f"{folder}/{name}")
+            swaps.discard(name)
+    return swaps
 
 
 def _swap_end(files: Files, folder: str, base: int) -> int:

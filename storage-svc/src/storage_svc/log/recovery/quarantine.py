@@ -46,8 +46,8 @@ def known_gaps(files: Files, folder: str) -> dict[int, int]:
     names = [name for name, is_folder, _ in files.entries(path) if not is_folder] if files.exists(path) else []
     gaps: dict[int, int] = {}
     for name in names:
-        if (said := _NAME.fullmatch(name)) is not None:
-            first, following = int(said[1]), int(said[2])
+        if (match := _NAME.fullmatch(name)) is not None:
+            first, following = int(match[1]), int(match[2])
             gaps[first] = max(following, gaps.get(first, 0))
     return gaps
 

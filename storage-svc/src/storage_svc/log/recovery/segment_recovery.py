@@ -127,7 +127,7 @@ class SegmentRecovery:
         """Check the batches that are not known to be synced, rebuild the indexes, follow the producers and epochs."""
         scan = SegmentScan(segment, self._epochs, self._later, self._is_torn, synced_to, self._gaps)
         segment.restart_indexes()
-        segment.transaction_index.begin_anew()
+        segment.transaction_index.restart()
         state, epochs, note = self.state, self._epochs, segment.note
         for position, header in scan:
             note(position - scan.hole_bytes, header.size, header.last_offset, header.max_timestamp)

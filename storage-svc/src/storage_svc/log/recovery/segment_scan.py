@@ -132,8 +132,8 @@ class SegmentScan:
             self.end_position, self.end_offset = position + header.size, expected
         position = self.end_position
         if expected != self._synced_to:
-            following = self.window.good_batch(position) if position < self._segment.size else None
-            self.unlike_synced = following is None or following.base_offset != expected
+            found = self.window.good_batch(position) if position < self._segment.size else None
+            self.unlike_synced = found is None or found.base_offset != expected
 
     def _hole(self, position: int) -> Hole:
         end = self.window.next_good(position, self.end_offset)
@@ -152,32 +152,32 @@ class SegmentScan:
         if header.magic < MAGIC:
             return header if header.base_offset >= self.end_offset else None
         if position + header.size == self._segment.size:
-            behind = first_good_batch(self._later)
+            following = first_good_batch(self._later)
         else:
-            behind = self.window.good_batch(position + header.size)
-        base_offset = self._base_offset(position, header, behind)
+            following = self.window.good_batch(position + header.size)
+        base_offset = self._base_offset(position, header, following)
         if base_offset is None:
             return None
         if base_offset > self.end_offset:
             self._gapless = False
-        leader_epoch = self._leader_epoch(header, base_offset, behind)
+        leader_epoch = self._leader_epoch(header, base_offset, following)
         if (base_offset, leader_epoch) != (header.base_offset, header.leader_epoch):
             header = header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
             self.corrected.append((position, header))
         return header
 
-    def _base_offset(self, position: int, header: Header, behind: Header | None) -> int | None:
+    def _base_offset(self, position: int, header: Header, following: Header | None) -> int | None:
         base_offset, expected = header.base_offset, self.end_offset
         if base_offset in (expected, self._gaps.get(expected)):
             return base_offset
-        following = behind.base_offset if behind is not None else None
+        following_offset = following.base_offset if following is not None else None
         if position + header.size == self._segment.size and self._later:
-            following = self._later[0].base_offset
-        if following == expected + header.last_offset_delta + 1:
+            following_offset = self._later[0].base_offset
+        if following_offset == expected + header.last_offset_delta + 1:
             return expected
         possible = base_offset > expected and header.last_offset - self._segment.base_offset <= RELATIVE_OFFSET_MAX
-        if following is not None:
-            return base_offset if possible and header.last_offset < following else None
+        if following_offset is not None:
+            return base_offset if possible and header.last_offset < following_offset else None
         if position + header.size < self._segment.size and possible:
             return base_offset  # damage follows: a gap before this one is likelier than damage twice
         if self._last is not None and (self._last.crc, self._last.size) == (header.crc, header.size):
@@ -186,15 +186,15 @@ class SegmentScan:
             return expected
         return base_offset if possible else None
 
-    def _leader_epoch(self, header: Header, base_offset: int, behind: Header | None) -> int:
+    def _leader_epoch(self, header: Header, base_offset: int, following: Header | None) -> int:
         stored, known = header.leader_epoch, self._epochs.at(base_offset)
         before = _NO_EPOCH if self._last is None else self._last.leader_epoch
         if stored in (known, _NO_EPOCH):
             return stored
         if stored > self._epochs.latest:
-            confirmed = not self._epochs.found if behind is None else behind.leader_epoch >= stored
+            confirmed = not self._epochs.found if following is None else following.leader_epoch >= stored
             return stored if confirmed else max(known, before, 0)
-        neighbours = (before, _NO_EPOCH if behind is None else behind.leader_epoch)
+        neighbours = (before, _NO_EPOCH if following is None else following.leader_epoch)
         # A log start that went back to before a crash lies before everything that the list knows.
         if known != _NO_EPOCH and known in neighbours:
             return known

@@ -90,18 +90,18 @@ class SegmentWindow:
         copied batches); one that is followed by another, or ends where the segment does, is preferred.
         """
         head = self.view(position, LOG_OVERHEAD)
-        behind = position + LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
-        if behind == self._segment.size:
+        next_position = position + LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+        if next_position == self._segment.size:
             return None
-        if behind > position and self._belongs(behind, offset_min):
-            return behind
+        if next_position > position and self._belongs(next_position, offset_min):
+            return next_position
         alone = None
         for candidate in self._candidates(position + 1, offset_min):
             header = self._belongs(candidate, offset_min)
             if header is None:
                 continue
-            behind = candidate + header.size
-            if behind == self._segment.size or self.good_batch(behind) is not None:
+            next_position = candidate + header.size
+            if next_position == self._segment.size or self.good_batch(next_position) is not None:
                 return candidate
             alone = candidate if alone is None else alone
         return alone

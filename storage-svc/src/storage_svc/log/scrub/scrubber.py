@@ -178,19 +178,19 @@ class Scrubber:
             helper = self._helper
             helper_process.send(helper, job)
             while True:
-                said = await asyncio.to_thread(helper_process.hear, helper)
-                if said is None or "failed" in said:
-                    reason = "the helper process ended" if said is None else said["failed"]
+                message = await asyncio.to_thread(helper_process.receive, helper)
+                if message is None or "failed" in message:
+                    reason = "the helper process ended" if message is None else message["failed"]
                     if not self._stopping:
                         self.totals.failures += 1
                         _log.warning("log not scrubbed", log=log.folder, reason=reason)
                         await self._end_helper()
                     return False
-                if "done" in said:
+                if "done" in message:
                     break
-                self.totals.bytes_read += said["bytes"]
-                if said["damaged"]:
-                    damaged.append(said["segment"])
+                self.totals.bytes_read += message["bytes"]
+                if message["damaged"]:
+                    damaged.append(message["segment"])
         except OSError as error:
             _log.warning("log not scrubbed", log=log.folder, reason=str(error))
             await self._end_helper()

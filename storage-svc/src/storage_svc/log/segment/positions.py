@@ -21,11 +21,11 @@ def boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]
         if unchecked and entry and header.last_offset != entry[0]:
             break
         unchecked = False
-        behind = position + header.size
-        if behind > limit:
+        next_position = position + header.size
+        if next_position > limit:
             next_offset = header.base_offset if next_offset is None else next_offset
             break
-        end, next_offset = behind, header.last_offset + 1
+        end, next_offset = next_position, header.last_offset + 1
     if not unchecked:
         return end, next_offset
     segment.rebuild_damaged()

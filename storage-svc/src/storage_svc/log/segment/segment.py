@@ -129,7 +129,7 @@ class Segment:
             segment.size = 0
         segment._growing = True
         segment.restart_indexes()
-        segment.transaction_index.begin_anew()
+        segment.transaction_index.restart()
         return segment
 
     def rename(self, suffix: str) -> None:

@@ -141,7 +141,7 @@ class TransactionIndex:
             self._files.unlink(self.file.path)
         self.known = not entries
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget every entry, to rebuild them from the log."""
         if not self.known or self.file.count:
             self.file.reset()

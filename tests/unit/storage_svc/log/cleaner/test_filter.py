@@ -32,7 +32,7 @@ def batch_filter(
 ) -> BatchFilter:
     key_map = KeyMap(1 << 16, 100)
     for key, offset in latest.items():
-        key_map.put_all([key], offset, [0], key_map.no_places())
+        key_map.put_all([key], offset, [0], key_map.no_positions())
     return BatchFilter(
         key_map,
         MappedBatches(key_map, 0),

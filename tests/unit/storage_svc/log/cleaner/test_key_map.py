@@ -14,7 +14,7 @@ def test_it_knows_the_last_offset_of_each_key(batches: list[list[bytes | None]])
     places = []
     offset = 0
     for keys in batches:
-        places.append(key_map.no_places())
+        places.append(key_map.no_positions())
         assert key_map.put_all(keys, offset, range(len(keys)), places[-1])
         last |= {key: offset + index for index, key in enumerate(keys) if key is not None}
         offset += len(keys)
@@ -32,7 +32,7 @@ def test_it_knows_the_last_offset_of_each_key(batches: list[list[bytes | None]])
 
 def test_a_key_that_was_never_put_is_not_superseded() -> None:
     key_map = KeyMap(1 << 20, 10)
-    key_map.put_all([b"a"], 100, [0], key_map.no_places())
+    key_map.put_all([b"a"], 100, [0], key_map.no_positions())
     assert key_map.superseded([b"b", b"a"], 0, [0, 1]) == [1]
     assert key_map.latest_of(b"b") == -1
 
@@ -40,7 +40,7 @@ def test_a_key_that_was_never_put_is_not_superseded() -> None:
 def test_it_is_full_at_three_quarters_of_its_bytes() -> None:
     key_map = KeyMap(4096 * SLOT_BYTES, 1 << 40)
     assert key_map.size_bytes == 4096 * SLOT_BYTES
-    places = key_map.no_places()
+    places = key_map.no_positions()
     assert key_map.put_all([b"%d" % n for n in range(3072)], 0, range(3072), places)
     assert not key_map.put_all([b"3071", b"x"], 3072, range(2), places)
     assert key_map.latest_of(b"3071") == 3072
