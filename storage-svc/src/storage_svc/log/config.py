@@ -21,7 +21,7 @@ INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
 class FlushPolicy(StrEnum):
-    """When records become durable, and with it how far consumers may read."""
+    """The time when records become durable, and so how far consumers may read."""
 
     GROUP = "group"  # synced back to back; high watermark = synced offset
     OS = "os"  # the kernel decides; high watermark = log end offset
@@ -76,7 +76,7 @@ class LogConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """The configuration that Kafka's topic config names and values describe."""
+        """Return the configuration that Kafka's topic config names and values describe."""
         values: dict[str, Any] = {}
         for name, value in properties.items():
             if (read := _READERS.get(name)) is not None:
@@ -137,6 +137,6 @@ class LogSettings:
     cleaner_dedupe_buffer_bytes: int = 128 << 20
     cleaner_io_bytes_per_second: int = 0
     scrub_interval_ms: int = 7 * _DAY_MS
-    #: How long after a start the first scrub begins.
+    #: The delay of the first scrub after a start.
     scrub_delay_ms: int = 10_000
     scrub_io_bytes_per_second: int = 0

@@ -1,8 +1,8 @@
-"""What the files of a segment are called.
+"""The names of a segment's files.
 
-00000000000000000300.log .index .timeindex .txnindex       its base offset in 20 digits, and what the file is
-00000000000000000300.txnindex.crc32c                       what its .txnindex is, to which nothing is added any more
-<one of these>.cleaned .swap .deleted                      and what becomes of it (partition_folder.py)
+    00000000000000000300.log .index .timeindex .txnindex       the base offset in 20 digits, and the content of the file
+    00000000000000000300.txnindex.crc32c                       the checksum of a .txnindex that is complete
+    <one of these>.cleaned .swap .deleted                      and the state it is in (partition_folder.py)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 TRANSACTION_SEAL_SUFFIX: Final = ".txnindex.crc32c"
 SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, TRANSACTION_SEAL_SUFFIX)
-#: Behind one of the others: what compaction has not finished, what it has, what is to be deleted.
+#: Suffixes after one of the others: not finished by compaction, finished by it, to be deleted.
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 DELETED_SUFFIX: Final = ".deleted"

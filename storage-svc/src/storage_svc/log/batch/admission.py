@@ -1,15 +1,15 @@
-"""May this batch be appended? Kafka's checks in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
+"""The checks before a batch is appended: Kafka's, in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
 
-`shape_refusal` is what Kafka's request layer checks before anything else, `admit` what its log does with a header. Only
-the 61 bytes and the CRC are looked at here; a batch whose records have to be opened goes on to record_checks.py.
+`shape_refusal` has the checks of Kafka's request layer, which come first; `admit` has those of its log on a header.
+Both look at the 61 bytes and the CRC only. A batch whose records must be opened goes on to record_checks.py.
 
-Where we part from Apache Kafka 4.3.0, on purpose:
+Differences from Apache Kafka 4.3.0, on purpose:
 
-    bytes behind the batch that are no batch   87; Kafka drops them unsaid and acknowledges the request
+    bytes after the batch that are no batch    87; Kafka drops them silently and acknowledges the request
     codec 5 to 7                               76; Kafka -1
     broken compressed stream                   2; Kafka -1
     shorter than a header                      2; Kafka -1 (below 27 bytes)
-    LogAppendTime set on a CreateTime topic    32; Kafka takes it where the timestamp is in bounds
+    LogAppendTime set on a CreateTime topic    32; Kafka accepts it where the timestamp is in bounds
     records of a batch that nothing asks to open, its header being sound: not walked; Kafka walks them all
     a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
 """
@@ -48,7 +48,9 @@ ZSTD_SINCE_VERSION: Final = 7
 
 
 def shape_refusal(view: memoryview, version: int) -> Refusal | None:
-    """What makes these bytes, from a Produce request of this version, other than exactly one batch of format v2."""
+    """Return the reason why these bytes, from a Produce request of this version, are not exactly one batch of format
+    v2.
+    """
     size = len(view)
     if size < MAGIC_AT + 1:
         if size >= LOG_OVERHEAD and (fault := _frame_fault(view)) is not None:
@@ -77,7 +79,7 @@ def shape_refusal(view: memoryview, version: int) -> Refusal | None:
 
 
 def _frame_fault(view: memoryview) -> Refusal | None:
-    """What no record format allows in the bytes before and of the magic."""
+    """Return a fault that every record format has in these bytes, up to the magic; None without one."""
     length = int.from_bytes(view[8:12], "big", signed=True)
     if length < _LENGTH_MIN:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}")
@@ -87,7 +89,7 @@ def _frame_fault(view: memoryview) -> Refusal | None:
 
 
 def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
-    """A client's batch as it is to be stored, with its header, or why it may not be appended."""
+    """Return a client's batch as it is to be stored, with its header, or its refusal."""
     size = len(view)
     if size < HEADER_SIZE:
         return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
@@ -144,7 +146,7 @@ def _looked_into(
 
 
 def _short(view: memoryview, rules: Rules) -> Refusal:
-    """A batch of format v2 by its shape that is shorter than the header."""
+    """Return the refusal of a batch that is of format v2 by its shape, and shorter than the header."""
     if any(view[:8]):
         return Refusal(ErrorCode.INVALID_RECORD, "the base offset of a produced batch is not 0")
     if len(view) > rules.bytes_max:
@@ -163,7 +165,7 @@ def _special(attributes: int, count: int) -> Refusal:
 
 
 def stamped(view: memoryview, header: RawHeader, now_ms: int) -> tuple[bytes, memoryview]:
-    """The batch (header, records) with all its records appended at `now_ms`: attributes, maxTimestamp, CRC."""
+    """Return the batch (header, records) with all its records appended at `now_ms`: attributes, maxTimestamp, CRC."""
     _, _, _, _, _, attributes, *rest = header
     last_delta, first_ts, _, *tail = rest
     fields = [attributes | LOG_APPEND_TIME, last_delta, first_ts, now_ms, *tail]

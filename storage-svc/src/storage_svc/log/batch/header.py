@@ -1,12 +1,12 @@
 """Record batches as the log sees them: the 61-byte header, never the records (Kafka's DefaultRecordBatch).
 
-A log that an old Kafka began may hold messages of formats 0 and 1. Each is taken for a batch: of one record, if it is
-one; if it wraps compressed ones, its offset is that of the last of them, and nothing but opening it tells that of the
-first, so `base_offset` is the last one's too. What such messages do not have reads -1: leader epoch, producer, in
-format 0 the timestamp. Nothing is appended in these formats.
+A log that an old Kafka began may hold messages of formats 0 and 1. The log treats each message as a batch. A plain
+message is a batch of one record. A message that wraps compressed ones has the offset of the last of them. Only opening
+it would reveal the first offset, so `base_offset` is the last one's too. Fields that such messages lack read -1: leader
+epoch, producer, in format 0 the timestamp. Nothing is appended in these formats.
 
-`headers` walks a segment from batch to batch with few reads; it stops where no complete batch follows, whether that
-is the end of the file or damage, and its caller decides which by the position it reached.
+`headers` walks a segment from batch to batch with few reads. It stops where no complete batch follows, at the end of
+the file or at damage; its caller decides which by the position it reached.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from storage_svc.log.disk.files import Files
 #: A header's thirteen fields as they are unpacked, in the order of `Header`.
 RawHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 unpack_header: Final = HEADER.unpack_from
-# What the broker writes over a producer's batch: base offset, (length,) partition leader epoch. Outside the CRC.
+# The fields that the broker writes over a producer's: base offset, (length,) partition leader epoch. Outside the CRC.
 pack_prefix: Final = Struct(">qii").pack
 
 _CHUNK: Final = 64 << 10
 #: A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
 WALK_CHUNK: Final = 4 << 10
-#: Behind a larger batch only the next header is read: another large one follows it, as a rule.
+#: The largest batch after which more than the next header is read: after a large one another large one follows, as a
+#: rule.
 _SMALL: Final = 8 << 10
 #: Offset, size, CRC, format, attributes of a message of format 0 or 1; then in format 1 the timestamp.
 _MESSAGE: Final = Struct(">qiIbb")
 _MESSAGE_TIMESTAMP: Final = Struct(">q").unpack_from
-#: Bytes of a message without key and value, by format; so many tell all that a header can.
+#: Bytes of a message without key and value, by format; from that many everything in a header can be read.
 _MESSAGE_SIZES_MIN: Final = (26, 34)
 MESSAGE_HEAD_SIZE: Final = 34
 _MESSAGE_CRC_START: Final = 16
@@ -73,7 +74,7 @@ class Header(NamedTuple):
 
 
 def headers(files: Files, descriptor: int, start: int, end: int, chunk: int = _CHUNK) -> Iterator[tuple[int, Header]]:
-    """(position, header) of each complete batch between two positions of a segment."""
+    """Yield (position, header) of each complete batch between two positions of a segment."""
     position = origin = start
     step = chunk
     buffer = b""
@@ -98,7 +99,7 @@ def headers(files: Files, descriptor: int, start: int, end: int, chunk: int = _C
 
 
 def message_header(buffer: bytes | memoryview, at: int = 0) -> Header | None:
-    """The message of format 0 or 1 that begins there as if it were a batch; None if there is none."""
+    """Return the message of format 0 or 1 that begins there in the form of a batch; None if there is none."""
     room = len(buffer) - at
     if room < _MESSAGE_SIZES_MIN[0]:
         return None
@@ -111,7 +112,7 @@ def message_header(buffer: bytes | memoryview, at: int = 0) -> Header | None:
 
 
 def whole_batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
-    """(header, bytes) of every batch of a run of whole ones; where none follows any more, it ends."""
+    """Yield (header, bytes) of every batch of a run of whole ones; end where none follows any more."""
     view = memoryview(data)
     position = 0
     while position < len(view):
@@ -127,7 +128,7 @@ def whole_batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
 
 
 def records_of(batch: bytes | memoryview) -> Iterator[Record]:
-    """The records of one whole batch, with their offsets in the log.
+    """Yield the records of one whole batch, with their offsets in the log.
 
     Raises:
         DecodeError: they are malformed.
@@ -139,7 +140,7 @@ def records_of(batch: bytes | memoryview) -> Iterator[Record]:
 
 
 def intact(batch: memoryview) -> bool:
-    """Whether the CRC of one whole batch (header and records) is that of its bytes."""
+    """Return whether the CRC of one whole batch (header and records) is that of its bytes."""
     if batch[MAGIC_AT] != MAGIC:
         header = message_header(batch)
         return header is not None and crc32(batch[_MESSAGE_CRC_START:]) == header.crc

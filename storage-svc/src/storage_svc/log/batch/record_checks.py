@@ -1,11 +1,11 @@
-"""A produced batch whose records must be looked at: checked one by one and, where Kafka would, rewritten.
+"""The second check of a produced batch, if its records must be opened: one by one, and rewritten where Kafka would.
 
-Opened are the batches of topics whose settings speak of records (keys under compaction, a bound on how old records may
-be, a `compression.type` that is not the batch's) and those whose header cannot be right or is out of bounds. What
-Kafka asks of records (LogValidator, DefaultRecord) is asked of these; of all others the header is believed, since
-walking the records costs a hundred times what the rest of an append does.
+Two kinds of batches are opened. First those of topics whose settings speak of records: keys under compaction, a bound
+on how old records may be, a `compression.type` that differs from the batch's. Second those whose header cannot be right
+or is out of bounds. They get Kafka's checks of records (LogValidator, DefaultRecord). The header of every other batch
+is believed, since walking the records costs a hundred times as much as the rest of an append.
 
-Rewritten is as little as possible: a wrong maxTimestamp in the header; the compressed block, when the codec differs;
+Rewriting is as small as possible: a wrong maxTimestamp in the header; the compressed block, when the codec differs;
 record by record only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote them.
 """
 
@@ -30,7 +30,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 class _Walked(NamedTuple):
-    """What a batch's records say."""
+    """A summary of a batch's records."""
 
     max_timestamp: int
     #: Whether the records' offsets are 0, 1, 2, …
@@ -44,7 +44,7 @@ class _MalformedRecordError(Exception):
 
 
 def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
-    """The batch as it is to be stored, after its records were checked, or why it is refused."""
+    """Return the batch as it is to be stored, after checking its records, or its refusal."""
     codec = Codec(header[5] & CODEC_MASK)
     limit = max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
     try:
@@ -119,7 +119,7 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
 
 
 def _with_records(header: RawHeader, codec: Codec, records: bytes | memoryview, max_timestamp: int) -> bytearray:
-    """The batch with these bytes as its records; what says how they are ordered stays."""
+    """Return the batch with these bytes as its records; the fields that describe their order stay."""
     attributes = header[5] & ~CODEC_MASK | codec
     batch = bytearray(HEADER_SIZE + len(records))
     batch[HEADER_SIZE:] = records
@@ -132,7 +132,7 @@ def _with_records(header: RawHeader, codec: Codec, records: bytes | memoryview, 
 
 
 def _renumbered(view: memoryview, header: RawHeader, codec: Codec, level: int | None, limit: int) -> bytes:
-    """The batch with its records' offsets from 0 on."""
+    """Return the batch with its records' offsets from 0 on."""
     records = [
         Record(index, record.timestamp, record.key, record.value, record.headers)
         for index, record in enumerate(read_records(view, limit=limit))

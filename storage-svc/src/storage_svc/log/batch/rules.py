@@ -21,7 +21,7 @@ _CODECS: Final = {
 
 
 class Rules:
-    """What a topic's settings demand of a batch, in the form the checks use."""
+    """The demands of a topic's settings on a batch, in the form the checks use."""
 
     __slots__ = (
         "bytes_max",
@@ -44,7 +44,7 @@ class Rules:
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
         self.level = config.compression_level
-        #: Whether some or all batches must be opened whatever their timestamps are.
+        #: Whether some or all batches must be opened, even if their timestamps are sound.
         self.opens = (
             self.codec is not None
             or self.keys_required
@@ -52,14 +52,14 @@ class Rules:
         )
 
     def opens_codec(self, codec: int) -> bool:
-        """Whether a batch of this codec must be opened; only asked if some must."""
+        """Return whether a batch of this codec must be opened; only asked if some must."""
         if self.keys_required or (self.codec is not None and codec != self.codec):
             return True
         return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
 
 
 class Refusal:
-    """Why a batch is not appended."""
+    """The reason why a batch is not appended."""
 
     __slots__ = ("error_code", "message", "record_errors")
 

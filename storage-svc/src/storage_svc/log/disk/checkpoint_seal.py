@@ -1,16 +1,16 @@
-"""A checksum beside each offset checkpoint (`<name>.crc32c`), which Kafka's text files do not have.
+"""A seal for each offset checkpoint: a file with its checksum (`<name>.crc32c`), which Kafka's text files do not have.
 
-A flipped digit leaves a checkpoint well formed, and a log start that came to be too high by it would have everything
-below it deleted. So the checkpoint is believed only if its CRC-32C is one of those the seal names. Three lines of eight
-hexadecimal digits: the checkpoint as it is to be, the one before, and the first again, so that neither a crash between
-the two files' replacements nor one damaged line of the seal makes a good checkpoint doubtful:
+A flipped digit leaves a checkpoint well formed. A log start that became too high by it would have everything below it
+deleted. So the checkpoint is believed only if its CRC-32C is one of those in the seal. A seal is three lines of eight
+hexadecimal digits: the next checkpoint, the one before, and the next again. So a crash between the replacements of the
+two files leaves a good checkpoint believed, and so does one damaged line of the seal:
 
     61af7533
     ed9684a2
     61af7533
 
-Without a seal (a folder that Kafka made) the checkpoint is believed as it is. One that another program replaced since
-is not: whoever reads it goes on as without it, and recovers more than need be.
+Without a seal (a folder that Kafka made) the checkpoint is believed as it is. A checkpoint that another program has
+replaced since is not believed: the start works without it, and recovers more than need be.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def _checksum(data: bytes) -> str:
 
 
 def read_sealed(files: Files, path: str) -> bytes | None:
-    """The content of a checkpoint file; None if there is none.
+    """Return the content of a checkpoint file; None if there is none.
 
     Raises:
-        UnreadableCheckpoint: it is not what was written.
-        StorageFailure
+        UnreadableCheckpoint: it differs from the checkpoint that was written.
+        StorageFailure: the disk did not answer.
     """
     data = files.read_file(path)
     seal = files.read_file(path + SEAL_SUFFIX)

@@ -39,7 +39,7 @@ class UnreadableCheckpoint(LogError):  # noqa: N818 (reads as what happened)
 
 
 def _lines(data: bytes) -> list[str]:
-    """The entries of a checkpoint: version and count are checked."""
+    """Return the entries of a checkpoint, after checking version and count."""
     try:
         version, count, *rest = data.decode("utf-8").splitlines()
         if version.strip() != "0" or int(count) != len(rest):
@@ -55,7 +55,8 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """
+    """Return the offset of each partition in an offset checkpoint.
+
     Raises:
         UnreadableCheckpoint: not an offset checkpoint.
     """
@@ -75,7 +76,8 @@ def encode_epochs(epochs: list[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """
+    """Return (epoch, start offset) of each entry of a leader epoch checkpoint.
+
     Raises:
         UnreadableCheckpoint: not a leader epoch checkpoint.
     """
@@ -90,12 +92,13 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def uuid_text(value: bytes) -> str:
-    """Kafka's spelling of a UUID: 22 characters of URL-safe base64."""
+    """Return Kafka's spelling of a UUID: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def uuid_bytes(text: str) -> bytes:
-    """
+    """Return the 16 bytes of a UUID in Kafka's spelling.
+
     Raises:
         UnreadableCheckpoint: not 16 bytes of URL-safe base64.
     """
@@ -113,7 +116,8 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
-    """
+    """Return the topic id in a partition.metadata file.
+
     Raises:
         UnreadableCheckpoint: not a partition.metadata of version 0.
     """

@@ -1,9 +1,9 @@
 """The file layer: every system call of the log package, and the border where OSError becomes StorageFailure.
 
-Writes are positioned (`pwritev`), so a write that fails half-way leaves nothing behind once the file is cut back to the
-position it started from. Small state files are replaced as a whole: write `<name>.tmp`, sync it, rename it over the old
-one, sync the folder. Tests pass a subclass that counts calls or makes them fail, or a disk that exists in memory only
-and forgets what was not synced.
+Writes are positioned (`pwritev`): a write that fails half-way leaves nothing once the file is cut back to the position
+it started from. Small state files are replaced as a whole: write `<name>.tmp`, sync it, rename it over the old one,
+sync the folder. Tests pass a subclass that counts calls or makes them fail, or a disk that exists in memory only and
+forgets unsynced bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Files:
     """Real files. Holds no state: paths and descriptors belong to the callers."""
 
     def open(self, path: str, *, create: bool) -> int:
-        """A descriptor for reading and writing."""
+        """Return a descriptor for reading and writing."""
         with _border(f"open {path}"):
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
@@ -76,7 +76,9 @@ class Files:
             raise _translated(error, "write to a file") from error
 
     def _append_rest(self, descriptor: int, parts: list[Buffer], position: int, written: int) -> None:
-        """After a short write: the bytes from `written` on, until all are there or the system says why not."""
+        """Continue after a short write: write the bytes from `written` on until all are there or the system reports an
+        error.
+        """
         rest = memoryview(b"".join(parts))[written:]
         position += written
         while rest:
@@ -87,7 +89,7 @@ class Files:
             position += written
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
-        """`length` bytes at `position`, fewer only at the end of the file."""
+        """Return `length` bytes at `position`, fewer only at the end of the file."""
         try:
             data = os.pread(descriptor, length, position)
             if len(data) == length or not data:
@@ -106,25 +108,25 @@ class Files:
             os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
-        """The file's bytes and size are on the disk."""
+        """Bring the file's bytes and size to the disk."""
         with _border("sync a file"):
             os.fdatasync(descriptor)
 
     def sync_queue(self) -> SyncQueue | None:
-        """What `sync_queued` needs, closed by the caller; None where the system has none."""
+        """Return a queue for `sync_queued`, closed by the caller; None where the system has none."""
         try:
             return SyncQueue()
         except OSError:
             return None
 
     def sync_queued(self, queue: SyncQueue, descriptors: Sequence[int]) -> list[StorageFailure | None]:
-        """As `sync`, of all of them together; for each what went wrong, if anything did."""
+        """Sync all of the files together; return for each the failure, or None."""
         with _border("sync files"):
             outcomes = queue.sync(descriptors)
         return [None if error is None else _translated(error, "sync a file") for error in outcomes]
 
     def sync_path(self, path: str) -> None:
-        """As `sync`, for a folder (its entries) or a file that is not open."""
+        """Sync a folder (its entries) or a file that is not open."""
         with _border(f"sync {path}"):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -145,12 +147,12 @@ class Files:
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """The file counts as changed at that time."""
+        """Make the file count as changed at that time."""
         with _border(f"date {path}"):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> int:
-        """Space left for us on the file system that holds the path."""
+        """Return the space left for us on the file system that holds the path."""
         with _border(f"inspect the file system of {path}"):
             disk = os.statvfs(path)
             return disk.f_bavail * disk.f_frsize
@@ -159,7 +161,7 @@ class Files:
         return os.path.exists(path)
 
     def entries(self, path: str) -> list[tuple[str, bool, int]]:
-        """(name, is a folder, size) of everything in a folder, in name order."""
+        """Return (name, is a folder, size) of everything in a folder, in name order."""
         with _border(f"list {path}"), os.scandir(path) as found:
             return sorted(
                 (entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in found
@@ -174,7 +176,7 @@ class Files:
             os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        """The file is gone; it need not have existed."""
+        """Remove the file; it need not exist."""
         with _border(f"delete {path}"):
             try:
                 os.unlink(path)
@@ -186,7 +188,7 @@ class Files:
             shutil.rmtree(path)
 
     def read_file(self, path: str) -> bytes | None:
-        """The whole file, or None if it does not exist."""
+        """Return the whole file, or None if it does not exist."""
         with _border(f"read {path}"):
             try:
                 with open(path, "rb") as file:
@@ -195,7 +197,8 @@ class Files:
                 return None
 
     def map_file(self, path: str) -> bytes | mmap.mmap | None:
-        """The whole file mapped for reading, or None if it does not exist. It must not be cut while it is mapped.
+        """Return the whole file mapped for reading, or None if it does not exist. It must not be cut while it is
+        mapped.
 
         It is read once first: a page that the disk cannot read is an error here, and the end of the process later.
         """
@@ -215,7 +218,9 @@ class Files:
                 os.close(descriptor)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Replace the file in place, by default without a sync: for what can be rebuilt and is checked when read."""
+        """Replace the file in place, by default without a sync: for content that can be rebuilt and is checked when
+        read.
+        """
         with _border(f"write {path}"), open(path, "wb") as file:
             file.write(data)
             if sync:
@@ -223,7 +228,9 @@ class Files:
                 os.fsync(file.fileno())
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """The old content or the new one, whole, whatever happens; with `sync` the new one once this returns."""
+        """Replace the file as a whole: even a crash leaves the old content or the new one; with `sync` the new one from
+        then on.
+        """
         temporary = path + ".tmp"
         self.write_file(temporary, data, sync=sync)
         self.rename(temporary, path)
@@ -231,7 +238,7 @@ class Files:
             self.sync_path(os.path.dirname(path))
 
     def lock(self, path: str) -> int:
-        """A descriptor that holds an exclusive lock on the file until it is closed.
+        """Return a descriptor that holds an exclusive lock on the file until it is closed.
 
         Raises:
             DataFolderInUse: another process holds it.

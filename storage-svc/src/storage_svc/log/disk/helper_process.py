@@ -1,8 +1,8 @@
-"""Helper processes: a module of ours run by our interpreter at low priority, so that long work never holds up those who
-wait for the event loop.
+"""Helper processes: a module of ours run by our interpreter at low priority, so that long work never holds up the event
+loop.
 
-The helper reads jobs and writes what it has to say of them, each a line of JSON. The end of its input, whether we
-closed it or died, is the sign to stop.
+The helper reads jobs and writes messages about them, each a line of JSON. The end of its input, whether we closed it or
+died, is the sign to stop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Final
 
-#: With all cores busy the helper gets a tenth of what a process of normal priority gets.
+#: The niceness at which, with all cores busy, the helper gets a tenth of the share of a process of normal priority.
 _NICENESS: Final = 10
 _END_WAIT_S: Final = 5
 
@@ -37,7 +37,8 @@ def start(module: str) -> Helper:
 
 
 def send(helper: Helper, job: dict[str, Any]) -> None:
-    """
+    """Send a job.
+
     Raises:
         OSError: the helper is gone.
     """
@@ -47,21 +48,21 @@ def send(helper: Helper, job: dict[str, Any]) -> None:
 
 
 def receive(helper: Helper) -> dict[str, Any] | None:
-    """What it says next, which may take any time; None once it is gone."""
+    """Return the next message, after any time; None once the helper is gone."""
     assert helper.stdout is not None
     line = helper.stdout.readline()
     return json.loads(line) if line.endswith(b"\n") else None
 
 
 def status(helper: Helper) -> int:
-    """How it ended; it is gone, or about to go."""
+    """Return the exit status of a helper that is gone, or about to go."""
     return helper.wait(_END_WAIT_S)
 
 
 def end(helper: Helper) -> None:
-    """It is gone when this returns."""
+    """End the helper and wait until it is gone."""
     assert helper.stdin is not None
-    with contextlib.suppress(OSError):  # of what was not sent any more
+    with contextlib.suppress(OSError):  # a job that was not sent yet is lost
         helper.stdin.close()
     try:
         helper.wait(_END_WAIT_S)
@@ -71,7 +72,9 @@ def end(helper: Helper) -> None:
 
 
 def serve(work: Callable[[dict[str, Any], Callable[[], bool]], Iterator[dict[str, Any]]]) -> None:
-    """In the helper: do the jobs that come until the input ends. `work` is told a job, and asks when it is to stop."""
+    """Do, in the helper, the jobs that come until the input ends. `work` gets a job and a function that says when to
+    stop.
+    """
     os.nice(_NICENESS)
     ended = threading.Event()
     jobs: SimpleQueue[bytes] = SimpleQueue()

@@ -1,6 +1,6 @@
-"""Files and folders that have been renamed out of the way are deleted when nobody can be reading them any more.
+"""The deletion of files and folders that were renamed, at a time when nobody can be reading them any more.
 
-In a thread, when their delay is over; what a stop finds waiting is found by its name at the next start.
+A thread deletes them when their delay is over. The next start finds by their names those that a stop left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logs.get(__name__)
 
 
 class LaterDeletion:
-    """Owned by its DataFolder. Does nothing before `start`."""
+    """The pending deletions, owned by their DataFolder. Nothing is deleted before `start`."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""How fast the cleaner and the scrub may go: neither takes the disk from those who wait for it."""
+"""The pace of the cleaner and the scrub: neither deprives waiting clients of the disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Final
 
 from storage_svc.log.errors import Stopped
 
-#: How long it may sleep without asking whether it is wanted any more.
+#: The longest sleep without a check whether the work is still wanted.
 _SLEEP_S: Final = 0.1
 
 
 class Pace:
-    """Keeps reading and writing below a rate by sleeping, and stops work that is not wanted any more."""
+    """A limit on the rate of reading and writing, kept by sleeping, and a way to stop work that is not wanted
+    any more.
+    """
 
     def __init__(self, bytes_per_second: int, stopped: Callable[[], bool] = lambda: False) -> None:
         self._rate = bytes_per_second
@@ -22,7 +24,8 @@ class Pace:
         self._bytes = 0
 
     def spend(self, size: int) -> None:
-        """
+        """Count bytes that were read or written, and sleep if that was too fast.
+
         Raises:
             Stopped: somebody asked for it.
         """

@@ -1,4 +1,4 @@
-"""The file layer of those who only look at a stopped volume, which may be mounted read-only."""
+"""The file layer for programs that only look at a stopped volume, which may be mounted read-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage_svc.log.errors import DataFolderError, DataFolderInUse, StorageFail
 
 
 class ReadOnlyFiles(Files):
-    """Files are opened for reading; nobody who is given this calls what writes by name."""
+    """A file layer that opens files for reading; its users call none of the methods that write by name."""
 
     def open(self, path: str, *, create: bool) -> int:  # noqa: ARG002 (nothing is created)
         try:
@@ -24,7 +24,7 @@ class ReadOnlyFiles(Files):
 
 @contextmanager
 def stopped_volume(root: str) -> Iterator[None]:
-    """Keep brokers from using the data folder meanwhile.
+    """Keep brokers from using the data folder during the block.
 
     Raises:
         DataFolderInUse: a broker uses it.

@@ -1,9 +1,10 @@
-"""Many files synced by one call: Linux's queue of asynchronous I/O takes an fdatasync of each (io_submit(2),
-IOCB_CMD_FDSYNC, Linux 4.18), carries them out side by side, and says of each what came of it.
+"""Many files synced by one call, through Linux's queue of asynchronous I/O (io_submit(2), IOCB_CMD_FDSYNC, Linux 4.18).
 
-A thread that syncs has to get hold of the interpreter again when its call returns. With a thread a file, that is what
-takes the time when the event loop is busy; here it happens twice, however many files there are. What a sync promises,
-and which file an error is said of, is as with fdatasync(2).
+The queue accepts an fdatasync of each file, carries them out at the same time, and reports the result of each.
+
+A thread that syncs has to get the interpreter again when its call returns. With one thread for each file, that
+dominates the time when the event loop is busy. Here it happens twice, for any number of files. A sync here promises the
+same as fdatasync(2), and an error names the same file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
-#: So many syncs at most are under way at a time.
+#: The largest number of syncs that are under way at a time.
 SYNCS_MAX: Final = 256
 _FDSYNC: Final = 3
 #: io_setup, io_destroy, io_submit, io_getevents; neither the C library nor Python has them.
@@ -56,7 +57,8 @@ class SyncQueue:
     """Used by one thread at a time."""
 
     def __init__(self) -> None:
-        """
+        """Set up the system's queue.
+
         Raises:
             OSError: the system has none for us.
         """
@@ -86,7 +88,7 @@ class SyncQueue:
         self._call(self._destroy, self._context)
 
     def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        """The bytes and sizes of these files are on the disk; for each what went wrong, if anything did."""
+        """Bring the bytes and sizes of these files to the disk; return for each the error, or None."""
         outcomes: list[OSError | None] = []
         for start in range(0, len(descriptors), SYNCS_MAX):
             outcomes += self._sync_some(descriptors[start : start + SYNCS_MAX])

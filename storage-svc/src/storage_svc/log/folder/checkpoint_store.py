@@ -1,6 +1,6 @@
-"""The checkpoint files of a data folder: what was stored of every log, and storing it as of now.
+"""The checkpoint files of a data folder: reading the stored ones, and storing the present state of every log.
 
-Each is replaced as a whole. One write is under way at a time: they go to a thread while the event loop runs.
+Each file is replaced as a whole. One write is under way at a time; while the event loop runs, a thread does it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 
-#: How often `freshen_recovery_points` is worth a call. A start checks about a gigabyte a second.
+#: The interval at which `freshen_recovery_points` is worth a call. A start checks about a gigabyte a second.
 RECOVERY_POINT_CHECK_MS: Final = 1_000
 _RECOVERY_POINT_AGE_S: Final = 5
 _RECOVERY_POINT_BYTES: Final = 128 << 20
@@ -27,7 +27,7 @@ _log = logs.get(__name__)
 
 
 class CheckpointStore:
-    """Owned by its DataFolder, whose logs these are."""
+    """The checkpoints of a DataFolder and its logs, owned by that folder."""
 
     def __init__(self, files: Files, root: str, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
         self._files = files
@@ -41,7 +41,7 @@ class CheckpointStore:
         self._stored_bytes = 0
 
     def read(self, name: str) -> dict[tuple[str, int], int]:
-        """What was stored under this name; nothing if it is not there or cannot be read.
+        """Return the offsets that were stored under this name; none if the file is missing or unreadable.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -57,7 +57,7 @@ class CheckpointStore:
         self._loop = loop
 
     async def stop(self) -> None:
-        """What is being stored is stored then."""
+        """Wait until the write that is under way has ended."""
         self._loop = None
         if self._storing is not None:
             await self._storing

@@ -6,15 +6,15 @@
     recovery-point-offset-checkpoint       synced up to here
     log-start-offset-checkpoint
     cleaner-offset-checkpoint              compacted up to here
-    last-scrub                             when everything was last read and checked (scrub.py), in ms since 1970
+    last-scrub                             when everything was last read and checked (scrubber.py), in ms since 1970
     replication-offset-checkpoint          high watermarks
-    <checkpoint>.crc32c                    what a checkpoint must be to be believed (checkpoint_seal.py)
+    <checkpoint>.crc32c                    the checksum without which a checkpoint is not believed (checkpoint_seal.py)
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked
 
-Checkpoints are written every minute, and at a clean stop; recovery points, which say how much a start after a crash has
-to check, five seconds after they moved, or once 128 MB were written. Retention, compaction, the scrub and the expiry of
-producers are maintenance.py's.
+Checkpoints are written every minute and at a clean stop. Recovery points decide how much a start after a crash has to
+check. They are written five seconds after they moved, or once 128 MB were appended. Retention, compaction, the scrub
+and the expiry of producers run in maintenance.py.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ def wall_clock_ms() -> int:
 
 
 class DataFolder:
-    """Owned by the event loop's thread. `open` and `create` block; after `start` two flushers' threads sync: one the
-    logs under flush.policy=group, one those under os."""
+    """The open data folder, owned by the event loop's thread.
+
+    `open` and `create` block. After `start` the threads of two flushers sync: one the logs under flush.policy=group,
+    the other those under os.
+    """
 
     def __init__(self, root: str, settings: LogSettings, files: Files, clock: Callable[[], int]) -> None:
         self.root = root
@@ -76,7 +79,7 @@ class DataFolder:
         self.quarantined_bytes = 0
         #: Bytes of the segments that retention and DeleteRecords have removed since the start.
         self.deleted_bytes = 0
-        #: Called with a log in which a damaged batch was met.
+        #: The callback for a log in which a damaged batch was found.
         self.on_suspect: Callable[[PartitionLog], None] = _nothing
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,16 +130,18 @@ class DataFolder:
         opened = open_logs(self, self.root, self.checkpoints, self.logs, configs)
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
         if not opened.clean:
+            self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # the scrub is due: recovery did not read everything
             # A partition's folder may have been made by a process that died before it had synced this one.
-            self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # what recovery did not read is to be read soon
             self.files.sync_path(self.root)
             self.sync_recovered()
         self.recovery_seconds = time.perf_counter() - started
         _log.info("data folder open", path=self.root, logs=len(self.logs), clean=opened.clean)
 
     def sync_recovered(self) -> None:
-        """Sync what recovery found and consumers may read, of the logs that promise that it is synced. Before `start`,
-        and again when logs have got their own settings."""
+        """Sync the recovered records of every log whose policy promises that readable records are synced.
+
+        Called before `start`, and again when the logs have their own settings.
+        """
         self.flusher.sync_now(lambda log: log.policy is FlushPolicy.GROUP)
 
     # -- LogEnvironment -----------------------------------------------------------------------------------------------
@@ -171,7 +176,7 @@ class DataFolder:
     # -- partitions ---------------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The log of a partition, made if need be; one that belongs to another topic id is replaced.
+        """Return the log of a partition, after making it if need be. One that belongs to another topic id is replaced.
 
         Raises:
             StorageFailure: the disk refused.
@@ -181,7 +186,7 @@ class DataFolder:
     def create_many(
         self, topic: str, partitions: Iterable[int], topic_id: bytes, config: LogConfig
     ) -> list[PartitionLog]:
-        """As `create`, for several partitions of one topic.
+        """Return the logs of several partitions of one topic, as `create` does.
 
         A new folder's entries are synced before the first record in it counts as durable, not here.
         """
@@ -222,8 +227,9 @@ class DataFolder:
         return log
 
     def identify(self, topic: str, partition: int, topic_id: bytes) -> None:
-        """The log, whose folder does not say so, belongs to this topic. A disk that refuses to take that down is asked
-        again at the next start."""
+        """Note that the log, whose folder names no topic, belongs to this one. If the disk refuses to store that, the
+        next start tries again.
+        """
         log = self.logs[topic, partition]
         log.identify(topic_id)
         try:
@@ -239,7 +245,7 @@ class DataFolder:
         return path
 
     def delete(self, topic: str, partition: int) -> None:
-        """Forget a partition: its folder is renamed at once, its files go later, who waits gets error 3.
+        """Forget a partition. Its folder is renamed at once, its files are unlinked later, waiting callers get error 3.
 
         Raises:
             StorageFailure: the folder could not be renamed; the log is as before.

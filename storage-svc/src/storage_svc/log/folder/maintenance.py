@@ -20,7 +20,10 @@ _log = logs.get(__name__)
 
 
 class Maintenance:
-    """Owned by the event loop's thread. The scrubber learns from the folder which logs were found damaged."""
+    """The background work of one data folder, owned by the event loop's thread.
+
+    The folder passes the logs that were found damaged to the scrubber.
+    """
 
     def __init__(self, folder: DataFolder) -> None:
         self._logs = folder.logs

@@ -1,7 +1,7 @@
-"""What comes before the logs of a data folder are used: whose folder it is, and every partition's log opened.
+"""The first steps with a data folder: check whose it is, and open every partition's log in it.
 
-The clean-shutdown marker goes first, so that a crash from then on counts as one; then deleted folders go, and each
-partition is recovered with what the checkpoints promise of it.
+The clean-shutdown marker goes first, so that a crash from then on counts as one. Then deleted folders go, and each
+partition is recovered with the offsets that the checkpoints promise.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.recovery.partition_folder import partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
 
-#: A partition's folder has this behind its name once the partition is deleted.
+#: The suffix of a deleted partition's folder.
 DELETED_FOLDER: Final = "-delete"
-# Reading from the disk is what takes time and waits without the interpreter's lock; Kafka has two as well.
+# Reading from the disk takes most of the time and waits without the interpreter's lock; Kafka has two as well.
 _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
 _COPY_SUFFIX: Final = ".copy"
@@ -47,7 +47,7 @@ class Opened:
 
 
 def identify(files: Files, root: str, cluster_id: str | None) -> str:
-    """The id of the cluster whose folder this is; a new folder becomes that of `cluster_id`, or of a new cluster.
+    """Return the id of the folder's cluster. A new folder becomes that of `cluster_id`, or of a new cluster.
 
     meta.properties, which is Kafka's, has no checksum. A copy of it has (`meta.properties.copy`); if the two name
     different clusters, the copy is right.
@@ -88,7 +88,7 @@ def _with_checksum(properties: dict[str, str]) -> bytes:
 
 
 def copied_properties(files: Files, root: str) -> dict[str, str] | None:
-    """What the copy of meta.properties holds, nothing if it is damaged; None if there is no copy.
+    """Return the content of meta.properties.copy; empty if it is damaged, None if there is no copy.
 
     Raises:
         StorageFailure: it cannot be read.
@@ -102,7 +102,7 @@ def copied_properties(files: Files, root: str) -> dict[str, str] | None:
 
 
 def _sync_above(files: Files, root: str) -> None:
-    """A new folder is there after a power cut only if those above it, some of which may be new too, say so."""
+    """Sync the folders above a new data folder, some of which may be new too: else a power cut could remove it."""
     path = abspath(root)
     while (above := dirname(path)) != path:
         try:
@@ -120,7 +120,7 @@ def open_logs(
     opened: dict[tuple[str, int], PartitionLog],
     configs: Mapping[str, LogConfig],
 ) -> Opened:
-    """Open every partition's log, into `opened`, with its topic's settings: they say what indexes are made anew like.
+    """Open every partition's log, into `opened`, with its topic's settings. They decide how indexes are rebuilt.
 
     A log that cannot be read or written is offline (`withheld`); a full disk may have space again soon.
 

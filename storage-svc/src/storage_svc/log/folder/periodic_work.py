@@ -13,7 +13,7 @@ _log = logs.get(__name__)
 
 
 class PeriodicWork:
-    """Owned by the object whose actions it calls; one timer for each action."""
+    """Actions with a timer each, owned by the object whose actions they are."""
 
     def __init__(self) -> None:
         self._timers: dict[str, asyncio.TimerHandle] = {}

@@ -34,7 +34,7 @@ _logger = logs.get(__name__)
 
 
 class BatchWriter:
-    """Owned by its PartitionLog, which moves the log's end by the returned `Written`."""
+    """The writer of one log, owned by its PartitionLog, which moves the log's end by the returned `Written`."""
 
     __slots__ = (
         "_actions",
@@ -78,7 +78,7 @@ class BatchWriter:
         self.opens_records = self._rules.opens
 
     def admit(self, view: memoryview, now_ms: int) -> Admitted:
-        """What can be checked of a client's batch without the log's state: another thread may do it, before `stage`."""
+        """Check a client's batch as far as that needs no state of the log: another thread may do it, before `stage`."""
         return admit(view, self._rules, now_ms)
 
     def stage(
@@ -159,7 +159,7 @@ class BatchWriter:
         return None
 
     def _looked_back(self, view: memoryview) -> bool:
-        """Whether more is known now of the producer whose batch does not follow its last one."""
+        """Look in the log for older batches of the producer; return whether any were found."""
         try:
             return self._look_back.complete(unpack_header(view)[9])
         except StorageFailure as error:  # its producer gets error 45, as if the batch were too old
@@ -167,7 +167,7 @@ class BatchWriter:
             return False
 
     def _repeated(self, batch: ProducedBatch) -> Appended:
-        """A producer sent again what it had sent before: it gets the first outcome."""
+        """Return the first outcome of a batch that its producer has sent again."""
         append_time = batch.timestamp if self._rules.log_append_time else -1
         base_offset = batch.last_offset - batch.offset_delta
         appended = Appended(NO_ERROR, base_offset, batch.last_offset, append_time, self._state.log_start_offset)
@@ -176,7 +176,7 @@ class BatchWriter:
         return appended
 
     def _enter_epoch(self, start_offset: int) -> None:
-        """The first batch of this leader epoch is being staged."""
+        """Note that this leader epoch begins with the batch being staged."""
         state = self._state
         if state.epochs.assign(state.leader_epoch, start_offset):
             try:
@@ -219,16 +219,16 @@ class BatchWriter:
         return self._next_offset, len(staged), records, size
 
     def drop_staged(self, error: StorageFailure) -> None:
-        """What is staged cannot be written for this reason."""
+        """Give up the staged batches, which cannot be written for this reason."""
         staged, self._staged = self._staged, []
         self._parts, self._staged_size, self._staged_records = [], 0, 0
         self._lose(staged, error)
 
     def _cut_for_good(self, segment: Segment, error: StorageFailure) -> StorageFailure:
-        """Several batches could not be written, and whole ones of them were cut off; why no more can be.
+        """Sync the cut after a failed write of several batches; return the reason why no more can be written.
 
-        Unless that is synced, a power cut could bring the end back behind what is written next: a batch that was
-        refused, without the one before it that its producer sends again.
+        Whole batches of them were cut off. Without the sync a power cut could restore them. A refused batch would then
+        stand before newer ones, without the older batch that its producer sends again.
         """
         try:
             segment.sync(self._state.files)
@@ -237,7 +237,7 @@ class BatchWriter:
         return error
 
     def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
-        """What was staged could not be written."""
+        """Turn the outcomes of staged batches that could not be written into errors."""
         state = self._state
         self._next_offset = state.log_end_offset
         self._of_producers = False
@@ -255,7 +255,7 @@ class BatchWriter:
             self._actions.take_offline(str(error))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless nothing is left of what was staged."""
+        """Raise AssertionError unless nothing is staged."""
         assert self._next_offset == self._state.log_end_offset, self._state.folder
         assert not self._staged, self._state.folder
         assert not self._parts, self._state.folder

@@ -1,4 +1,4 @@
-"""What a log remembers of its compaction."""
+"""The compaction of one log, as its log remembers it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CompactionState:
-    """Owned by its PartitionLog, changed by the Cleaner and the Scrubber."""
+    """The state of a log's compaction, owned by its PartitionLog and changed by the Cleaner and the Scrubber."""
 
     #: The log is dirty from here on (`cleaner-offset-checkpoint`); None: it was never cleaned.
     cleaned_to: int | None = None
-    #: Why no cleaning is tried any more until the next start, or until damage was taken out.
+    #: The reason why no cleaning is tried any more until the next start, or until damage was removed.
     uncleanable: str | None = None
-    #: Segments are being rewritten: none is deleted meanwhile.
+    #: Whether segments are being rewritten: none is deleted during that time.
     running: bool = False

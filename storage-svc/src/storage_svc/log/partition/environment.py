@@ -31,7 +31,7 @@ class LogEnvironment(Protocol):
         """Ask the log for a sync when the delay is over."""
 
     def suspect(self, key: TopicPartition) -> None:
-        """Have the log of this partition scrubbed: it holds a batch that is not what was written."""
+        """Have the log of this partition scrubbed: a batch in it differs from the one that was written."""
 
     def note_deleted(self, size: int) -> None:
         """Count the bytes of segments that were deleted because their time was over."""

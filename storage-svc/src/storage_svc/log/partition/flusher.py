@@ -1,7 +1,7 @@
-"""A flusher: everything dirty is synced back to back, in a thread of its own.
+"""A flusher: one thread that syncs all dirty logs, round after round.
 
-`mark` puts a log on the list. While a sync runs, others gather; when it returns they are taken together as the next.
-So under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
+`mark` puts a log on the list. While a sync runs, other logs gather on the list; the next sync covers all of them. So
+under load a sync carries everything that was written during the one before it, and an idle log costs nothing. The
 thread sees pinned segments and paths only; everything else happens on the event loop. Several logs are synced by one
 call (sync_queue.py).
 """
@@ -23,8 +23,9 @@ from storage_svc.log.disk.sync_queue import SyncQueue
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.unsynced import Syncable, SyncTarget
 
-# Where the system has no queue of syncs, and for folders and closed files, which it does not take: more logs than this
-# are synced from several threads at once, which the file system commits together. docs/figures.md says what they make.
+# More logs than this are synced from several threads at once, which the file system commits together. That applies
+# where the system has no queue of syncs, and to folders and closed files, which the queue does not accept.
+# docs/figures.md has the gains.
 _SHARE: Final = 4
 _THREADS_MAX: Final = 32
 
@@ -32,8 +33,11 @@ _log = logs.get(__name__)
 
 
 class Flusher:
-    """Owned by the DataFolder, which has one for logs that promise a sync and one for the others, whose syncs are
-    large and must not be waited for. Before `start` it only gathers."""
+    """One of the two flushers of a DataFolder, which owns them.
+
+    One syncs the logs that promise a sync, the other all others: their syncs are large, and nobody must wait for them.
+    Before `start` a flusher only gathers.
+    """
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -64,7 +68,7 @@ class Flusher:
         self._start_next()
 
     async def stop(self) -> None:
-        """Sync what is dirty, then end the thread."""
+        """Sync the dirty logs, then end the thread."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -78,19 +82,19 @@ class Flusher:
             self._loop = None
 
     def withdraw(self) -> list[Syncable]:
-        """Every log that is marked; they are not any more."""
+        """Return every marked log and clear the list."""
         dirty, self._dirty = self._dirty, {}
         return list(dirty)
 
     def mark(self, log: Syncable) -> None:
-        """The log has something to sync."""
+        """Put the log on the list: it has something to sync."""
         self._dirty[log] = None
         if not self._running and not self._scheduled and self._loop is not None:
             self._scheduled = True
             self._loop.call_soon(self._start_next)
 
     def _start_next(self) -> None:
-        """At the end of a turn, so that everything written in it shares the sync."""
+        """Start the next sync at the end of a turn, so that everything written in the turn shares it."""
         self._scheduled = False
         if self._dirty and not self._running:
             self._next()
@@ -105,7 +109,7 @@ class Flusher:
         log.request_sync()
 
     def forget(self, log: Syncable) -> None:
-        """The log is deleted."""
+        """Drop a deleted log from the list."""
         self._dirty.pop(log, None)
         if (timer := self._timers.pop(log, None)) is not None:
             timer.cancel()
@@ -148,7 +152,7 @@ class Flusher:
             pass
 
     def _sync_queued(self, targets: list[SyncTarget]) -> list[SyncTarget]:
-        """Sync with one call what can be; the others are left."""
+        """Sync as many targets as possible with one call; return the others."""
         if self._queue is None and (queue := self._files.sync_queue()) is not None:
             self._queue = queue
         if self._queue is None:
@@ -183,7 +187,7 @@ class Flusher:
         for target, log in targets.items():
             try:
                 log.synced(target)
-            except Exception:  # of one who waited; the other logs' waiters are not to suffer
+            except Exception:  # raised by a callback; it must not harm the waiters of other logs
                 _log.exception("acknowledging failed", log=log.folder)
         self._start_next()
         if not self._running and self._idle is not None:

@@ -14,14 +14,17 @@ from storage_svc.log.segment.segment import Segment
 
 
 class HighWatermark:
-    """Owned by its PartitionLog. The offset is found at `position` of `segment`: readers stop there."""
+    """The high watermark of one log, owned by its PartitionLog.
+
+    The offset is found at `position` of `segment`: readers stop there.
+    """
 
     __slots__ = ("_count", "_moved", "_positions", "_waiters", "_watchers", "offset", "position", "segment")
 
     def __init__(
         self, offset: int, segment: Segment, position: int, positions: ReadPositions, moved: Callable[[], None]
     ) -> None:
-        """`moved` is called at every `advance`, before any watcher or waiter is."""
+        """Start at an offset. `moved` is called at every `advance`, before any watcher or waiter is."""
         self.offset = offset
         self.segment = segment
         self.position = position
@@ -32,7 +35,7 @@ class HighWatermark:
         self._watchers: dict[Hashable, Callable[[], None]] = {}
 
     def relocate(self, segment: Segment, position: int) -> None:
-        """Express the same offset as a position of another segment."""
+        """Refer to the same offset by a position of another segment."""
         self.segment = segment
         self.position = position
 

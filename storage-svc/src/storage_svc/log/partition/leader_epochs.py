@@ -23,7 +23,7 @@ _log = logs.get(__name__)
 
 
 class LeaderEpochs:
-    """Owned by its PartitionLog."""
+    """The leader epochs of one log, owned by its PartitionLog."""
 
     __slots__ = ("_entries", "_files", "found", "latest", "path")
 
@@ -37,18 +37,18 @@ class LeaderEpochs:
         self.found = False
 
     def at(self, offset: int) -> int:
-        """The epoch that an offset was appended under, -1 when it is not known."""
+        """Return the epoch under which an offset was appended, -1 when it is not known."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
 
     def end_of(self, epoch: int) -> tuple[int, int] | None:
-        """(newest epoch not newer than this one, start of the next newer one); None without a newer one."""
+        """Return (newest epoch not newer than this one, start of the next newer one); None without a newer one."""
         newer = next((start for entry, start in self._entries if entry > epoch), None)
         if newer is None:
             return None
         return max((entry for entry, _ in self._entries if entry <= epoch), default=epoch), newer
 
     def next_start(self, offset: int) -> int:
-        """Where the first epoch begins that begins behind an offset; 2^63 - 1 without one."""
+        """Return the start of the first epoch that begins after an offset; 2^63 - 1 without one."""
         return next((start for _, start in self._entries if start > offset), 2**63 - 1)
 
     @property
@@ -72,10 +72,11 @@ class LeaderEpochs:
         else:
             _log.warning("leader epochs out of order", path=self.path, entries=entries)
 
-    # -- what the batches say -----------------------------------------------------------------------------------------
+    # -- comparison with the batches
+    # -------------------------------------------------------------------------------------
 
     def agree(self, segments: Sequence[Segment]) -> bool:
-        """Whether the list is true of the first batch of all, and of the first and the last one of the last segment.
+        """Return whether the list is true of the first batch of all, and of the first and last one of the last segment.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -88,7 +89,7 @@ class LeaderEpochs:
         return header is None or header.leader_epoch < 0 or self.at(header.base_offset) == header.leader_epoch
 
     def rebuild(self, segments: Sequence[Segment]) -> None:
-        """Make the list anew from the batches. Epochs rise, so a segment is walked only if one begins inside it.
+        """Make the list again from the batches. Epochs rise, so a segment is walked only if one begins inside it.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -111,14 +112,16 @@ class LeaderEpochs:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """From this offset on, records belong to this epoch; whether that is news. `store` afterwards."""
+        """Note that records from this offset on belong to this epoch; return whether that is new. `store` must
+        follow.
+        """
         if epoch <= self.latest:
             return False
         self._keep([*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)])
         return True
 
     def truncate(self, end_offset: int) -> bool:
-        """Records at and behind the offset are gone; whether that changes the list.
+        """Note that the records at and after the offset are gone; return whether that changes the list.
 
         The newest epoch stays, though no record has it: clients may know it, and refuse an older one.
         """
@@ -128,14 +131,14 @@ class LeaderEpochs:
         return self._keep(kept)
 
     def advance(self, start_offset: int) -> bool:
-        """Records before the offset are gone; whether that changes the list."""
+        """Note that the records before the offset are gone; return whether that changes the list."""
         before = [entry for entry in self._entries if entry[1] <= start_offset]
         after = [entry for entry in self._entries if entry[1] > start_offset]
         kept = [(before[-1][0], max(before[-1][1], start_offset)), *after] if before else after
         return self._keep(kept)
 
     def _keep(self, entries: list[tuple[int, int]]) -> bool:
-        """These are the entries; whether that is news."""
+        """Replace the entries; return whether they differ."""
         changed = entries != self._entries
         self._entries = entries
         self.latest = entries[-1][0] if entries else -1
@@ -155,7 +158,7 @@ def _first(files: Files, segment: Segment) -> Header | None:
 
 
 def _last(files: Files, active: Segment) -> Header | None:
-    """Of the active segment, which is open."""
+    """Return the header of the last batch of the active segment, which is open."""
     last = None
     for _, header in headers(files, active.descriptor, position_before(active, 2**63 - 1), active.size):
         last = header

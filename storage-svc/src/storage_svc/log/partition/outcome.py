@@ -1,7 +1,7 @@
-"""What an append comes to: who asked, the outcome of a batch, and a batch ready to be written.
+"""The words of an append: its origin, the outcome of a batch, and a batch ready to be written.
 
-`Appended` is handed out when a batch is staged and becomes true when the write that carries it has returned: a failed
-write turns it into error 56. `prepare` is everything before offsets: checks, what has to be rewritten, sequences.
+`Appended` is returned when a batch is staged and is final when the write that carries it has returned: a failed write
+turns it into error 56. `prepare` does everything that needs no offset: checks, rewriting, sequences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REASONS: Final[dict[int, str]] = {
 
 
 class Origin(Enum):
-    """Who appends: a client, whose every field is checked, or a coordinator of ours."""
+    """The source of a batch: a client, whose every field is checked, or a coordinator of ours."""
 
     CLIENT = 1
     COORDINATOR = 2
@@ -57,11 +57,11 @@ class Appended:
         return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
 
 
-#: In place of an outcome: the batch begins a segment and the one before it is not durable yet; nothing was done.
+#: A sign instead of an outcome: the batch begins a segment and an older one is not durable yet. Nothing was done.
 MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
 
 Prepared = tuple[memoryview, RawHeader]
-#: What admission.py says of a client's batch.
+#: The result of admission.py for a client's batch.
 Admitted = Prepared | Refusal
 
 
@@ -73,10 +73,10 @@ def prepare(
     now_ms: int,
     admitted: Admitted | None = None,
 ) -> Prepared | ProducedBatch | Refusal:
-    """The batch to write with its header, the batch it repeats, or why it is refused; `admitted` if that is known.
+    """Return the batch to write with its header, the batch it repeats, or its refusal; `admitted` if that is known.
 
-    A coordinator's batches are records of its own under a producer's id and epoch, whose sequences mean nothing, and
-    markers, which are checked before they come here.
+    A coordinator's batches are of two kinds. Records carry a producer's id and epoch, but their sequences mean nothing.
+    Markers are checked by the caller.
     """
     if origin is Origin.CLIENT:
         if admitted is None:

@@ -97,11 +97,11 @@ class PartitionLog(LogState):
         self.appended_batches = self.appended_records = self.appended_bytes = 0
         #: Appends batches of clients and coordinators.
         self.writer = BatchWriter(self, self)
-        #: Begins and ends transactions.
+        #: The steps that begin and end transactions.
         self.transactions = Transactions(self, self.writer, self, environment.clock)
         #: The stored producer states.
         self.snapshots = ProducerSnapshots(environment.files, folder)
-        #: Whether a reader holds an answer that was given in advance and holds until the log changes.
+        #: Whether a reader holds an answer that was sent in advance and is valid until the log changes.
         self.has_readers_ahead = False
         self._revision_slot = environment.revisions.new_slot()
         # (recovery point, high watermark) in the checkpoints of a damaged log, so that no later start cuts it.
@@ -112,7 +112,7 @@ class PartitionLog(LogState):
         return self._environment.clock()
 
     def configure(self, config: LogConfig) -> None:
-        """Use these settings from now on. A flush policy counts for what is written after it was set."""
+        """Use these settings from now on. A flush policy applies to batches that are written after it was set."""
         self.invalidate_read_ahead()
         self.config = config
         self.policy = config.flush_policy or self._environment.policy
@@ -201,19 +201,19 @@ class PartitionLog(LogState):
     # -- durability ---------------------------------------------------------------------------------------------------
 
     def request_sync(self) -> None:
-        """Sync what is written by the time the flusher comes to it."""
+        """Sync everything that is written by the time the flusher comes to it."""
         self.unsynced.include_active()
         self._environment.mark(self)
 
     def sync_again(self, recovery_point: int) -> None:
-        """Count only what is below the recovery point as synced, and request a sync of everything else."""
+        """Count only records below the recovery point as synced, and request a sync of everything else."""
         self.recovery_point = recovery_point
         self.unsynced.add_segments(*self.segments.older_segments())
         self.unsynced.add_paths(self.folder)
         self.request_sync()
 
     def sync_target(self) -> SyncTarget | None:
-        """What to sync now, pinned; None when there is nothing. `synced` must follow."""
+        """Return the content of the next sync, pinned; None when there is nothing to sync. `synced` must follow."""
         return (
             None
             if self.deleted or self.offline is not None
@@ -221,7 +221,7 @@ class PartitionLog(LogState):
         )
 
     def synced(self, target: SyncTarget) -> None:
-        """A sync is over: move on, or go offline when it failed."""
+        """Note that a sync is over: move the offsets, or go offline if it failed."""
         for segment in target.segments:
             segment.unpin()
         if self.deleted:
@@ -237,9 +237,9 @@ class PartitionLog(LogState):
             self.readable.advance(target.end_offset, target.segment, target.position)
 
     def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:
-        """Call back with 0 once the high watermark is at the offset or behind it, with an error code if it never will.
+        """Call back with 0 once the high watermark is at or after the offset, with an error code if it never will be.
 
-        For a batch that is its last offset + 1. Called at once when that is already so.
+        The offset of a batch is its last offset + 1. The callback is called at once if the offset is durable already.
         """
         if self.high_watermark >= offset:
             callback(ErrorCode.NONE)
@@ -249,7 +249,7 @@ class PartitionLog(LogState):
             self.readable.wait(offset, callback)
 
     async def durable(self, offset: int) -> int:
-        """As `on_durable`, for coroutines."""
+        """Wait as `on_durable` does, for coroutines; return 0 or the error code."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.on_durable(offset, lambda code: None if future.done() else future.set_result(code))
         return await future
@@ -268,14 +268,14 @@ class PartitionLog(LogState):
         self.take_offline(reason)
 
     def withhold(self, reason: str) -> None:
-        """Go offline for readers too: what is here may be another topic's, or cannot be read at all."""
+        """Go offline for readers too: the files may be another topic's, or cannot be read at all."""
         recovery_point, high_watermark = self.checkpoint
         self.withheld = True
         self.readable.retreat(self.log_start_offset, self.segments[0], 0)
         self.quarantine(reason, recovery_point, high_watermark)
 
     def suspect(self) -> None:
-        """Have the log scrubbed: the caller has met a batch that is not what was written."""
+        """Have the log scrubbed: a batch in it differs from the one that was written."""
         self._environment.suspect((self.topic, self.partition))
 
     @property
@@ -286,8 +286,9 @@ class PartitionLog(LogState):
     # -- reading and segments -----------------------------------------------------------------------------------------
 
     def spans(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> list[Span]:
-        """What a consumer may read from the offset on: at most `max_bytes`, but with `min_one` at least one batch; with
-        `committed` nothing of undecided transactions.
+        """Return the batches that a consumer may read from the offset on, at most `max_bytes` of them.
+
+        With `min_one` that is at least one batch; with `committed` none of undecided transactions.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -303,9 +304,10 @@ class PartitionLog(LogState):
         )
 
     def read_batches(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that contains the offset, at least one, up to the log end offset; empty there.
+        """Return whole batches from the one that contains the offset, at least one, up to the log end offset; empty
+        there.
 
-        For our own coordinators: what is not durable yet is read too.
+        It serves our own coordinators, so it reads batches that are not durable yet, too.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -315,25 +317,25 @@ class PartitionLog(LogState):
     def current_revision(self) -> tuple[int, int]:
         """Return the log's slot in the environment's Revisions and the number there.
 
-        Answers that are given to readers in advance hold while that number stays.
+        Answers that readers get in advance hold while that number stays.
         """
         self.has_readers_ahead = True
         return self._revision_slot, self._environment.revisions[self._revision_slot]
 
     def invalidate_read_ahead(self) -> None:
-        """Withdraw the answers that readers were given in advance; before anybody learns of the change."""
+        """Withdraw the answers that readers got in advance, before anybody learns of the change."""
         if self.has_readers_ahead:
             self.has_readers_ahead = False
             self._environment.revisions.move(self._revision_slot)
 
     def drop_oldest(self, count: int) -> int:
-        """Delete the oldest segments, at most so many and never all of them; how many bytes that were.
+        """Delete at most `count` of the oldest segments and never all of them; return the bytes they had.
 
-        What is known of the producers whose batches go must be in the snapshot of a segment that stays: without one (it
-        could not be written when the segment was begun) fewer go, or none.
+        The state of the producers with batches in them must be in the snapshot of a segment that stays. Without such a
+        snapshot (it could not be written when the segment was begun) fewer segments go, or none.
 
         Raises:
-            StorageFailure: files of theirs are left in the folder until the next start.
+            StorageFailure: some files stay in the folder until the next start.
         """
         count = min(count, self.snapshots.newest(self.segments.bases))
         if count == 0:
@@ -353,15 +355,15 @@ class PartitionLog(LogState):
         return freed
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """A rewritten segment takes the place of those behind the active one that it was made of (segment_swap.py).
+        """Put a rewritten segment in the place of the older segments it was made of (segment_swap.py).
 
         Raises:
-            StorageFailure: it has; files of the old ones are left under their names.
+            StorageFailure: it is in place; files of the old segments are left under their names.
         """
         self.segments.replace(old, new)
         self.invalidate_read_ahead()
         self.unsynced.forget_segments(old)
-        if self.readable.segment in old:  # at its end: what is cleaned is readable
+        if self.readable.segment in old:  # at its end: cleaned segments are readable
             self.readable.relocate(self.segments[self.segments.index_of(new.base_offset) + 1], 0)
         paths: list[str] = []
         try:
@@ -371,7 +373,7 @@ class PartitionLog(LogState):
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
 
     def raise_log_start(self, offset: int) -> None:
-        """Records below the offset are not read any more."""
+        """Stop reading records below the offset."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.invalidate_read_ahead()
@@ -379,7 +381,7 @@ class PartitionLog(LogState):
                 self.epochs.store(sync=False)
 
     def mark_deleted(self) -> None:
-        """The partition is gone: whoever waits learns it now."""
+        """Note that the partition is gone and call back everyone that waits."""
         self.deleted = True
         self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)

@@ -1,10 +1,12 @@
-"""Batches from before the newest snapshot, looked for when a producer repeats one of them.
+"""The search for batches that are older than the newest snapshot, when a producer repeats one of them.
 
-A snapshot keeps one batch of each producer (Kafka's format), we promise to recognise five. So a producer that the
-snapshot named and that sends what does not follow its last batch is looked up in the log: backwards from where the
-start's replay began, until its five batches are found, an older epoch of it, the beginning of the log, or 1 GiB has
-been read since the start, whichever comes first. Nobody's batches are read twice: what is passed on the way completes
-the windows of all others too. Batches that compaction removed are not found.
+A snapshot keeps one batch of each producer (Kafka's format), but we promise to recognise five. So the log is searched
+for the batches of a producer that the snapshot named, if its next batch does not follow its last one. The search goes
+backwards from the start of the replay. It ends at the producer's five batches, at an older epoch of it, at the
+beginning of the log, or when 1 GiB has been read since the start.
+
+No batch is read twice: batches of other producers complete the windows of those. Batches that compaction removed are
+not found.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _STEP_BYTES: Final = 1 << 20
 
 
 class ProducerLookBack:
-    """Owned by its log's BatchWriter."""
+    """The search in one log, owned by its log's BatchWriter."""
 
     __slots__ = ("_bytes_left", "_files", "_offset", "_producers", "_segments")
 
@@ -30,12 +32,12 @@ class ProducerLookBack:
         self._producers = producers
         self._segments = segments
         self._files = files
-        #: Everything at and behind this offset has been looked at.
+        #: The offset from which on everything has been searched.
         self._offset = producers.replayed_from
         self._bytes_left = _BYTES_MAX
 
     def complete(self, producer_id: int) -> bool:
-        """Find what is missing of the producer's last batches; whether there was any.
+        """Find the missing ones of the producer's last batches; return whether there were any.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -52,7 +54,7 @@ class ProducerLookBack:
         return len(producer.batches) > known
 
     def _step(self) -> list[Header]:
-        """The batches that end at the offset, about a megabyte of them; the offset is where they begin."""
+        """Return about a megabyte of the batches that end at the offset; move the offset to where they begin."""
         segments = self._segments
         segment = segments[segments.index_of(self._offset - 1)]
         located = segment.locate(self._offset)

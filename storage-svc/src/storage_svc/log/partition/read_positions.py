@@ -15,7 +15,7 @@ _POSITIONS_MAX: Final = 32
 
 
 class ReadPositions:
-    """Owned by its PartitionLog. The newest positions are kept, the oldest forgotten."""
+    """The positions of one log, owned by its PartitionLog. The newest ones are kept, the oldest forgotten."""
 
     __slots__ = ("_known",)
 

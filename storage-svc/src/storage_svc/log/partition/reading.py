@@ -1,8 +1,8 @@
 """Finding bytes to read: which parts of which segments hold the batches from an offset on.
 
-A span begins at the batch that *contains* the offset and ends at a batch's end, so that no byte is sent in vain.
+A span begins at the batch that *contains* the offset and ends at a batch's end, so that no byte is sent without use.
 Readers get whole batches below the high watermark only, or below the last stable offset if they ask for committed
-records; coordinators load their own topics up to the log end offset.
+records. Coordinators load their own topics up to the log end offset.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def find_batches(state: LogState, offset: int, max_bytes: int) -> bytes:
 
 
 def _end(state: LogState, segment: Segment, start: int, end: int, limit: int) -> int:
-    """Where the last batch ends that ends at or before `end` and `limit`; one begins or ends at `start`."""
+    """Return the end of the last batch that ends at or before `end` and `limit`; a batch begins or ends at `start`."""
     if end >= limit:
         segment.used = True
         return limit

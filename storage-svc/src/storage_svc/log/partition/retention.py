@@ -1,9 +1,13 @@
-"""Which segments have had their time: `retention.bytes`, `retention.ms`, and records below the log start offset.
+"""The choice of segments to delete: `retention.bytes`, `retention.ms`, and records below the log start offset.
 
-Kafka's order: segments wholly below the log start, then from the oldest while the log without it is still as large as
-`retention.bytes` allows, then from the oldest while its youngest record is older than `retention.ms`. Never behind the
-high watermark, and nothing while the log is compacted. When the active segment's time has come too, another one is
-started first. Files are renamed `.deleted` at once and unlinked after `file.delete.delay.ms`.
+Kafka's order:
+
+1. segments wholly below the log start
+2. the oldest while the log without it is still as large as `retention.bytes` allows
+3. the oldest while its youngest record is older than `retention.ms`
+
+No segment after the high watermark goes, and none while the log is compacted. When the active segment is due too,
+another one is started first. Files are renamed `.deleted` at once and unlinked after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ _log = logs.get(__name__)
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
-    """Delete what the log's settings say; how many bytes that were.
+    """Delete the segments that the log's settings no longer keep; return the bytes they had.
 
     Raises:
-        StorageFailure: the disk refused; what was not deleted is found again next time.
+        StorageFailure: the disk refused; the next call finds the remaining segments again.
     """
     if log.deleted or log.offline is not None or log.compaction.running:
         return 0
@@ -44,10 +48,10 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 
 def drop_below_start(log: PartitionLog) -> int:
-    """Delete the segments that lie wholly below the log start offset; how many bytes that were.
+    """Delete the segments that lie wholly below the log start offset; return the bytes they had.
 
     Raises:
-        StorageFailure: the disk refused; what was not deleted is found again by `apply_retention`.
+        StorageFailure: the disk refused; `apply_retention` finds the remaining segments again.
     """
     count = 0 if log.compaction.running else _below_start(log)
     return log.drop_oldest(count) if count else 0
@@ -61,7 +65,7 @@ def _below_start(log: PartitionLog) -> int:
 
 
 def _too_much(log: PartitionLog, count: int) -> int:
-    """How many of the oldest segments go, `count` of them anyhow, until the others are no larger than allowed."""
+    """Return how many of the oldest segments go, at least `count`, until the others are no larger than allowed."""
     if log.config.retention_bytes < 0:
         return count
     surplus = sum(segment.size for segment in list(log.segments)[count:]) - log.config.retention_bytes
@@ -72,7 +76,7 @@ def _too_much(log: PartitionLog, count: int) -> int:
 
 
 def _too_old(log: PartitionLog, count: int, now_ms: int) -> int:
-    """As `_too_much`, by age."""
+    """Return how many of the oldest segments go, at least `count`, until the next one is young enough."""
     if log.config.retention_ms < 0:
         return count
     while _may_go(log, count) and _expired(log, count, now_ms):
@@ -81,7 +85,7 @@ def _too_old(log: PartitionLog, count: int, now_ms: int) -> int:
 
 
 def _may_go(log: PartitionLog, index: int) -> bool:
-    """Whether there is a segment of this index that holds something, if it is the active one, and is readable."""
+    """Return whether there is a segment of this index, readable and, if it is the active one, not empty."""
     if index >= len(log.segments) or log.segments.end_of(index, log.log_end_offset) > log.high_watermark:
         return False
     return index + 1 < len(log.segments) or log.segments.active.size > 0

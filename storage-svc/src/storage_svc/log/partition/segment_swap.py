@@ -6,11 +6,11 @@ The new segment is complete and synced, named `.cleaned`. Then, with a sync of t
     (...)
     old -> .deleted            readers have the new segment from here on, under its `.swap` name
     (...)
-    .swap -> its own name
+    .swap -> its proper name
     (...)
 
-Renames are steps of the event loop's thread, between which readers run; the syncs may be done in another. The old
-files are unlinked after `file.delete.delay.ms`: who reads them by an open descriptor goes on.
+Renames are steps of the event loop's thread, between which readers run; the syncs may run in another thread. The old
+files are unlinked after `file.delete.delay.ms`: readers with an open descriptor continue to read them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _OWN: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A new segment, complete beside the old ones (their base offsets) that it takes the place of."""
+    """A complete new segment, and the base offsets of the old segments that it replaces."""
 
     base_offsets: Sequence[int]
     size: int
 
 
 class Outdated(LogError):  # noqa: N818 (reads as what happened)
-    """The log is not any more what was cleaned: deleted, offline, or some of the segments are gone."""
+    """The log differs from the cleaned one: it is deleted, offline, or some of the segments are gone."""
 
 
 def swap(log: PartitionLog, group: CleanedGroup, now_ms: int) -> Iterator[str]:
-    """Carries out the swap; every path it hands out must be synced before it goes on.
+    """Carry out the swap; the caller syncs every path that is yielded before it resumes.
 
     Raises:
         Outdated: the old segments stay, the new one is gone.
@@ -61,7 +61,7 @@ def swap(log: PartitionLog, group: CleanedGroup, now_ms: int) -> Iterator[str]:
                 for path in new.paths():
                     log.files.unlink(path)
         raise
-    new.pin()  # it is read whatever becomes of its names
+    new.pin()  # readers use it under every name
     try:
         log.replace_segments(old, new)
         yield log.folder
@@ -75,7 +75,7 @@ def swap(log: PartitionLog, group: CleanedGroup, now_ms: int) -> Iterator[str]:
 
 
 def _check(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
-    """The old segments, which must be there as they were."""
+    """Return the old segments, which must be there as they were."""
     if log.deleted or log.offline is not None:
         raise Outdated("the log is deleted or offline")
     index = log.segments.index_of(group.base_offsets[0])
@@ -86,7 +86,7 @@ def _check(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
 
 
 def _rename_files(log: PartitionLog, segment: Segment, suffix: str) -> None:
-    """Its files get this behind their names, the `.log` last."""
+    """Rename the segment's files so that they end in this suffix, the `.log` last."""
     for path, own in zip(segment.paths(), segment.own_paths(), strict=True):
         if log.files.exists(path):
             log.files.rename(path, own + suffix)

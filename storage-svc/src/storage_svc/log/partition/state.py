@@ -2,8 +2,8 @@
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
-Its PartitionLog is the only one that writes it. The parts of a PartitionLog (reading.py, batch_writer.py,
-transactions.py) are given the state and read it; whatever they find out, they return or hand to LogActions.
+Only its PartitionLog writes it. The parts of a PartitionLog (reading.py, batch_writer.py, transactions.py) receive the
+state and read it; they return their results or start LogActions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogActions(Protocol):
         """Refuse appends and acknowledge nothing more."""
 
     def invalidate_read_ahead(self) -> None:
-        """Withdraw the answers that readers were given in advance."""
+        """Withdraw the answers that readers got in advance."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -56,7 +56,7 @@ class LogState:
     files: Files
     #: The topic's settings that apply to its logs.
     config: LogConfig
-    #: When appends count as durable: after a sync (`group`) or after the write (`os`).
+    #: The policy by which appends count as durable: after a sync (`group`) or after the write (`os`).
     policy: FlushPolicy
     #: The segments, oldest first, never none; the last one is active.
     segments: Segments
@@ -68,7 +68,7 @@ class LogState:
     readable: HighWatermark
     #: Everything below this offset is synced.
     recovery_point: int
-    #: Below this offset nothing counts as durable before its sync, whatever the policy is now.
+    #: The offset below which nothing counts as durable before its sync, whichever policy applies now.
     promised_end: int = 0
     #: Producers with their last batches and open transactions.
     producers: ProducerState
@@ -78,11 +78,11 @@ class LogState:
     leader_epoch: int
     #: Everything that the next sync must cover.
     unsynced: Unsynced = field(default_factory=Unsynced)
-    #: How far the log is compacted, and whether it can be. Written by the Cleaner and the Scrubber.
+    #: The progress of compaction in this log. Written by the Cleaner and the Scrubber.
     compaction: CompactionState = field(default_factory=CompactionState)
     #: Positions at which reads will probably begin.
     read_positions: ReadPositions
-    #: Why the log is offline: nothing is appended or acknowledged. None while it works.
+    #: The reason why the log is offline: nothing is appended or acknowledged. None while it works.
     offline: str | None = None
     #: Whether the log is offline and not read either.
     withheld: bool = False
@@ -120,7 +120,9 @@ class LogState:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(newest epoch not newer than this one, the offset behind its last record); (-1, -1) when none is known."""
+        """Return (newest epoch not newer than this one, the offset after its last record); (-1, -1) if none is
+        known.
+        """
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         if not 0 <= epoch < self.leader_epoch:

@@ -20,12 +20,12 @@ _EARLIEST: Final = -2
 
 
 class FoundBatch(NamedTuple):
-    """A batch that holds the record looked for: one at or behind `offset_min` with a timestamp >= `timestamp`."""
+    """A batch that holds the wanted record: one at or after `offset_min` with a timestamp >= `timestamp`."""
 
     batch: bytes
     timestamp: int
     offset_min: int
-    #: The first offset behind it.
+    #: The offset after its last record.
     next_offset: int
     #: -1 in the formats that have none.
     leader_epoch: int
@@ -38,7 +38,8 @@ class FoundRecord(NamedTuple):
 
 
 def find_timestamp(log: PartitionLog, timestamp: int, offset_min: int) -> FoundBatch | None:
-    """The first readable batch with a record of this timestamp or a later one that ends at or behind an offset.
+    """Return the first readable batch that has a record of this timestamp or a later one and ends at or after an
+    offset.
 
     Raises:
         StorageFailure: the disk did not answer.
@@ -55,7 +56,7 @@ def find_timestamp(log: PartitionLog, timestamp: int, offset_min: int) -> FoundB
 
 
 def find_largest(log: PartitionLog) -> FoundBatch | None:
-    """The batch with the largest timestamp of all that is readable; None without timestamps."""
+    """Return the readable batch with the largest timestamp; None without timestamps."""
     best: tuple[int, Segment] | None = None
     for segment in log.segments.starting_with(log.log_start_offset):
         if segment.base_offset >= log.high_watermark:
@@ -70,7 +71,7 @@ def find_largest(log: PartitionLog) -> FoundBatch | None:
 
 
 def _largest_readable(log: PartitionLog, segment: Segment) -> int:
-    """A segment's largest timestamp; of its readable part only, when not all of it is readable."""
+    """Return the largest timestamp in the readable part of a segment."""
     largest, offset = segment.largest_timestamp()
     if offset < log.high_watermark or largest < 0:
         return largest
@@ -90,10 +91,10 @@ def _first_batch(log: PartitionLog, segment: Segment, timestamp: int, offset_min
 
 
 def segment_starts(log: PartitionLog, timestamp: int, count_max: int, now_ms: int) -> list[int]:
-    """Starts of segments, newest first, of which the newest was last written at or before a timestamp.
+    """Return starts of segments, newest first, of which the newest was last written at or before a timestamp.
 
-    This is what ListOffsets version 0 asks for: -1 begins with the log's end, -2 gives the log's start alone. What is
-    not readable yet is left out; its place takes the high watermark (Kafka's legacyFetchOffsetsBefore).
+    ListOffsets version 0 asks for it: -1 begins with the log's end, -2 gives the log's start alone. Starts that are not
+    readable yet are left out; the high watermark stands for them (Kafka's legacyFetchOffsetsBefore).
 
     Raises:
         StorageFailure: the disk did not answer.
@@ -115,7 +116,7 @@ def segment_starts(log: PartitionLog, timestamp: int, count_max: int, now_ms: in
 
 
 def first_record(found: FoundBatch) -> FoundRecord | None:
-    """The record looked for in its batch; None if the header promised one that is not there.
+    """Return the wanted record in its batch; None if the header promised one that is not there.
 
     Raises:
         DecodeError: the batch is damaged.

@@ -1,9 +1,9 @@
-"""Transactions as one partition's log sees them: they begin with a batch, end with a marker, and hold readers back.
+"""Transactions as one partition's log sees them: they begin with a batch, end with a marker, and make readers wait.
 
-The transaction coordinator tells a log that a producer may write transactional batches (`begin`) and, when the
-transaction is over, has the marker written (`end`). Between the two readers with isolation level read_committed see
-nothing behind the last stable offset. What was aborted stays in the log; such readers are told which producers' batches
-to leave out (`aborted`).
+The transaction coordinator registers a producer that may write transactional batches (`begin`) and, when the
+transaction is over, has the marker written (`end`). In between, readers with isolation level read_committed see nothing
+after the last stable offset. Aborted batches stay in the log; such readers learn which producers' batches to leave out
+(`aborted`).
 
     offset      0      3      5(abort marker)   6      9
     producer 7  data          x
@@ -33,7 +33,7 @@ _MESSAGES: dict[int, str] = {
 
 
 class Transactions:
-    """Owned by its PartitionLog."""
+    """The transactions of one log, owned by its PartitionLog."""
 
     __slots__ = ("_actions", "_clock", "_stable", "_state", "_writer")
 
@@ -46,10 +46,10 @@ class Transactions:
         self._stable: tuple[int, Segment, int] | None = None
 
     def begin(self, producer_id: int, producer_epoch: int) -> int:
-        """From now on the producer may write transactional batches here, until `end`; 0 or an error code.
+        """Let the producer write transactional batches here until `end`; return 0 or an error code.
 
-        The log does not remember this across a start: a coordinator says it again for transactions that have no batch
-        here yet (KIP-890's verification).
+        The log does not remember this across a start: a coordinator repeats it for transactions that have no batch here
+        yet (KIP-890's verification).
         """
         return self._state.producers.may_begin(producer_id, producer_epoch)
 
@@ -93,7 +93,7 @@ class Transactions:
         return appended
 
     def _take_back(self, index_end: int) -> None:
-        """The marker could not be written; an entry that cannot be removed takes the log offline."""
+        """Remove the index entry of a marker that could not be written; if that fails, take the log offline."""
         try:
             self._state.segments.active.transaction_index.truncate(index_end)
         except StorageFailure as error:
@@ -102,7 +102,7 @@ class Transactions:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def stable_end(self) -> tuple[int, Segment, int]:
-        """The last stable offset and where the batches below it end: segment and position.
+        """Return the last stable offset and where the batches below it end: segment and position.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -118,7 +118,8 @@ class Transactions:
         return self._stable
 
     def aborted(self, offset: int, spans: Sequence[Span]) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions with batches in what was found from the offset on.
+        """Return (producer id, first offset) of the aborted transactions with batches in the spans, which begin at the
+        offset.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -139,7 +140,7 @@ class Transactions:
         return found
 
     def _end_offset(self, span: Span) -> int:
-        """The offset behind the last batch of a span."""
+        """Return the offset after the last batch of a span."""
         segment, position, length = span
         segment.open()
         later = headers(self._state.files, segment.descriptor, position + length, segment.size, 64)

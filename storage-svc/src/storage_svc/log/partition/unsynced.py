@@ -22,7 +22,9 @@ class SyncTarget:
     def __init__(
         self, segments: list[Segment], paths: Collection[str], recovery_point: int, active: Segment, end_offset: int
     ) -> None:
-        """After the sync everything below `recovery_point` is on disk; the log ended at `end_offset` in `active`."""
+        """Describe one sync, after which everything below `recovery_point` is on disk; the log ended at `end_offset` in
+        `active`.
+        """
         self.segments = segments
         self.paths = paths
         self.recovery_point = recovery_point
@@ -71,7 +73,7 @@ class Syncable(Protocol):
 
 
 class Unsynced:
-    """Owned by its PartitionLog."""
+    """The unsynced part of one log, owned by its PartitionLog."""
 
     __slots__ = ("_active", "_segments", "paths", "records")
 

@@ -1,6 +1,6 @@
-"""Producer snapshot files (`<next offset>.snapshot`): what Kafka writes of its producers at a roll and at a clean stop.
+"""Producer snapshot files (`<next offset>.snapshot`): Kafka's record of its producers at a roll and at a clean stop.
 
-    version i16 = 1, crc u32 (CRC-32C of everything behind it), count i32, count x entry
+    version i16 = 1, crc u32 (CRC-32C of everything after it), count i32, count x entry
     entry = producer_id i64, producer_epoch i16, last_sequence i32, last_offset i64, offset_delta i32, timestamp i64,
             coordinator_epoch i32, transaction_first_offset i64        big-endian, 46 bytes
 
@@ -45,14 +45,15 @@ class SnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """The content of a snapshot file."""
+    """Return the content of a snapshot file."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
     body = len(packed).to_bytes(4, "big") + b"".join(packed)
     return _HEAD.pack(_VERSION, crc32c(body), len(packed)) + body[4:]
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
-    """
+    """Return the entries of a snapshot file.
+
     Raises:
         UnreadableSnapshot: it is damaged.
     """

@@ -15,7 +15,7 @@ from storage_svc.log.segment_names import file_stem
 
 
 class ProducerSnapshots:
-    """Owned by its PartitionLog."""
+    """The stored producer states of one log, owned by its PartitionLog."""
 
     __slots__ = ("_files", "_folder", "_synced")
 
@@ -45,13 +45,16 @@ class ProducerSnapshots:
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
     def note_synced(self, offset: int, paths: Collection[str]) -> None:
-        """These were synced; `newest` need not do it, and hold up the event loop, if that of the offset is one."""
+        """Note that these files were synced. If the snapshot of the offset is among them, `newest` need not sync it.
+
+        A sync in `newest` would hold up the event loop.
+        """
         path = self.path(offset)
         if path in paths:
             self._synced = path
 
     def newest(self, bases: Sequence[int]) -> int:
-        """The index of the newest segment, by its base offset, that has one, which is durable then; 0 if none has.
+        """Return the index of the newest segment, by its base offset, that has a snapshot, and sync it; 0 if none has.
 
         Raises:
             StorageFailure: it could not be synced.

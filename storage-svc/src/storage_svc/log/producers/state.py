@@ -1,15 +1,19 @@
-"""What a partition remembers of its producers: their epochs, their last five batches, and their open transactions.
+"""The producers of a partition: their epochs, their last five batches, and their open transactions.
 
-A producer numbers its records; sequences wrap from 2^31 - 1 to 0. With the same epoch a batch must begin one behind
-the last; a batch seen before is answered with its original offset; a new epoch begins at 0; a producer that is not
-known may begin anywhere.
+A producer numbers its records; sequences wrap from 2^31 - 1 to 0. The answer to a batch depends on its sequence:
 
-A transactional batch needs a transaction: one that is open here under the batch's epoch, or one that the transaction
-coordinator has said it may begin (`may_begin`). While it is open its producer may write nothing outside it. It ends
-with a control batch (`end`), which may also raise the producer's epoch and with it forget the five batches.
+    the number after the producer's last one    accepted
+    that of one of its last five batches        the original offset is returned
+    0 under a new epoch                         accepted
+    any number of an unknown producer           accepted
 
-A snapshot file (producer_snapshot.py) knows only the last batch of each producer: after a start the `window` of those
-it named is not complete, and what is missing is looked for in the log when a producer asks (producer_look_back.py).
+A transactional batch needs a transaction. Either one is open here under the batch's epoch, or the transaction
+coordinator has allowed the producer to begin one (`may_begin`). While it is open its producer may write nothing outside
+it. It ends with a control batch (`end`), which may also raise the producer's epoch and with it forget the five batches.
+
+A snapshot file (snapshot_file.py) knows only the last batch of each producer. After a start the windows of the
+producers it named are not complete; the missing batches are searched for when a producer needs them
+(producer_look_back.py).
 """
 
 from __future__ import annotations
@@ -48,14 +52,14 @@ class Producer:
     """One producer id."""
 
     epoch: int
-    #: Its last batches under this epoch, oldest first.
+    #: The producer's last batches under this epoch, oldest first.
     batches: list[ProducedBatch]
-    #: When it was last heard of, by our own clock.
+    #: The time of its last batch or marker, by our clock.
     seen_ms: int
     #: The largest timestamp of its last batch, or its last marker's.
     timestamp: int = -1
     coordinator_epoch: int = -1
-    #: Of its open transaction; -1 when none is open.
+    #: The first offset of its open transaction; -1 when none is open.
     transaction_first_offset: int = _NOTHING
     #: Whether `batches` is all there is to remember, even if it is short.
     complete: bool = True
@@ -85,7 +89,7 @@ class Producer:
 
 @dataclass(slots=True)
 class ProducerState:
-    """Owned by its PartitionLog. What `add` takes in can be taken back until `keep`."""
+    """The producers of one log, owned by its PartitionLog. `take_back` undoes every `add` since the last `keep`."""
 
     producers: dict[int, Producer] = field(default_factory=dict)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
@@ -102,7 +106,7 @@ class ProducerState:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, delta: int, transactional: bool
     ) -> int | ProducedBatch:
-        """What is to be done with a client's batch: an error code, 0 to accept, or the batch this one repeats."""
+        """Judge a client's batch: return an error code, 0 to accept it, or the batch that it repeats."""
         producer = self.producers.get(producer_id)
         if producer is not None:
             if epoch != producer.epoch:
@@ -127,12 +131,12 @@ class ProducerState:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def check_epoch(self, producer_id: int, epoch: int) -> int:
-        """An error code for a coordinator's batch, whose sequence means nothing."""
+        """Return an error code, or 0, for a coordinator's batch, whose sequence means nothing."""
         producer = self.producers.get(producer_id)
         return ErrorCode.INVALID_PRODUCER_EPOCH if producer is not None and epoch < producer.epoch else NO_ERROR
 
     def check_transaction(self, producer_id: int, epoch: int) -> int:
-        """An error code unless the producer may write transactional batches under this epoch."""
+        """Return an error code unless the producer may write transactional batches under this epoch."""
         producer = self.producers.get(producer_id)
         if producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == epoch:
             return NO_ERROR
@@ -149,7 +153,7 @@ class ProducerState:
         transactional: bool,
         now_ms: int,
     ) -> None:
-        """A checked batch of records is about to be written."""
+        """Add a checked batch of records that is about to be written."""
         producer = self.producers.get(producer_id)
         if producer_id not in self._before:
             self._before[producer_id] = producer and producer.copy()
@@ -169,13 +173,13 @@ class ProducerState:
             self.transactions.begin(producer_id, last_offset - delta)
 
     def keep(self) -> None:
-        """What was added is written."""
+        """Keep the batches that were added: they are written."""
         if self._before:
             self._before.clear()
             self.transactions.keep()
 
     def take_back(self) -> None:
-        """What was added since the last `keep` was not written."""
+        """Forget the batches that were added since the last `keep`: they were not written."""
         for producer_id, before in self._before.items():
             if before is None:
                 del self.producers[producer_id]
@@ -187,14 +191,16 @@ class ProducerState:
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def may_begin(self, producer_id: int, epoch: int) -> int:
-        """The coordinator has this partition in the producer's transaction; an error code if the epoch is fenced."""
+        """Allow the producer to begin a transaction, as the coordinator demands; return an error code if the epoch is
+        fenced.
+        """
         error = self.check_epoch(producer_id, epoch)
         if not error:
             self._may_begin[producer_id] = epoch
         return error
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
-        """An error code, or 0 if the transaction may be ended so."""
+        """Return 0 if this marker may end the transaction, else an error code."""
         producer = self.producers.get(producer_id)
         if producer is None:
             return NO_ERROR
@@ -203,14 +209,14 @@ class ProducerState:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else NO_ERROR
 
     def open_since(self, producer_id: int) -> int:
-        """The first offset of the producer's open transaction, -1 when none is open."""
+        """Return the first offset of the producer's open transaction, -1 when none is open."""
         producer = self.producers.get(producer_id)
         return _NOTHING if producer is None else producer.transaction_first_offset
 
     def end(
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp: int, now_ms: int
     ) -> None:
-        """A marker is written: the producer's transaction, if one is open, is over."""
+        """Note that a marker is written: the producer's transaction, if one is open, is over."""
         producer = self.producers.get(producer_id)
         if producer is None:
             producer = self.producers[producer_id] = Producer(epoch, [], now_ms)
@@ -222,10 +228,11 @@ class ProducerState:
         self.transactions.end(producer_id, marker_offset)
         self._may_begin.pop(producer_id, None)
 
-    # -- what a start finds -------------------------------------------------------------------------------------------
+    # -- recovery
+    # ---------------------------------------------------------------------------------------------------------
 
     def replay(self, header: Header, now_ms: int) -> None:
-        """A batch of records found in the log: true whatever its sequence."""
+        """Add a batch of records that was found in the log, with any sequence."""
         transactional = bool(header.attributes & TRANSACTIONAL)
         if header.producer_id >= 0 and (header.base_sequence >= 0 or transactional):
             self.add(
@@ -241,7 +248,7 @@ class ProducerState:
             self.keep()
 
     def replay_marker(self, header: Header, marker: EndTransactionMarker, now_ms: int) -> None:
-        """A control batch found in the log."""
+        """Add a control batch that was found in the log."""
         self.end(
             header.producer_id,
             header.producer_epoch,
@@ -252,7 +259,7 @@ class ProducerState:
         )
 
     def remember_before(self, header: Header) -> None:
-        """A batch from below the replayed ones, newest first: fills the windows that the snapshot left short."""
+        """Add a batch from before the replayed ones, newest first, to a window that the snapshot left short."""
         producer = self.producers.get(header.producer_id)
         if producer is None or not producer.lacks_batches:
             return
@@ -264,7 +271,7 @@ class ProducerState:
             producer.batches.insert(0, batch)
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers not heard of since, unless a transaction of theirs is open; how many that were."""
+        """Forget producers that were silent since then, unless they have an open transaction; return their number."""
         expired = [
             key
             for key, producer in self.producers.items()
@@ -277,7 +284,7 @@ class ProducerState:
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The content of a snapshot file."""
+        """Return the content of a snapshot file."""
         return encode_snapshot(map(_entry, self.producers.items()))
 
     def load(self, data: bytes, offset: int, now_ms: int) -> None:

@@ -1,15 +1,15 @@
 """The file of one index: entries of one fixed size, in order, without a head.
 
-An index *grows* while its segment is appended to: every entry is in memory, in the bytes of the file, and the file gets
-those it lacks by `persist`. Once it is finished it is only read: `load` maps the file, a search touches a few pages of
-it, and `release` gives the mapping back.
+An index *grows* while its segment is appended to: every entry is in memory, in the bytes of the file, and `persist`
+writes those that the file lacks. Once it is finished it is only read: `load` maps the file, a search touches a few
+pages of it, and `release` gives the mapping back.
 
 A growing file is neither mapped nor preallocated: a store into a mapped hole kills the process when the disk is full.
 Files that Kafka wrote end in zeros after a crash; `load` leaves those out.
 
-Nothing here protects an entry: whoever follows one compares it with the batch it leads to (segment.py). A search in a
-damaged file still ends at an entry that compares as it says, so a wrong one is either followed and found out, or was
-never needed.
+Nothing here protects an entry: every caller that follows one compares it with the batch it leads to (segment.py). A
+search in a damaged file still ends at an entry. If that entry is wrong, it is followed and found out, or it was never
+needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _NOTHING: Final = b""
 
 
 class IndexFile:
-    """Owned by one index of one segment. `load` before the first search of an index that has a file."""
+    """The file of one index of one segment, owned by that index. Call `load` before the first search if there is a
+    file.
+    """
 
     __slots__ = ("_data", "_descriptor", "_entry", "_files", "_written", "count", "last", "path")
 
@@ -33,7 +35,7 @@ class IndexFile:
         self._files = files
         self._entry = entry
         self.path = path
-        #: How many entries there are.
+        #: The number of entries.
         self.count = 0
         #: The fields of the last entry.
         self.last: tuple[int, ...] | None = None
@@ -42,14 +44,14 @@ class IndexFile:
         self._descriptor = -1
 
     def at(self, index: int) -> tuple[int, ...]:
-        """The fields of an entry, by its place."""
+        """Return the fields of an entry, by its number."""
         return self._entry.unpack_from(self._data, index * self._entry.size)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return map(self.at, range(self.count))
 
     def count_up_to(self, value: int, field: int) -> int:
-        """How many entries have at most this value in a field that rises from entry to entry."""
+        """Return the number of entries with at most this value in a field that rises from entry to entry."""
         if self.last is None or self.last[field] <= value:  # most reads are near the end of the log
             return self.count
         unpack, data, size = self._entry.unpack_from, self._data, self._entry.size
@@ -72,7 +74,7 @@ class IndexFile:
         self.last = fields
 
     def _copied(self) -> bytearray:
-        """The entries as bytes that can grow."""
+        """Return the entries as bytes that can grow."""
         data = bytearray(self._data[: self.count * self._entry.size])
         self._unmap()
         return data
@@ -96,7 +98,7 @@ class IndexFile:
         return whole
 
     def _without_padding(self) -> int:
-        """How many entries stand before the zeros at the end."""
+        """Return the number of entries before the zeros at the end."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -120,7 +122,7 @@ class IndexFile:
             self._written = self.count
 
     def finish(self) -> None:
-        """The file holds the entries and nothing else; `load` before the next search.
+        """Make the file hold the entries and nothing else; `load` must come before the next search.
 
         Raises:
             StorageFailure: they stay in memory.
@@ -132,7 +134,7 @@ class IndexFile:
         self.release()
 
     def truncate(self, count: int) -> None:
-        """Keep so many entries only, in the file too.
+        """Keep the first `count` entries only, in the file too.
 
         Raises:
             StorageFailure: the file has more.
@@ -148,7 +150,7 @@ class IndexFile:
         self._files.truncate(self._descriptor, count * self._entry.size)
 
     def reset(self) -> None:
-        """Forget every entry and delete the file: what follows is a growing index."""
+        """Forget every entry and delete the file, to begin a growing index."""
         self.release()
         self._files.unlink(self.path)
 

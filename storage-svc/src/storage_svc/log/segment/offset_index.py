@@ -21,7 +21,7 @@ _POSITION: Final = 1
 
 
 class OffsetIndex:
-    """Owned by its segment, which opens and closes the file."""
+    """The offset index of one segment, owned by that segment, which opens and closes the file."""
 
     __slots__ = ("_base", "entries_max", "file")
 
@@ -37,11 +37,11 @@ class OffsetIndex:
         return None if last is None else (self._base + last[_OFFSET], last[_POSITION])
 
     def append(self, offset: int, position: int) -> None:
-        """The batch that ends with this offset begins at this position."""
+        """Add an entry: the batch that ends with this offset begins at this position."""
         self.file.append(offset - self._base, position)
 
     def lookup(self, offset: int) -> tuple[int, int] | None:
-        """(offset, position) of the greatest entry at or below the offset; None before the first one."""
+        """Return (offset, position) of the greatest entry at or below the offset; None before the first one."""
         file, base = self.file, self._base
         last = file.last
         if last is not None and last[_OFFSET] <= offset - base:
@@ -49,11 +49,11 @@ class OffsetIndex:
         return self._entry(file.count_up_to(offset - base, _OFFSET))
 
     def lookup_position(self, position: int) -> tuple[int, int] | None:
-        """(offset, position) of the greatest entry at or below the position; None before the first one."""
+        """Return (offset, position) of the greatest entry at or below the position; None before the first one."""
         return self._entry(self.file.count_up_to(position, _POSITION))
 
     def _entry(self, count: int) -> tuple[int, int] | None:
-        """The last one of that many entries."""
+        """Return the last one of that many entries."""
         if count == 0:
             return None
         offset, position = self.file.at(count - 1)

@@ -1,8 +1,8 @@
-"""The segments of all logs that are open: so many at most, however many partitions there are.
+"""The open segments of all logs: at most a fixed number, for any number of partitions.
 
 Every segment opens itself when it is used. When there are too many, those that were not used for longest are released:
 they give back their descriptors and the memory of their indexes, active ones too. A segment that was used since the
-clock's hand last passed it is passed over once more.
+clock's hand last passed it stays for one more round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX: Final = 16_384
 
 
 def open_segments_max() -> int:
-    """How many segments this process may keep open."""
+    """Return how many segments this process may keep open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX if soft == resource.RLIM_INFINITY else max(_MIN, min(_MAX, soft // _SHARE))
 
@@ -35,7 +35,7 @@ class Closable(Protocol):
 
 
 class OpenSegments:
-    """Owned by the DataFolder. Several threads add to it while logs are recovered."""
+    """The ring of open segments, owned by the DataFolder. Several threads add to it while logs are recovered."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -46,7 +46,7 @@ class OpenSegments:
         return len(self._ring)
 
     def add(self, segment: Closable) -> None:
-        """The segment is open from now on; others may be released for it."""
+        """Add a segment that is open now; others may be released for it."""
         with self._lock:
             self._ring[segment] = None
             for _ in range(2 * len(self._ring)):
@@ -59,6 +59,6 @@ class OpenSegments:
                     self._ring[oldest] = None
 
     def discard(self, segment: Closable) -> None:
-        """The segment was closed."""
+        """Remove a segment that was closed."""
         with self._lock:
             self._ring.pop(segment, None)

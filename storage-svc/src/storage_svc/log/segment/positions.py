@@ -1,7 +1,7 @@
-"""Places in a segment that its indexes lead to, not to a record: near a position, an offset or a time.
+"""Positions in a segment that its indexes lead to, not to a record: near a position, an offset or a time.
 
-An entry that is followed is compared with the batch it leads to, as `Segment.locate` does; what does not agree is
-rebuilt.
+An entry that is followed is compared with the batch it leads to, as `Segment.locate` does; indexes that do not agree
+are rebuilt.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from storage_svc.log.segment.segment import Segment
 
 
 def boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
-    """The end of the last whole batch at or before `limit`, at least `start` (where a batch begins), and an offset
-    that the batch behind it is found by, if one is known."""
+    """Return the end of the last whole batch at or before `limit`, and an offset in the next batch if one is known.
+
+    The end is at least `start`, where a batch begins.
+    """
     segment.load()
     entry = segment.offset_index.lookup_position(limit)
     unchecked = entry is not None and entry[1] > start
@@ -33,7 +35,7 @@ def boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]
 
 
 def position_before(segment: Segment, offset: int) -> int:
-    """Where a batch begins that ends at or before the offset, not far from it; 0 when none is known."""
+    """Return the position of a batch that ends at or before the offset, not far from it; 0 when none is known."""
     segment.load()
     entry = segment.offset_index.lookup(offset)
     found = entry and segment.locate(entry[0])
@@ -41,8 +43,9 @@ def position_before(segment: Segment, offset: int) -> int:
 
 
 def position_of_timestamp(segment: Segment, timestamp: int) -> int:
-    """Where a batch begins before which every record is older than the timestamp, not far from the first that is
-    not."""
+    """Return the position of a batch with only older records before it, near the first record of this time or a later
+    one.
+    """
     segment.load()
     entry = segment.time_index.lookup(timestamp)
     if entry is None:

@@ -3,9 +3,9 @@
     00000000000000000000.log   00000000000000000000.index   00000000000000000000.timeindex    (20 digits: base offset)
 
 Batches are found through the index and by walking headers from there. The index entries of a batch are added when it
-starts more than `index.interval.bytes` behind the last indexed batch, so rebuilding the indexes from the log gives the
-same bytes. The indexes are opened at the first look-up and their ends compared with the log; later every entry that is
-followed is compared with the batch it leads to. What does not agree is rebuilt.
+starts more than `index.interval.bytes` after the last indexed batch, so rebuilding the indexes from the log gives the
+same bytes. The indexes are opened at the first look-up and their ends compared with the log. Later every entry that is
+followed is compared with the batch it leads to. Indexes that do not agree are rebuilt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _log = logs.get(__name__)
 
 
 class Segment:
-    """Owned by its PartitionLog. `size` counts whole batches; bytes of a failed write are cut off at once."""
+    """A segment, owned by its PartitionLog.
+
+    `size` counts whole batches; bytes of a failed write are cut off at once.
+    """
 
     __slots__ = (
         "_age_max_ms",
@@ -101,7 +104,7 @@ class Segment:
         self.time_index = TimeIndex(files, "", base_offset, index_bytes)
         self.transaction_index = TransactionIndex(files, "")
         self.rename(suffix)
-        # So many entries fit into either index.
+        # The number of entries that fit into either index.
         self._entries_max = min(self.offset_index.entries_max, self.time_index.entries_max)
         self._jitter = random()
         self.configure(config)
@@ -113,15 +116,16 @@ class Segment:
         self.gone = False
         self._closing = False
         self.file_id = 0
-        #: Whether it was used since somebody last looked for segments to release; who is told when it opens and closes.
+        #: Whether it was used since OpenSegments last looked for segments to release.
         self.used = False
+        #: The open segments of all logs, which this one joins when it opens and leaves when it closes.
         self.registry: OpenSegments | None = None
 
     @classmethod
     def create(
         cls, files: Files, folder: str, base_offset: int, config: LogConfig, now_ms: int, *, suffix: str = ""
     ) -> Segment:
-        """A new, empty segment; what was there under its names is dropped."""
+        """Create an empty segment; files that have its names are dropped."""
         segment = cls(files, folder, base_offset, config, now_ms, suffix=suffix)
         segment.open(create=True)
         if segment.size:
@@ -133,7 +137,7 @@ class Segment:
         return segment
 
     def rename(self, suffix: str) -> None:
-        """Its files have this behind their names now; those that are open stay so."""
+        """Let the names of the segment's files end in this suffix from now on; open files stay open."""
         self._suffix = suffix
         self.path = f"{self._stem}{LOG_SUFFIX}{suffix}"
         self.relative_path = "/".join(self.path.rsplit("/", 2)[1:])
@@ -158,7 +162,7 @@ class Segment:
         self._age_max_ms = config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch was written: keep what look-ups and rolling need to know of it."""
+        """Note a batch that was written: look-ups and rolling need it."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -173,8 +177,10 @@ class Segment:
     def must_roll(
         self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether a batch with these properties, behind `staged` bytes that are about to come, belongs elsewhere
-        (`can_tell` first). The order and the terms are Kafka's (LogSegment.shouldRoll)."""
+        """Return whether a batch with these properties belongs in a new segment; `can_tell` must come first.
+
+        `staged` bytes will be written before it. The order and the terms are Kafka's (LogSegment.shouldRoll).
+        """
         used = self.size + staged
         if used == 0:
             return False
@@ -190,11 +196,11 @@ class Segment:
         )
 
     def can_tell(self, staged_batches: int) -> bool:
-        """Whether so many batches that are about to come cannot fill an index: `must_roll` needs their size only."""
+        """Return whether `staged_batches` cannot fill an index: if so, `must_roll` needs their size only."""
         return self.offset_index.file.count + staged_batches < self._entries_max
 
     def locate(self, offset: int) -> tuple[int, Header] | None:
-        """(position, header) of the first batch that ends at or behind the offset."""
+        """Return (position, header) of the first batch that ends at or after the offset."""
         if not self._loaded or self.descriptor < 0:
             self.load()
         self.used = True
@@ -213,11 +219,11 @@ class Segment:
         return self.locate(offset)
 
     def headers(self) -> Iterator[tuple[int, Header]]:
-        """(position, header) of each batch, as far as they follow each other; of an open segment."""
+        """Yield (position, header) of each batch of an open segment, as far as they follow each other."""
         return headers(self._files, self.descriptor, 0, self.size)
 
     def walk(self, position: int) -> Iterator[tuple[int, Header]]:
-        """Batches from there on; none from a position that a damaged index invented."""
+        """Yield batches from there on; none from a position that a damaged index invented."""
         return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, WALK_CHUNK)
 
     def read(self, position: int, length: int) -> bytes:
@@ -225,10 +231,10 @@ class Segment:
         return self._files.read(self.descriptor, length, position)
 
     def write(self, parts: list[Buffer], size: int) -> None:
-        """Write batches behind the last one; `size` is moved by the caller once it has noted them.
+        """Write batches after the last one; the caller moves `size` once it has noted them.
 
         Raises:
-            DiskFull: nothing of them is left in the file; until the next sync a power cut may bring it back.
+            DiskFull: no byte of them is left in the file; until the next sync a power cut may bring them back.
             StorageFailure: the file cannot be trusted with more.
         """
         if not self._loaded or self.descriptor < 0:
@@ -241,7 +247,7 @@ class Segment:
             raise
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """(timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
+        """Return (timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
         self.load()
         return self.max_timestamp, self.max_timestamp_offset
 
@@ -263,7 +269,7 @@ class Segment:
             return False
 
     def _indexes_agree(self) -> bool:
-        """Whether they can be believed; sets what `note` would have set."""
+        """Return whether the indexes can be believed; set the fields that `note` would have set."""
         indexes = self.offset_index, self.time_index
         if not ends_agree(self._files, self.descriptor, self.size, *indexes, self._index_interval):
             return False
@@ -273,12 +279,12 @@ class Segment:
         return True
 
     def rebuild_damaged(self) -> None:
-        """As `rebuild`, of indexes that were found to contradict the batches."""
+        """Rebuild indexes that contradict the batches, and log that."""
         _log.warning("index rebuilt", segment=self.relative_path)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Make both indexes anew from the batches' headers; the segment's batches are known to be whole."""
+        """Make both indexes again from the batches' headers; the segment's batches are known to be whole."""
         self.restart_indexes()
         for position, header in headers(self._files, self.descriptor, 0, self.size):
             self.note(position, header.size, header.last_offset, header.max_timestamp)
@@ -301,7 +307,7 @@ class Segment:
         self._loaded = self._checked = True
 
     def load_for_append(self) -> None:
-        """As `load`, and the first batch's timestamp is known, which decides when to roll."""
+        """Load the segment and the first batch's timestamp, which decides when to roll."""
         self._growing = True
         self.load()
         for _, header in headers(self._files, self.descriptor, 0, self.size, WALK_CHUNK):
@@ -309,7 +315,7 @@ class Segment:
             break
 
     def finish(self) -> None:
-        """No batch will be added: the largest timestamp gets its entry, the index files are complete.
+        """Complete the index files, with an entry for the largest timestamp: no batch will be added.
 
         Raises:
             StorageFailure: the index files are not; they will be rebuilt when they are needed.
@@ -325,7 +331,9 @@ class Segment:
         self.time_index.file.finish()
 
     def release(self) -> None:
-        """Give back memory and descriptors until the next look-up; what a growing index has not written is lost."""
+        """Give back memory and descriptors until the next look-up; entries that a growing index has not written are
+        lost.
+        """
         if self._loaded:
             self.offset_index.file.release()
             self.time_index.file.release()
@@ -334,7 +342,7 @@ class Segment:
         self.close()
 
     def release_unused(self) -> bool:
-        """As `release`, after writing the entries that the index files do not have; whether that was possible."""
+        """Write the entries that the index files lack, then release; return whether that was possible."""
         if self._pins:
             return False
         if self._growing and self._loaded:
@@ -358,7 +366,7 @@ class Segment:
             self.close()
 
     def sync(self, files: Files) -> None:
-        """Sync a pinned segment. It may have been closed before it was pinned, and deleted or replaced meanwhile."""
+        """Sync a pinned segment. It may have been closed before it was pinned, and deleted or replaced since."""
         if self.descriptor >= 0:
             files.sync(self.descriptor)
             return
@@ -378,9 +386,9 @@ class Segment:
                 self.registry.discard(self)
 
     def paths(self) -> list[str]:
-        """Every file this segment may have, the `.log` last: a segment without its log is nothing."""
+        """Return every file this segment may have, the `.log` last: a segment without its log is nothing."""
         return [path + self._suffix for path in self.own_paths()]
 
     def own_paths(self) -> list[str]:
-        """As `paths`, of a segment that is part of its log."""
+        """Return the paths that the files of this segment have as a part of its log."""
         return [self._stem + suffix for suffix in (*SUFFIXES[1:], LOG_SUFFIX)]

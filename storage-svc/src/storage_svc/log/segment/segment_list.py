@@ -20,7 +20,7 @@ from storage_svc.log.segment_names import DELETED_SUFFIX, file_stem
 
 
 class Segments:
-    """Owned by its PartitionLog."""
+    """The segments of one log, owned by its PartitionLog."""
 
     __slots__ = ("_open", "_ordered", "active", "bases")
 
@@ -47,11 +47,11 @@ class Segments:
         return sum(segment.size for segment in self._ordered)
 
     def index_of(self, offset: int) -> int:
-        """The index of the segment that holds an offset, or would."""
+        """Return the index of the segment that holds an offset, or would."""
         return max(0, bisect_right(self.bases, offset) - 1)
 
     def starting_with(self, offset: int) -> list[Segment]:
-        """The segment that holds an offset, or would, and all behind it."""
+        """Return the segment that holds an offset, or would, and all later ones."""
         return self._ordered[self.index_of(offset) :]
 
     def older_segments(self) -> list[Segment]:
@@ -59,11 +59,11 @@ class Segments:
         return self._ordered[:-1]
 
     def end_of(self, index: int, log_end_offset: int) -> int:
-        """The offset at which the segment of this index ends."""
+        """Return the offset at which the segment of this index ends."""
         return self.bases[index + 1] if index + 1 < len(self.bases) else log_end_offset
 
     def add(self, segment: Segment) -> None:
-        """It becomes the active one."""
+        """Add a segment, which becomes the active one."""
         self._register(segment)
         self._ordered.append(segment)
         self.bases.append(segment.base_offset)
@@ -75,13 +75,13 @@ class Segments:
             self._open.add(segment)
 
     def take_oldest(self, count: int) -> list[Segment]:
-        """The oldest, never all of them; they belong to the log no more."""
+        """Remove the oldest segments from the log, never all of them, and return them."""
         taken = self._ordered[:count]
         self._ordered, self.bases = self._ordered[count:], self.bases[count:]
         return taken
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """It takes the place of neighbours behind the active one; they belong to the log no more."""
+        """Put a segment in the place of neighbours older than the active one, which are removed from the log."""
         start = self._ordered.index(old[0])
         self._ordered[start : start + len(old)] = [new]
         self.bases[start : start + len(old)] = [new.base_offset]
@@ -103,10 +103,11 @@ class Segments:
 
 
 def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:
-    """Rename the files of a segment that is no part of its log any more, so that a start removes what is left of them;
-    their new paths. `snapshot`: that of its base offset as well.
+    """Rename the files of a segment that is removed from its log, so that a start removes the rest; return the new
+    paths.
 
-    The `.log` comes first: after a crash in between, a segment is there with its transaction index or not at all.
+    With `snapshot` the snapshot of its base offset goes as well. The `.log` comes first: after a crash in between, a
+    segment is there with its transaction index or not at all.
     """
     segment.gone = True
     segment.release()

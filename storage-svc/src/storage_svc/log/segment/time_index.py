@@ -21,7 +21,7 @@ _OFFSET: Final = 1
 
 
 class TimeIndex:
-    """Owned by its segment, which opens and closes the file."""
+    """The time index of one segment, owned by that segment, which opens and closes the file."""
 
     __slots__ = ("_base", "entries_max", "file")
 
@@ -44,12 +44,14 @@ class TimeIndex:
             file.append(timestamp, offset - self._base)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the greatest entry below the timestamp; None when there is none: up to that offset
-        every record is older."""
+        """Return (timestamp, offset) of the greatest entry below the timestamp; None without one.
+
+        Up to that offset every record is older.
+        """
         return self._entry(self.file.count_up_to(timestamp - 1, _TIMESTAMP))
 
     def _entry(self, count: int) -> tuple[int, int] | None:
-        """The last one of that many entries."""
+        """Return the last one of that many entries."""
         if count == 0:
             return None
         timestamp, offset = self.file.at(count - 1)

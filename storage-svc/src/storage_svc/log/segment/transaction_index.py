@@ -3,12 +3,14 @@
     entry = version i16 = 0, producer id i64, first offset i64, last offset i64, last stable offset i64
             big-endian, 34 bytes, last offsets strictly increasing
 
-The last offset is that of the ABORT marker; the last stable offset is where it came to be once the transaction was
-over, so a search may stop at the first entry whose last stable offset is not below what it looks for. The file is made
-when the first transaction is aborted, never before. Kafka's format has no checksum: what the file must be is said by
-another one, `.txnindex.crc32c`, written once nothing is added any more (`seal`), eight hexadecimal digits. A file that
-is not what its seal says, or is gone while the seal is there, is made anew from the batches; without a seal (a folder
-that Kafka made, an active segment after a crash) entries are compared with the batches (transaction_index_check.py).
+The last offset is that of the ABORT marker. The last stable offset is its value once the transaction was over, so a
+search may stop at the first entry whose last stable offset is not below the wanted offset. The file is made when the
+first transaction is aborted, never before.
+
+Kafka's format has no checksum. A second file holds it, `.txnindex.crc32c`, in eight hexadecimal digits, written once
+nothing is added any more (`seal`). If the file differs from its seal, or is gone while the seal is there, it is rebuilt
+from the batches. Without a seal (a folder that Kafka made, an active segment after a crash) entries are compared with
+the batches (transaction_index_check.py).
 
 E.g. producer 7 wrote at 0 and 10 and aborted at 20 while producer 8 has been open since 5: (0, 7, 0, 20, 5).
 """
@@ -44,7 +46,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Owned by its segment. The file has every entry; it is mapped once somebody asks for them, until `release`."""
+    """The transaction index of one segment, owned by that segment.
+
+    The file has every entry; it is mapped from the first search until `release`.
+    """
 
     __slots__ = ("_files", "file", "known", "seal_path")
 
@@ -69,7 +74,7 @@ class TransactionIndex:
             yield AbortedTransaction._make(fields)
 
     def seal(self) -> None:
-        """Nothing is added any more: write down what the file must be, if there are entries.
+        """Write the checksum of the file, to which nothing is added any more, if there are entries.
 
         Raises:
             StorageFailure: there is no seal, or one that does not fit.
@@ -78,7 +83,7 @@ class TransactionIndex:
             self._files.write_file(self.seal_path, _checksum(self._files.read_file(self.file.path) or b""))
 
     def sealed(self) -> bool | None:
-        """Whether the file is what its seal says; None without a seal.
+        """Return whether the file agrees with its seal; None without a seal.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -118,7 +123,7 @@ class TransactionIndex:
             file.close()
 
     def truncate(self, offset: int) -> None:
-        """Forget the entries whose markers are at or behind the offset."""
+        """Forget the entries whose markers are at or after the offset."""
         file = self._entries()
         kept = file.count_up_to(offset - 1, _LAST_OFFSET)
         if kept < file.count:
@@ -126,7 +131,7 @@ class TransactionIndex:
             file.close()
 
     def replace(self, entries: Sequence[AbortedTransaction]) -> None:
-        """These and no others, as a whole and synced.
+        """Replace all entries by these, as a whole and synced.
 
         Raises:
             StorageFailure: the file is as it was.
@@ -149,7 +154,7 @@ class TransactionIndex:
         self.known = True
 
     def assume_empty(self) -> None:
-        """There is no file."""
+        """Assume that there is no file."""
         self.known = True
 
     def release(self) -> None:
@@ -159,8 +164,10 @@ class TransactionIndex:
             self.known = False
 
     def find(self, start: int, end: int) -> tuple[list[tuple[int, int]], bool]:
-        """(producer id, first offset) of every transaction here that touches the offsets in [start, end), and whether
-        later segments cannot have more."""
+        """Return (producer id, first offset) of every transaction here that touches the offsets in [start, end).
+
+        The second value is whether later segments cannot have more.
+        """
         file = self._entries()
         found: list[tuple[int, int]] = []
         for index in range(file.count_up_to(start - 1, _LAST_OFFSET), file.count):
