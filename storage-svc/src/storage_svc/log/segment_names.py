@@ -1,8 +1,8 @@
 """The names of a segment's files.
 
-    00000000000000000300.log .index .timeindex .txnindex       the base offset in 20 digits, and the content of the file
-    00000000000000000300.txnindex.crc32c                       the checksum of a .txnindex that is complete
-    <one of these>.cleaned .swap .deleted                      and the state it is in (partition_folder.py)
+00000000000000000300.log .index .timeindex .txnindex       the base offset in 20 digits, and the content of the file
+00000000000000000300.txnindex.crc32c                       the checksum of a .txnindex that is complete
+<one of these>.cleaned .swap .deleted                      and the state it is in (partition_folder.py)
 """
 
 from __future__ import annotations
