@@ -281,3 +281,22 @@ def test_a_frame_receipt_has_no_payload() -> None:
     assert encode([(5, FrameReceipt())]).hex(" ") == "08 00 00 00 00 00 00 00 05 00 00 00 00"
     with pytest.raises(FrameError, match="1 bytes left over in an item of kind 8"):
         list(read_items(bytes.fromhex("08 0000000000000005 00000001 00")))
+
+
+def test_names_are_decoded_to_exactly_their_end() -> None:
+    body = bytearray(encode([(5, RUN)]))
+    assert body[13 + 18 : 13 + 22] == (24).to_bytes(4, "big")
+    body[13 + 18 + 3] = 28  # four bytes of the lengths
+    body[13 + 22 + 3] = 1
+    with pytest.raises(FrameError, match="names do not end where they have to"):
+        list(read_items(bytes(body)))
+
+
+def test_equal_names_are_decoded_by_their_own_counts() -> None:
+    """Storage remembers decoded names: the same bytes are a client id or none."""
+    topic = "\0" * 22 + "t"
+    named = Append(1, None, 9, 1, 0, (TopicIdPartition(topic, 3),), [b"x"])
+    names = encode([(5, named)])[13 + 26 : -5]
+    client_id = Append(1, names.decode(), 9, 1, 0, (), [])
+    for item in (named, client_id, named):
+        assert list(read_items(encode([(5, item)]))) == [(5, item)]

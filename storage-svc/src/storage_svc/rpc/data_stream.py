@@ -48,6 +48,7 @@ _NAME_BYTES_MAX: Final = 1024
 
 _log = service_logs.get(__name__)
 
+_AppendCall = tuple[Append, Callable[[AppendResponse], None]]
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -98,7 +99,7 @@ class _Exchange:
 
     def _receive(self, frame: memoryview) -> None:
         """Start the calls of a frame."""
-        appends: list[tuple[Append, Callable[[AppendResponse], None]]] = []
+        appends: list[_AppendCall] = []
         reads: dict[int, ReadRequest] = {}
         receipts: list[int] = []
         for call_id, item in read_items(frame, self._area):
@@ -117,14 +118,18 @@ class _Exchange:
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
         self._open_calls += len(appends) + len(reads) + len(receipts)
-        if appends:
-            self._service.append_at_once(appends)
-        for call_id, read in reads.items():
-            self._read(call_id, read)
+        self._start(appends, reads)
         for call_id in receipts:
             self._answer(call_id, FrameReceipt())
         if self._open_calls > _CALLS_MAX:
             self._room.clear()
+
+    def _start(self, appends: list[_AppendCall], reads: dict[int, ReadRequest]) -> None:
+        """Start appends, and then reads, which find the records of the appends."""
+        if appends:
+            self._service.append_at_once(appends)
+        for call_id, read in reads.items():
+            self._read(call_id, read)
 
     def _cancel(self, call_id: int, reads: dict[int, ReadRequest]) -> None:
         """Give up a parked read, or one of the same frame's `reads`, which have not started."""

@@ -55,6 +55,17 @@ def epoch_error(asked: int, current: int) -> int:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def _offset_error(log: PartitionLog, offset: int) -> int:
+    """Return the error for a read from `offset`: out of the log's range, or of a log that cannot be read; else 0."""
+    if offset < log.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE if offset < log.log_start_offset else 0
+    if log.withheld:  # nobody knows where such a log ends
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if offset > log.log_end_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return 0 if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class _ParkedRead:
     """A read that waits. `sizes` are the bytes that each partition had when it was last looked at."""
 
@@ -229,17 +240,9 @@ class WaitingReads:
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
-        result = ReadResult(0, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
-        if offset >= high_watermark:
-            if log.withheld:  # nobody knows how far it reaches
-                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            elif offset > log.log_end_offset:
-                result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif log.offline is not None:
-                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return result, 0
-        if offset < log.log_start_offset:
-            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        error = _offset_error(log, offset)
+        result = ReadResult(error, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
+        if error or offset >= high_watermark:
             return result, 0
         try:
             spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
