@@ -1,16 +1,16 @@
 # make setup        .venv with every package of ours
-# make demo         set-up + the main job on real data
-# make test         set-up + what every change must pass, on a machine with Python 3.11+, Java 17 and make
-# make faults       power cuts, kills, damage and full disks at length, with their figures; FAULTS_SCALE=0.2 for a fifth
-# make mutants      breaks one guarantee of the log and of groups after the other and demands that a test notices each
-# make conformance  stock clients in other languages, where their toolchains exist; the same talk with Apache Kafka
-# make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS for each (Linux on x86-64)
-# make bench        Millrace beside Apache Kafka (Java 17), into docs/benchmarks, within 30 minutes; QUICK=1 within 5, into build
+# make demo         set-up + the whole path on real flights (Java 17)
+# make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
+# make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.2 runs a fifth
+# make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices
+# make conformance  stock clients in other languages, where their toolchains exist; the same requests to Apache Kafka
+# make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS inputs for each (Linux on x86-64)
+# make bench        compares with Apache Kafka (Java 17): docs/benchmarks, within 30 minutes; QUICK=1: build, within 5
 # make bench-check  the short run; fails where a ratio to Apache Kafka is far below the one in docs/benchmarks
-# make bench-against CHECKOUT=FOLDER   this tree beside another checkout of Millrace, in turns of one run
-# make profile      flame graphs of gateway and storage under load, and what a megabyte costs, into build/profile (Linux)
-# make bench-parts  figures of groups, of the log and of protocol_lib alone
-# make compose-test the main job in containers (needs a Docker engine)
+# make bench-against CHECKOUT=FOLDER   compares this tree with another checkout, in turns of one run
+# make profile      flame graphs of gateway and storage under load, and the cost of a megabyte, into build/profile (Linux)
+# make bench-parts  figures of groups, of the log and of protocol_lib
+# make compose-test the whole path in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher

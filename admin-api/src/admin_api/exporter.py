@@ -160,9 +160,9 @@ def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
         current.append((labels, offset))
         current_sums[group_id, topic] += offset
         if (topic, partition) in snapshot.offsets:
-            behind = max(0, snapshot.offsets[topic, partition][1] - offset)
-            lag.append((labels, behind))
-            lag_sums[group_id, topic] += behind
+            distance = max(0, snapshot.offsets[topic, partition][1] - offset)
+            lag.append((labels, distance))
+            lag_sums[group_id, topic] += distance
     by_partition, by_topic = ["consumergroup", "topic", "partition"], ["consumergroup", "topic"]
     prefix = "kafka_consumergroup"
     yield _family(f"{prefix}_current_offset", "Committed offset of the group.", by_partition, current)

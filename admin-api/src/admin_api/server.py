@@ -96,7 +96,7 @@ class _Server(uvicorn.Server):
 
 
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # With the protocol named, asyncio turns off Nagle on what is accepted; else each answer of two writes takes 40 ms.
+    # With the protocol named, asyncio turns off Nagle on accepted connections. Else answers of two writes take 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -76,8 +76,8 @@ def _configuration(settings: EtlSettings, temporary: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(settings.etl_shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
-        # A record must not be able to stop the pipeline: an expression that cannot be computed is NULL, and a NULL is
-        # what rules and the partition check refuse.
+        # A record must not be able to stop the pipeline: an expression that cannot be computed is NULL, which
+        # rules and the partition check refuse.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",

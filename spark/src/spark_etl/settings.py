@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-SPARK_VERSION = "4.0.0"  # the one place that names it besides pyproject.toml; the connector must match exactly
+SPARK_VERSION = "4.0.0"  # the one place that names it, next to pyproject.toml; the connector must match exactly
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
 
 

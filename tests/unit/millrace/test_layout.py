@@ -39,8 +39,8 @@ def test_one_process_and_admin():
     }
 
 
-def test_apart_with_two_gateways_on_one_port():
-    storage, first, second, admin = _processes(apart=True, gateways=2)
+def test_separate_with_two_gateways_on_one_port():
+    storage, first, second, admin = _processes(separate=True, gateways=2)
     assert [each.service for each in (storage, first, second, admin)] == [
         "storage-svc", "gateway-svc", "gateway-svc", "admin-api",
     ]  # fmt: skip
@@ -52,8 +52,8 @@ def test_apart_with_two_gateways_on_one_port():
     assert (first.number, second.number) == (1, 2)
 
 
-def test_one_gateway_apart_has_the_port_for_itself():
-    assert _processes(apart=True)[1].settings["MILLRACE_REUSE_PORT"] == "false"
+def test_one_separate_gateway_has_the_port_for_itself():
+    assert _processes(separate=True)[1].settings["MILLRACE_REUSE_PORT"] == "false"
 
 
 def test_socket_folder_is_private_short_and_goes(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:
         raise errors.refused("The replicas of a partition are given twice.")
     return topics_pb2.NewTopic(
         name=given.topic_name,
-        # Kafka counts partitions and replicas itself when they are assigned, and refuses a number beside them.
+        # Kafka counts partitions and replicas itself when they are assigned, and then refuses a number.
         partition_count=-1 if partitions or given.partitions_count is None else given.partitions_count,
         replication_factor=-1 if partitions or given.replication_factor is None else given.replication_factor,
         configs=[topics_pb2.ConfigEntry(name=config.name, value=config.value) for config in given.configs],

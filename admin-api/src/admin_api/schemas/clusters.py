@@ -53,7 +53,7 @@ class Broker(Resource):
     kind: Literal["KafkaBroker"] = "KafkaBroker"
     cluster_id: str
     broker_id: Int32
-    host: str | None = Field(description="The host clients are told, on the listener admin-api is set to show.")
+    host: str | None = Field(description="The host that clients receive, on the listener that admin-api reports.")
     port: Int32 | None
     rack: str | None = None
     configs: Relationship

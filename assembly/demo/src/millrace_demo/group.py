@@ -142,7 +142,7 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def place(message: Message) -> tuple[int, int]:
+def position_of(message: Message) -> tuple[int, int]:
     """Return partition and offset, which every consumed record has."""
     partition, offset = message.partition(), message.offset()
     if partition is None or offset is None:
@@ -225,7 +225,7 @@ class _Member:
         error = message.error()
         if error is None:
             self._read.add(message)
-            partition, offset = place(message)
+            partition, offset = position_of(message)
             self._positions[partition] = offset + 1
         elif not error.retriable():
             raise KafkaException(error)

@@ -70,7 +70,7 @@ def load(
                     break
         left = _flush(producer)
     except BaseException:
-        producer.purge()  # else librdkafka complains about what is still in its queue
+        producer.purge()  # else librdkafka complains about the records in its queue
         producer.flush(1)
         raise
     if errors or left:

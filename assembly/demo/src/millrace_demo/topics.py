@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from millrace_demo import flights
 from millrace_demo.errors import DemoError, MismatchError
-from millrace_demo.group import end_offsets, place
+from millrace_demo.group import end_offsets, position_of
 
 READ_SECONDS = 30.0
 RECORDS_MAX = 100_000  # these topics have a few dozen
@@ -35,7 +35,7 @@ def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
                 error = message.error()
                 if error is None:
                     messages.append(message)
-                    partition, offset = place(message)
+                    partition, offset = position_of(message)
                     if offset + 1 >= ends[partition]:
                         left.discard(partition)
                 elif not error.retriable():

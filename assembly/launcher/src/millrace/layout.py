@@ -35,7 +35,7 @@ class Layout:
     #: The address that clients receive.
     advertised: Address
     http: Address
-    apart: bool = False
+    separate: bool = False
     gateways: int = 1
     topics: str | None = None
 
@@ -53,7 +53,7 @@ class Layout:
             storage["MILLRACE_TOPICS"] = self.topics
 
         processes = []
-        if self.apart:
+        if self.separate:
             http = str(metrics_address())
             processes.append(ServiceProcess("storage-svc", {**storage, "MILLRACE_STORAGE_HTTP": http}, http))
             kafka |= {"MILLRACE_STORAGE_ADDRESS": socket, "MILLRACE_REUSE_PORT": str(self.gateways > 1).lower()}
@@ -64,7 +64,7 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        processes.append(admin_process(socket, self.http, after="" if self.apart else http))
+        processes.append(admin_process(socket, self.http, after="" if self.separate else http))
         return processes
 
 

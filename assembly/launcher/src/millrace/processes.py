@@ -230,7 +230,7 @@ class Supervisor:
                 popen.kill()
             self._await_end(running, None)
             for child, popen in late:
-                if popen.returncode == -signal.SIGKILL:  # it may have ended by itself, and nobody had heard of it yet
+                if popen.returncode == -signal.SIGKILL:  # it may have ended before the kill, unnoticed
                     _log("error", "service did not stop in time, killed", process=child.label)
                     self.killed.append(child.label)
 

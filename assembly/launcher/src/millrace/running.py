@@ -103,7 +103,7 @@ class RunningUp:
                 parent = folder.joinpath("stat").read_text().rpartition(")")[2].split()[1]
                 command = folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
-                continue  # it ended meanwhile
+                continue  # it has ended
             if int(parent) == self.pid and len(command) > 3 and command[3] in MAINS:
                 found.setdefault(command[3], []).append(int(folder.name))
         return {service: sorted(pids) for service, pids in found.items()}

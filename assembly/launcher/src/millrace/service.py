@@ -29,7 +29,7 @@ def main() -> int:
         print(f"usage: python -m millrace.service {'|'.join(MAINS)}", file=sys.stderr)
         return 2
     threading.Thread(target=_stop_when_launcher_ends, name="launcher-watch", daemon=True).start()
-    # What an import makes stays: looking for garbage in it, now and later, costs a tenth of the start.
+    # Objects of an import stay. Searching them for garbage costs a tenth of the start.
     gc.disable()
     module = import_module(MAINS[sys.argv.pop()])
     gc.freeze()

@@ -38,13 +38,13 @@ class UpOptions:
     kafka_port: int
     http_port: int
     gateways: int
-    apart: bool
+    separate: bool
     topics: str | None
 
 
 def run(options: UpOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
-    _on_stop_signals(lambda _number, _frame: sys.exit(0))  # what is held by then is let go
+    _on_stop_signals(lambda _number, _frame: sys.exit(0))  # the ExitStack releases everything
     with contextlib.ExitStack() as held:
         try:
             kafka = held.enter_context(Reservation(options.host, options.kafka_port)).address
@@ -62,7 +62,7 @@ def run(options: UpOptions) -> int:
             kafka=kafka,
             advertised=Address(_advertised_host(options), kafka.port),
             http=http,
-            apart=options.apart or options.gateways > 1,
+            separate=options.separate or options.gateways > 1,
             gateways=options.gateways,
             topics=options.topics,
         )

@@ -128,7 +128,7 @@ class _Server(ThreadingHTTPServer):
         self.registry = registry
         self.health = health
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self._ending, self._end = socket.socketpair()  # first: an address that is taken ends in `server_close`
+        self._ending, self._end = socket.socketpair()  # first: for an address in use, `server_close` runs
         super().__init__((address.host, address.port), _Handler)
         self.socket.setblocking(False)  # a client may be gone again when it is to be accepted
 

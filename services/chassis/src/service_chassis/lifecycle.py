@@ -82,7 +82,7 @@ def main(
         return 0 if fault is None else 1
     logs.configure(service, settings.log_level, settings.log_format)
     logs.capture_standard_logging()
-    # Read when grpc is imported, so `serve` is what imports it. An operator's own choice stays.
+    # grpc reads it at its import, which `serve` does. An operator's choice stays.
     os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
     _raise_descriptor_limit()
     log.info("starting", settings=settings.shown())

@@ -21,12 +21,12 @@ _PENDING_CALLS_MAX = 100_000
 _COMMON: _Options = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A peer that vanished without a word is noticed within 20 + 5 s even when nothing is being said.
+    # A peer that vanished silently is noticed within 20 + 5 s, even on an idle channel.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A megabyte of records leaves in one go. By default it is cut into 64 HTTP/2 frames, and gRPC hands what is over
-    # 64 KB from one of its threads to the next.
+    # A megabyte of records leaves in one go. By default it is cut into 64 HTTP/2 frames, and gRPC passes bytes
+    # above 64 KB from one of its threads to the next.
     ("grpc.http2.max_frame_size", 1024 * 1024),
     ("grpc.http2.write_buffer_size", 8 * 1024 * 1024),
 ]
@@ -35,8 +35,8 @@ _CHANNEL: _Options = [
     # Storage that was restarted is found again within a fraction of a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 100),
-    # How long one attempt to connect may take, whatever gRPC calls it. On a busy machine the first word of storage can
-    # take longer than a backoff; an attempt that is given up by then would fail every call that waits for it.
+    # The longest attempt to connect, in spite of its name. On a busy machine the first bytes of storage can take longer
+    # than a backoff; abandoning the attempt would fail every call that waits for it.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     # Service to service traffic never goes through an operator's web proxy.
     ("grpc.enable_http_proxy", 0),
@@ -47,7 +47,7 @@ _SERVER: _Options = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     # Two storage services on one port would split the data between them.
     ("grpc.so_reuseport", 0),
-    # Calls that arrived and were not taken up by the event loop yet. gRPC by itself cancels some at random once 1,000
+    # Calls that arrived and wait for the event loop. gRPC by itself cancels some at random once 1,000
     # wait, and all beyond 3,000; a burst of members that join at once is no overload. Callers bound how many there are.
     ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),

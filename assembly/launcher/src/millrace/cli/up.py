@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
             kafka_port=given.kafka_port,
             http_port=given.http_port,
             gateways=given.gateways,
-            apart=given.processes,
+            separate=given.processes,
             topics=given.topics,
         )
     )
@@ -31,22 +31,25 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="millrace up",
-        description="Runs the broker and its REST API on this machine until it is told to stop. When ready it prints "
-        "one line: ready kafka=HOST:PORT http=HOST:PORT",
+        description="Run the broker and its REST API on this machine until a signal. When ready, print one line: "
+        "ready kafka=HOST:PORT http=HOST:PORT",
         epilog="Everything else is set by MILLRACE_* variables: millrace settings",
         allow_abbrev=False,
     )
     add = parser.add_argument
     add(
-        "--data-dir", type=Path, metavar="DIR", help="data folder, made if absent (default: temporary, removed at exit)"
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="data folder, created if missing (default: temporary, removed at exit)",
     )
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="Kafka port, 0 for a free one (default: 9092)")
     add("--http-port", type=_port, default=8082, metavar="PORT", help="REST port, 0 for a free one (default: 8082)")
-    add("--host", default="localhost", help="where to listen; 0.0.0.0 for every interface (default: localhost)")
-    add("--advertised-host", metavar="HOST", help="what clients are told to connect to (default: the host)")
+    add("--host", default="localhost", help="host to listen on; 0.0.0.0 for every interface (default: localhost)")
+    add("--advertised-host", metavar="HOST", help="host that clients connect to (default: --host)")
     add("--topics", metavar="NAME:N,…", help="topics to create at start, with their numbers of partitions")
     add("--gateways", type=_gateways, default=1, metavar="N", help="gateway processes on the Kafka port (default: 1)")
-    add("--processes", action="store_true", help="every service in a process of its own, as in containers")
+    add("--processes", action="store_true", help="separate mode: a process for each service, as in containers")
     return parser
 
 
