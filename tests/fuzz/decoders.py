@@ -1,11 +1,11 @@
-"""Everything in protocol_lib that reads what a stranger wrote, each behind a function of bytes.
+"""The decoders of protocol_lib that read a stranger's bytes, each as a function of bytes.
 
     request            a frame
     response           API key u8, version u8, a frame
     record_batches     batches back to back
-    records            attributes u8, how many u8, what a batch holds behind its header, before it is compressed
+    records            attributes u8, count u8, the bytes after a batch's header, before compression
     message_set        messages back to back
-    messages           attributes u8, messages back to back; given their CRC and, with a codec, a wrapper
+    messages           attributes u8, messages back to back; they get their CRC and, with a codec, a wrapper
     conversion         message format u8, batches and messages back to back
     consumer_protocol  which of its formats u8, its bytes
     brokers_records    key or which value u8, which topic u8, its bytes
@@ -32,7 +32,7 @@ from protocol_lib.records.legacy import Message, read_message_set, write_message
 from protocol_lib.records.record import read_records
 from protocol_lib.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
 
-#: What the records of one input may decompress to.
+#: The most bytes that the records of one input may decompress to.
 DECOMPRESSED_BYTES_MAX = 1 << 20
 _TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 _VALUES = [tuple(dict.fromkeys(value for _, value in kinds.values())) for kinds in _TOPICS]
@@ -81,7 +81,7 @@ def records(data: bytes) -> None:
 
 
 def messages(data: bytes) -> None:
-    """Random messages would hardly ever get past their CRC."""
+    """Give messages their CRC: random ones would hardly ever get past it."""
     attributes, body = data[0], bytearray(data[1:])
     position = 0
     while position + 17 <= len(body) and (size := int.from_bytes(body[position + 8 : position + 12], "big")) >= 14:
@@ -148,7 +148,7 @@ SELECTORS_MAX = 2
 
 
 def decode_one(name: str, data: bytes) -> bool:
-    """Whether the input was what it should be. Raises what no decoder may raise."""
+    """Return whether the input was well-formed. Raises the errors that no decoder may raise."""
     if len(data) < SELECTORS_MAX:
         return False
     try:
@@ -159,7 +159,7 @@ def decode_one(name: str, data: bytes) -> bool:
 
 
 def compile_every_decoder() -> None:
-    """The codecs of messages are compiled at first use, which is no part of what an input costs."""
+    """Compile the codecs of messages: at first use they would count as the cost of an input."""
     for api in APIS.values():
         for version in range(api.min_version, api.max_version + 1):
             decoder(api.request, version)

@@ -1,8 +1,8 @@
-"""`make fuzz`: atheris changes inputs by what code they reach, for a number of executions of each decoder.
+"""`make fuzz`: atheris changes inputs by the code they reach, for a number of executions of each decoder.
 
-`python tests/fuzz/fuzz.py [RUNS [DECODER]]` starts from corpus/ and keeps what it finds in build/fuzz. When a decoder
-raises what it may not, takes more than SECONDS_MAX of processor time (HANGING_SECONDS of any) or more memory than
-MEGABYTES_MAX, it fails and says for what input.
+`python tests/fuzz/fuzz.py [RUNS [DECODER]]` starts from corpus/ and keeps its finds in build/fuzz. When a decoder
+raises a forbidden error, takes more than SECONDS_MAX of processor time (HANGING_SECONDS of any) or more memory than
+MEGABYTES_MAX, it fails and names the input.
 """
 
 import gc
@@ -22,7 +22,7 @@ FOUND = Path(__file__).parents[2] / "build" / "fuzz"
 
 
 def fuzz(name: str, runs: int) -> None:
-    """One decoder. libFuzzer ends the process itself, so the report comes with the last execution."""
+    """Run one decoder. libFuzzer ends the process itself, so the report comes with the last execution."""
     import atheris
 
     with atheris.instrument_imports(include=["protocol_lib"]):
@@ -37,7 +37,7 @@ def fuzz(name: str, runs: int) -> None:
 
     def one(data: bytes) -> None:
         nonlocal executions, valid, slowest_s, slowest
-        begin = time.thread_time()  # what other processes take is not the input's fault
+        begin = time.thread_time()  # the time of other processes is not the input's
         valid += decoders.decode_one(name, data)
         seconds = time.thread_time() - begin
         executions += 1

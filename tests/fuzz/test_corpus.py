@@ -1,4 +1,4 @@
-"""What `make fuzz` starts from and what it once found: everything in corpus/ is decoded or refused."""
+"""Inputs that `make fuzz` starts from and its earlier finds: everything in corpus/ is decoded or refused."""
 
 from pathlib import Path
 

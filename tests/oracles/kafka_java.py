@@ -1,7 +1,7 @@
-"""Asks Apache Kafka's own message classes, of several versions, in one Java process: see KafkaMessages.java.
+"""Questions to Apache Kafka's own message classes, of several versions, in one Java process: see KafkaMessages.java.
 
-All questions go in at once and the answers come out at once: what takes seconds here would take minutes with a call
-for each (kafka_classes.py), which also has no room for classes of one name from several Kafkas.
+All questions go in at once and the answers come out at once: this takes seconds. A call for each (kafka_classes.py)
+would take minutes, and has no room for classes of one name from several Kafkas.
 """
 
 import struct
@@ -14,14 +14,14 @@ from typing import Final
 from support.maven import jars
 
 HERE: Final = Path(__file__).parent
-#: The newest, the one before, and the last version that had what Kafka 4 dropped.
+#: The newest, the one before, and the last version that had the messages that Kafka 4 dropped.
 KAFKAS: Final = ("4.4.0", "4.3.0", "3.9.1")
 _LOGGING: Final = "slf4j-api-1.7.36.jar"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about a message, by its name, in a version."""
+    """A question about a message, by its name, in a version."""
 
     kind: bytes
     name: str
@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One Kafka's answer: bytes, or what it threw."""
+    """One Kafka's answer: bytes, or an exception."""
 
     kafka: str
     good: bool
@@ -59,12 +59,12 @@ def make(name: str, version: int, seed: int) -> Question:
 
 
 def header_versions(name: str, api_key: int, version: int) -> Question:
-    """The versions of the request's and the response's headers, as two i16."""
+    """Return the versions of the request's and the response's headers, as two i16."""
     return Question(b"H", name, version, struct.pack(">h", api_key))
 
 
 def ask(questions: Sequence[Question]) -> list[list[Answer]]:
-    """The answers to each question, of every Kafka that knows the message in that version."""
+    """Return the answers to each question, of every Kafka that knows the message in that version."""
     folder = jars(HERE / "kafka_messages.xml")
     command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", str(HERE / "KafkaMessages.java")]
     paths = [str(folder / _LOGGING), *(str(folder / f"kafka-clients-{kafka}.jar") for kafka in KAFKAS)]

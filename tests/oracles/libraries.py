@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     from kafka.protocol.api_message import ApiMessage
 
 LIBRARIES = ("kafka-python", "kio", "aiokafka")
-#: What aiokafka has wrong, and how.
+#: The mistakes of aiokafka.
 WRONG_IN_AIOKAFKA = {
     ("ListOffsetsRequest", 4): "it writes a leader epoch of 64 bits",
     ("ListOffsetsRequest", 5): "it writes a leader epoch of 64 bits",
@@ -54,7 +54,7 @@ IN_AIOKAFKA = aiokafka_messages()
 
 
 def known_to(library: str, cls: type, api: Api, version: int) -> Any:
-    """The library's class for a message, or None."""
+    """Return the library's class for a message, or None."""
     if library == "kafka-python":
         found = IN_KAFKA_PYTHON.get(cls.__name__)
         return found if found and found.min_version <= version <= found.max_version else None

@@ -1,6 +1,6 @@
-"""Writes a message the plain way, field by field from its layout, and says where its lengths and counts are.
+"""A plain writer of messages, field by field from their layouts, which notes the places of lengths and counts.
 
-What the compiled encoder writes is checked against it; and a test that breaks messages finds its targets by it.
+Tests compare the compiled encoder with it. A test that breaks messages finds its targets by it.
 """
 
 import struct
@@ -27,14 +27,14 @@ class Mark:
     name: str
     start: int
     end: int
-    #: of the length or count itself: h, i, compact, or b for a struct
+    #: form of the length or count itself: h, i, compact, or b for a struct
     form: str
     nullable: bool
     #: the fewest bytes of an element, of a count
     element_min: int | None
 
     def spelled(self, value: int) -> bytes:
-        """The length or count `value`; -1 is null."""
+        """Return the length or count `value`; -1 is null."""
         return uvarint(value + 1) if self.form == "compact" else struct.pack(f">{self.form}", value)
 
     @property

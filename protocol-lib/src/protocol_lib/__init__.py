@@ -10,13 +10,13 @@ Where to look:
     template           messages that differ in a few fields: recognised and filled in without the codec
     framing            cutting a byte stream into frames
     records            records in all formats, compression, conversion, control records
-    internal           what brokers keep in __consumer_offsets and __transaction_state
-    consumer_protocol  what group members tell each other through the coordinator
+    internal           the records of __consumer_offsets and __transaction_state
+    consumer_protocol  the messages of group members to each other, through the coordinator
     plain, scram       SASL PLAIN and SCRAM, tokens and both sides of the exchange
     client             an asyncio client on all of this: producer, consumer, administrator
     dump               recorded frames made readable: python -m protocol_lib decode
 
-Nothing is imported here, so a program pays only for what it uses.
+Nothing is imported here, so a program pays only for the parts that it uses.
 """
 
 __all__ = [

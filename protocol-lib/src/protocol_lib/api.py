@@ -4,8 +4,8 @@ An API's name, the module of messages/ that declares it and its classes follow f
 DeleteRecords, in messages/delete_records.py, DeleteRecordsRequest and DeleteRecordsResponse. The module is imported
 when something of the API is asked for, so a program loads the messages it speaks.
 
-What a server serves may be less than what is declared; what it advertises, dispatches and documents is computed from
-here and from its own handlers.
+A server may serve fewer APIs and versions than are declared. The list that it advertises, dispatches and documents is
+computed from here and from its own handlers.
 """
 
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ class Api:
 
     @cached_property
     def flexible_from(self) -> int:
-        """Above every version when none is flexible."""
+        """The first flexible version; one above every version when none is flexible."""
         return self._info.flexible.first
 
     def is_flexible(self, version: int) -> bool:
@@ -148,7 +148,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType({int(key): Api(key) for key in
 
 
 def find_api(api_key: int, api_version: int | None = None) -> Api:
-    """The API with this key; UnknownApiKey or UnsupportedVersion when it is not declared."""
+    """Return the API with this key; raise UnknownApiKey or UnsupportedVersion when it is not declared."""
     api = APIS.get(api_key)
     if api is None:
         raise UnknownApiKey(api_key)

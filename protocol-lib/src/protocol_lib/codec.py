@@ -1,15 +1,15 @@
-"""Turns declared messages into bytes and back, by functions compiled on first use.
+"""Compiled codecs: declared messages to bytes and back, by functions compiled on first use.
 
     decode(ProduceRequest, 9, body) -> ProduceRequest        the whole buffer must be consumed
     encode(response, 9) -> bytes
     encode_parts(response, 12) -> list of bytes and, by reference, the values of its `records` fields
 
-`python -m protocol_lib.codec MetadataResponse 12` prints the functions compiled for a message. The same text is what a
-traceback shows: it is registered with linecache.
+`python -m protocol_lib.codec MetadataResponse 12` prints the functions compiled for a message. Tracebacks
+show the same text: it is registered with linecache.
 
-Decoding treats its input as hostile: whatever the bytes, the outcome is a message or a DecodeError. Lists grow only as
-far as the bytes that are there can fill them. `records` come out as memoryview slices of the buffer, without a copy;
-everything else is a value of its own.
+Decoding treats its input as hostile: any bytes lead to a message or to a DecodeError. Lists grow only as far as
+the bytes that are there can fill them. `records` come out as memoryview slices of the buffer, without a copy;
+everything else is copied.
 """
 
 import linecache
@@ -32,18 +32,18 @@ T = TypeVar("T")
 _BAD_BYTES: Final = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
 _BAD_VALUES: Final = (EncodeError, struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
 
-#: What was compiled so far, by message and version.
+#: The functions that were compiled so far, by message and version.
 _decoders: Final[dict[tuple[type, int], Callable[..., Any]]] = {}
 _encoders: Final[dict[tuple[type, int], Writer]] = {}
 
 
 def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
-    """The message that fills the buffer from a position to its end."""
+    """Return the message that fills the buffer from a position to its end."""
     return decoder(cls, version)(buffer, position)
 
 
 def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
-    """Like decode, for the formats whose readers ignore what follows the fields they know."""
+    """Return the message at a position, for formats whose readers ignore the bytes after the fields they know."""
     message: T
     try:
         message, end = _reader(message_layout(cls, version))(buffer, position, len(buffer))
@@ -55,7 +55,7 @@ def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0)
 
 
 def encode(message: Any, version: int, prefix: bytes = b"") -> bytes:
-    """The bytes of a message, after those of a prefix."""
+    """Return the bytes of a message, after those of a prefix."""
     cls = type(message)
     write = _encoders.get((cls, version)) or encoder(cls, version)
     parts = [prefix]
@@ -68,7 +68,7 @@ def encode(message: Any, version: int, prefix: bytes = b"") -> bytes:
 
 
 def encode_parts(message: Any, version: int) -> list[bytes | Sized]:
-    """Like encode, but the values of records fields are put into the list as they are, whatever has a length."""
+    """Return the bytes of a message in parts; the value of a records field, anything with a length, is one of them."""
     pieces: list[bytes] = []
     parts: list[bytes | Sized] = []
 
@@ -88,7 +88,7 @@ def encode_size(parts: Iterable[Sized]) -> int:
 
 
 def decoder(cls: type[T], version: int) -> Callable[..., T]:
-    """The function (buffer, position=0) -> message; UnsupportedVersion when there is none."""
+    """Return the function (buffer, position=0) -> message; raise UnsupportedVersion when there is none."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = _message_decoder(cls, version)
@@ -96,7 +96,7 @@ def decoder(cls: type[T], version: int) -> Callable[..., T]:
 
 
 def encoder(cls: type, version: int) -> Writer:
-    """The function (message, put[, refer]): see encoding."""
+    """Return the function (message, put[, refer]): see encoding."""
     found = _encoders.get((cls, version))
     if found is None:
         if version not in message_info(cls).versions:
@@ -146,7 +146,7 @@ def _writer(inside: Layout) -> Writer:
 
 
 def source(cls: type, version: int) -> str:
-    """The text of every function compiled for a message."""
+    """Return the text of every function compiled for a message."""
     inside = message_layout(cls, version)
     return "\n\n".join(
         "".join(linecache.getlines(file)) for start in (_reader(inside), _writer(inside)) for file in _files(start)
@@ -154,7 +154,7 @@ def source(cls: type, version: int) -> str:
 
 
 def _files(function: Callable[..., Any]) -> list[str]:
-    """The names under which linecache knows a compiled function and those that it calls, itself last."""
+    """List the names under which linecache knows a compiled function and those that it calls, itself last."""
     found: dict[str, None] = {}
     own = function.__code__.co_filename
     for called in list(function.__globals__.values()):

@@ -1,12 +1,12 @@
-"""What the members of a consumer group tell each other through the coordinator, which does not look inside.
+"""Subscriptions and assignments: group members exchange them through the coordinator, which does not look inside.
 
-A subscription is the `metadata` of a JoinGroup protocol, an assignment what SyncGroup hands out. Both start with their
-version as i16; versions are never flexible. A version newer than we know is read as the newest one we do, and bytes
+A subscription is the `metadata` of a JoinGroup protocol. SyncGroup hands out an assignment. Both start with their
+version as i16; versions are never flexible. A version newer than we know is read as the newest one we know, and bytes
 after its known fields are ignored, as Kafka's own reader does.
 
 The user data of the sticky assignors has no version in front: `StickyUserData` (assignor "sticky") has had a generation
-at its end since Kafka 2.3, `CooperativeStickyUserData` ("cooperative-sticky") is one. From version 2 on subscriptions
-have it in a field of their own, too (KIP-792).
+at its end since Kafka 2.3, `CooperativeStickyUserData` ("cooperative-sticky") is one. From version 2 on, subscriptions
+have a separate field for it, too (KIP-792).
 """
 
 from typing import Any, Final, TypeVar
@@ -30,7 +30,7 @@ class TopicPartitions:
 
 @message(api_key=None, versions="0-3", flexible=None)
 class Subscription:
-    """What a member wants, and what it has."""
+    """The topics that a member wants, and the partitions that it has."""
 
     topics: tuple[str, ...]
     user_data: Bytes | None = wire(default=None)
@@ -41,7 +41,7 @@ class Subscription:
 
 @message(api_key=None, versions="0-3", flexible=None)
 class Assignment:
-    """What a member gets."""
+    """The partitions that a member gets."""
 
     assigned_partitions: tuple[TopicPartitions, ...]
     user_data: Bytes | None = wire(default=None)
@@ -49,7 +49,7 @@ class Assignment:
 
 @message(api_key=None, versions="0-1", flexible=None)
 class StickyUserData:
-    """What a member of an eagerly rebalancing group had before, and of which generation that was; -1 for none."""
+    """The partitions that a member of an eagerly rebalancing group had before, and their generation; -1 for none."""
 
     previous_assignment: tuple[TopicPartitions, ...]
     generation: Int32 = wire("1+", default=-1)
@@ -57,7 +57,7 @@ class StickyUserData:
 
 @message(api_key=None, versions="0", flexible=None)
 class CooperativeStickyUserData:
-    """The generation in which the member got what it owns; -1 for none."""
+    """The generation in which the member got its partitions; -1 for none."""
 
     generation: Int32
 
@@ -83,7 +83,7 @@ def encode_sticky(data: StickyUserData) -> bytes:
 
 
 def decode_sticky(user_data: Buffer) -> StickyUserData:
-    """DecodeError for what is neither form; Kafka takes that as nothing had before."""
+    """Read either form; raise DecodeError for other bytes, which Kafka reads as no earlier partitions."""
     try:
         return decode_prefix(StickyUserData, 1, user_data)
     except DecodeError:

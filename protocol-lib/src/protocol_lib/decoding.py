@@ -1,4 +1,4 @@
-"""Writes the text of decode functions: one flat function per struct and version.
+"""Texts of decode functions: one flat function per struct and version.
 
     def decode_<Struct>_v<n>(buf, pos, size) -> (value, next pos)
 
@@ -6,7 +6,7 @@
 are stored into a bare instance. Structs in arrays are read in the loop itself, a call for each would cost a fifth of
 the time, unless arrays of structs are stacked deeper in them. Every count is checked against the bytes that are left
 before anything is allocated. A slice that runs past the end comes out short and leaves `pos` beyond `size`: the next
-read fails, or the caller's check of the end does, so lengths need no check of their own beyond their sign.
+read fails, or the caller's check of the end does, so that of a length only the sign is checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 
 #: Arrays of so few scalars are read by a ready made function.
 FEW: Final = 16
-#: Structs with so many levels of arrays of structs in them, or fewer, are read in the loop over their array.
+#: Structs with at most this number of levels of arrays of structs are read in the loop over their array.
 LEVELS_IN_LOOP: Final = 1
 NO_TAGS: Final[Mapping[int, tuple[str, Reader]]] = MappingProxyType({})
 
@@ -45,7 +45,7 @@ class DecoderText(Source):
         self.inside = inside
         self.nested = nested
         self.run: list[tuple[str, int, str]] = []
-        #: what stands above the function
+        #: the lines above the function
         self.above: list[str] = []
         #: whether a value is a part of the buffer
         self.refers = False
@@ -84,7 +84,7 @@ class DecoderText(Source):
     # -- values ------------------------------------------------------------------------------------------------------
 
     def call(self, cls: type) -> str:
-        """The name of another struct's decode function."""
+        """Return the name of another struct's decode function."""
         function = self.nested(cls)
         return self.name(function.__name__, function)
 
@@ -120,7 +120,7 @@ class DecoderText(Source):
         self.emit("pos = end", depth)
 
     def slice(self, kind: Kind) -> str:
-        """The text of the value between `pos` and `end`."""
+        """Return the text of the value between `pos` and `end`."""
         if isinstance(kind, Text):
             return "str(buf[pos:end], 'utf-8')"
         if isinstance(kind, Opaque) and kind.by_reference:
@@ -260,7 +260,7 @@ class DecoderText(Source):
         return self.compiled(name)
 
     def function(self, name: str) -> list[str]:
-        """The lines so far as the body of a function, below what must stand above it."""
+        """Return the lines so far as the body of a function, after the lines that must be above it."""
         head = [f"def {name}(buf, pos, size):"]
         if self.refers:
             head.append("    whole = view(buf)")
@@ -283,7 +283,7 @@ class DecoderText(Source):
             self.emit(f"pos = read_tags({owner}, buf, pos - 1, size, {self.known_tags(inside)})", 2)
 
     def known_tags(self, inside: Layout) -> str:
-        """The name of the table of a struct's tagged fields."""
+        """Return the name of the table of a struct's tagged fields."""
         if not inside.tagged:
             return self.name("NO_TAGS", NO_TAGS)
         name = f"tags_of_{inside.cls.__name__}"
@@ -292,7 +292,7 @@ class DecoderText(Source):
         return name
 
     def tagged(self, place: Place, inside: Layout) -> str:
-        """The name of the function that reads one tagged field's value."""
+        """Return the name of the function that reads one tagged field's value."""
         if isinstance(place.kind, Nested) and not place.nullable:
             return self.call(place.kind.cls)
         function = f"decode_{inside.label}_{place.name}"
@@ -307,12 +307,12 @@ class DecoderText(Source):
 
 @cache
 def few_unpackers(format_: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
-    """Functions that read 0, 1, 2 … scalars of a format."""
+    """Return functions that read 0, 1, 2 … scalars of a format."""
     return tuple(Struct(f">{format_ * count}").unpack_from for count in range(FEW))
 
 
 def _many(element: Fixed, count: str) -> str:
-    """The text of the `struct` format of so many scalars."""
+    """Return the text of the `struct` format of a number of scalars."""
     if len(element.format) > 1:
         return f"'>' + '{element.format}' * {count}"
     return f"f'>{{{count}}}{element.format}'"

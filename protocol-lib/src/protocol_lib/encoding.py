@@ -1,4 +1,4 @@
-"""Writes the text of encode functions: one flat function per struct and version.
+"""Texts of encode functions: one flat function per struct and version.
 
     def encode_<Struct>_v<n>(o, put[, refer])
 
@@ -188,7 +188,7 @@ class EncoderText(Source):
         self.emit("put(b'\\0')", 2)
 
     def tagged(self, place: Place) -> str:
-        """The name of the function that writes one tagged field's value."""
+        """Return the name of the function that writes one tagged field's value."""
         if isinstance(place.kind, Nested) and not place.nullable:
             writer = self.nested(place.kind.cls)
             return self.name(writer.__name__, writer)

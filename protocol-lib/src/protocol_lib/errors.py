@@ -4,7 +4,7 @@ Error codes are values: they travel inside responses, per partition or per reque
 for wrong use of this package:
 
     ProtocolError
-    ├── DecodeError          the peer sent bytes that are not what they should be
+    ├── DecodeError          the peer sent malformed bytes
     │   ├── UnknownApiKey    a request names an API that is not declared here
     │   └── UnsupportedVersion  a request names a version that is not declared here
     └── EncodeError          we tried to write a value its field or version cannot hold
@@ -192,12 +192,12 @@ class ErrorCode(IntEnum):
 
     @property
     def means_stale_metadata(self) -> bool:
-        """Whether what the client knows of the cluster must be asked for again: Kafka's InvalidMetadataException."""
+        """Whether the client must ask for the cluster's metadata again: Kafka's InvalidMetadataException."""
         return self in _STALE_METADATA
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
-        """The member for a code from the wire; UNKNOWN_SERVER_ERROR for codes newer than this table."""
+        """Return the member for a code from the wire; UNKNOWN_SERVER_ERROR for codes newer than this table."""
         try:
             return cls(code)
         except ValueError:

@@ -35,7 +35,7 @@ class FrameSplitter:
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that these bytes complete."""
+        """Return the frames that these bytes complete."""
         buffer = self._buffer
         buffer += data
         frames = []
@@ -55,5 +55,5 @@ class FrameSplitter:
 
 
 def frame_length(parts: Iterable[Sized]) -> bytes:
-    """The four bytes that go in front of the parts of a frame."""
+    """Return the four bytes that go in front of the parts of a frame."""
     return LENGTH.pack(sum(map(len, parts)))

@@ -41,7 +41,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame, and where the body begins."""
+    """Read the header at the start of a frame, and where the body begins."""
     try:
         api_key, api_version, correlation_id = _START.unpack_from(frame)
         if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
@@ -62,7 +62,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_request(header: RequestHeader, frame: Buffer, position: int) -> Any:
-    """The body of a request, from where its header ended to the end of the frame."""
+    """Read the body of a request, from where its header ended to the end of the frame."""
     return decode(find_api(header.api_key, header.api_version).request, header.api_version, frame, position)
 
 
@@ -84,7 +84,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def decode_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id at the start of a frame, and where the body begins."""
+    """Read the correlation id at the start of a frame, and where the body begins."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         end = 4

@@ -1,4 +1,4 @@
-"""What a declared struct looks like in one version: which fields, in which order, of which kind.
+"""The layout of a declared struct in one version: its fields, in order, and their kinds.
 
 A kind is one of `Fixed`, `Opaque` (both from schema), `Text`, `Array` and `Nested`. Everything here is computed once
 per (struct, version), when a codec for it is compiled.
@@ -59,7 +59,7 @@ class Layout:
     fields: tuple[Place, ...]
     #: sent as tagged fields, by ascending tag
     tagged: tuple[Place, ...]
-    #: (name, value) of what this version does not send
+    #: name and value of each field that this version does not send
     absent: tuple[tuple[str, Any], ...]
 
     @property
@@ -71,7 +71,7 @@ _ALWAYS: Final = Wire()
 
 
 def _kind(annotation: Any, owner: str) -> tuple[Kind, bool]:
-    """The kind an annotation stands for, and whether it allows None."""
+    """Return the kind an annotation stands for, and whether it allows None."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         members = [member for member in typing.get_args(annotation) if member is not type(None)]
         if len(members) == 1:
@@ -130,7 +130,7 @@ def message_layout(cls: type, version: int) -> Layout:
 
 
 def size_min(kind: Kind, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The fewest bytes a value of this kind can take: what a hostile count is checked against."""
+    """Return the fewest bytes that a value of this kind can take: a bound for hostile counts."""
     match kind:
         case Fixed():
             return kind.size
@@ -146,7 +146,7 @@ def size_min(kind: Kind, version: int, flexible: bool, nullable: bool = False) -
 
 
 def fixed_format(inside: Layout) -> str | None:
-    """The `struct` format of a struct that is nothing but scalars in this version, else None."""
+    """Return the `struct` format of a struct that is nothing but scalars in this version, else None."""
     formats = [place.kind.format for place in inside.fields if isinstance(place.kind, Fixed)]
     if inside.flexible or not formats or len(formats) != len(inside.fields):
         return None
@@ -154,14 +154,14 @@ def fixed_format(inside: Layout) -> str | None:
 
 
 def levels(inside: Layout) -> int:
-    """How deep arrays of structs are stacked in a struct: 0 when it has none."""
+    """Return the number of levels of arrays of structs in a struct: 0 when it has none."""
     elements = [place.kind.element for place in inside.fields if isinstance(place.kind, Array)]
     structs = [layout(kind.cls, inside.version, inside.flexible) for kind in elements if isinstance(kind, Nested)]
     return max((1 + levels(inner) for inner in structs), default=0)
 
 
 def nested_structs(inside: Layout) -> list[Layout]:
-    """The structs a struct is made of, itself last, each once."""
+    """List the structs a struct is made of, itself last, each once."""
     found: dict[type, Layout] = {}
     for place in inside.fields + inside.tagged:
         kind = place.kind.element if isinstance(place.kind, Array) else place.kind
@@ -173,6 +173,6 @@ def nested_structs(inside: Layout) -> list[Layout]:
 
 
 def carries_references(inside: Layout) -> bool:
-    """Whether a value put out by reference (record batches) is somewhere in this struct."""
+    """Return whether a value put out by reference (record batches) is somewhere in this struct."""
     kinds = [place.kind for member in nested_structs(inside) for place in member.fields]
     return any(isinstance(kind, Opaque) and kind.by_reference for kind in kinds)

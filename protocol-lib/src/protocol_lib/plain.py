@@ -1,4 +1,4 @@
-"""The token of SASL PLAIN (RFC 4616): who to act as (empty for oneself), NUL, user name, NUL, password, in UTF-8."""
+"""The token of SASL PLAIN (RFC 4616): authorization id (may be empty), NUL, user name, NUL, password, in UTF-8."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class PlainToken:
 
 
 def encode_plain(token: PlainToken) -> bytes:
-    """EncodeError for what the token cannot carry: a NUL, or text that is no UTF-8."""
+    """Write a token; raise EncodeError for text that it cannot carry: a NUL, or no UTF-8."""
     parts = (token.authorization_id, token.username, token.password)
     if any("\0" in part for part in parts):
         raise EncodeError("a name or password with a NUL")
@@ -26,7 +26,7 @@ def encode_plain(token: PlainToken) -> bytes:
 
 
 def decode_plain(data: bytes) -> PlainToken:
-    """DecodeError for anything that Kafka's PlainSaslServer refuses before it looks at the password."""
+    """Read a token; raise DecodeError where Kafka's PlainSaslServer refuses it before it looks at the password."""
     try:
         parts = str(data, "utf-8").split("\0")
     except UnicodeDecodeError as fault:

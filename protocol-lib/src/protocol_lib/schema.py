@@ -12,7 +12,7 @@
 
 Rules. Field order is wire order. `X | None` is nullable; `nullable="12+"` when only some versions allow null. A field
 without `wire(...)` is in every version its struct appears in; a field that some versions lack must name its default,
-which is what a decoder stores there. `tag=0` makes it a tagged field of flexible versions, left out when it equals its
+which a decoder stores there. `tag=0` makes it a tagged field of flexible versions, left out when it equals its
 default; a tagged struct is declared `X | None` with default None for "not sent". A struct that may be null has an int8
 in front, negative for null; a tagged one only where `nullable` says so. Version ranges are spelled as in Kafka's
 message files: "7+", "8-10", "3".
@@ -89,10 +89,10 @@ NO_VERSION: Final = Versions(LAST_VERSION + 1, LAST_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What `wire(...)` said about a field."""
+    """The arguments of `wire(...)` for a field."""
 
     versions: Versions = EVERY_VERSION
-    #: None: every version, but for tagged structs, where null is "not sent"
+    #: The versions in which null is allowed; None: all, but for tagged structs, where null is "not sent".
     nullable: Versions | None = None
     tag: int | None = None
     secret: bool = False
@@ -100,7 +100,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """What `@message(...)` said about a message."""
+    """The arguments of `@message(...)` for a message."""
 
     api_key: int | None
     versions: Versions
@@ -115,8 +115,8 @@ def wire(
     tag: int | None = None,
     secret: bool = False,
 ) -> Any:
-    """Say in which versions a field is sent, what it is where it is not, and whether it is a tagged field. A secret is
-    shown neither by `repr` nor by `dump`."""
+    """Declare the versions that send a field, its default in the others, and its tag. Neither `repr` nor `dump` shows a
+    secret."""
     may_be_null = None if nullable is None else Versions.parse(nullable)
     said = Wire(Versions.parse(versions), may_be_null, tag, secret)
     return field(default=default, repr=not secret, metadata={"wire": said})
@@ -134,8 +134,8 @@ def struct(cls: type[T]) -> type[T]:
             raise TypeError(f"{cls.__name__}.{name}: a field that some versions lack needs a default")
     cls.__annotations__[UNKNOWN_TAGS] = tuple[tuple[int, bytes], ...]
     setattr(cls, UNKNOWN_TAGS, ())
-    # A program declares hundreds of these at its start. What dataclass compiles for each class anew would take most of
-    # it, so what can be alike for all is, and a signature is not written into a docstring that nobody reads.
+    # A program declares hundreds of these at its start. The functions that dataclass compiles for each class would take
+    # most of it, so classes share those that can be alike, and no signature is written into a docstring.
     cls.__doc__ = cls.__doc__ or cls.__name__
     setattr(cls, "__repr__", _repr)  # noqa: B010
     setattr(cls, "__eq__", _equal)  # noqa: B010

@@ -1,17 +1,17 @@
 """SASL SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), both sides, without channel binding and without I/O.
 
     client                                              server
-    ScramClient.first()   n,,n=user,r=CLIENT        ->  ScramServer.receive_first()   says whose credential is needed
+    ScramClient.first()   n,,n=user,r=CLIENT        ->  ScramServer.receive_first()   returns the client's name
     .final(token)     <-  r=CLIENT+SERVER,s=SALT,i=N    .challenge(credential)
                           c=biws,r=CLIENT+SERVER,p=PROOF  ->  .receive_final(token)
-    .verify(token)    <-  v=SIGNATURE                   what that returned
+    .verify(token)    <-  v=SIGNATURE                   the token it returned
 
-The server keeps no password: `ScramCredential` is what it stores. A name or password is its UTF-8, as in Kafka, which
-does not prepare strings (RFC 4013) either: two sides of which one did would not agree on names outside ASCII. One that
-has no UTF-8 (a lone surrogate) raises EncodeError as soon as it is given.
+The server keeps no password: it stores a `ScramCredential`. A name or password is its UTF-8, as in Kafka, which does
+not prepare strings (RFC 4013) either: two sides of which one did would not agree on names outside ASCII. A name or
+password without UTF-8 (a lone surrogate) raises EncodeError at once.
 
-Beyond what Kafka checks: the channel binding must be the header that the first message had, a first message with the
-reserved attribute `m` is refused, and signatures are over the text that was received, whatever extensions it has.
+Stricter than Kafka: the channel binding must be the header that the first message had, and a first message with the
+reserved attribute `m` is refused. Signatures are over the text that was received, with any extensions it has.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from typing import Final
 
 from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
 
-#: Kafka's bounds for what a broker stores (ScramMechanism); below the least, neither side goes on.
+#: Kafka's bounds for stored iterations (ScramMechanism); below the least, neither side goes on.
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
-#: What a client computes for a server: a quarter of a second. RFC 5802 names no bound, nor does Kafka.
+#: The most iterations that a client computes: a quarter of a second. RFC 5802 names no bound, nor does Kafka.
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
 
 _NONCE_BYTES: Final = 24
@@ -36,7 +36,7 @@ _SALT_BYTES: Final = 16
 
 
 class AuthenticationFailed(ProtocolError):  # noqa: N818 (Kafka's own term)
-    """The other side is not who it says, or does not go on; nothing is wrong with the bytes."""
+    """The other side did not prove its identity, or does not go on; nothing is wrong with the bytes."""
 
 
 class ScramMechanism(Enum):
@@ -47,7 +47,7 @@ class ScramMechanism(Enum):
 
     @property
     def mechanism_name(self) -> str:
-        """Its name in SaslHandshake."""
+        """The mechanism's name in SaslHandshake."""
         return f"SCRAM-{self.name.replace('_', '-')}"
 
     @property
@@ -70,7 +70,7 @@ class ScramMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a user, for one mechanism."""
+    """The data that a server keeps of a user, for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -81,7 +81,7 @@ class ScramCredential:
     def of_salted_password(
         cls, mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> "ScramCredential":
-        """The credential for a password that was salted elsewhere, as AlterUserScramCredentials carries it."""
+        """Return the credential for a password that was salted elsewhere, as AlterUserScramCredentials carries it."""
         client_key = mechanism.hmac(salted_password, b"Client Key")
         server_key = mechanism.hmac(salted_password, b"Server Key")
         return cls(salt, iterations, mechanism.hash(client_key), server_key)
@@ -90,7 +90,7 @@ class ScramCredential:
     def of_password(
         cls, mechanism: ScramMechanism, password: str, *, salt: bytes = b"", iterations: int = ITERATIONS_MIN
     ) -> "ScramCredential":
-        """The credential for a password, with a random salt unless one is given."""
+        """Return the credential for a password, with a random salt by default."""
         salt = salt or secrets.token_bytes(_SALT_BYTES)
         return cls.of_salted_password(
             mechanism, mechanism.salted_password(password, salt, iterations), salt, iterations
@@ -98,15 +98,17 @@ class ScramCredential:
 
     @classmethod
     def decoy(cls, mechanism: ScramMechanism, username: str, secret: bytes) -> "ScramCredential":
-        """A credential nobody has the password of, the same at each call, for names that are no user's: an answer that
-        differs from other names' would tell who exists."""
+        """Return a credential without a known password, the same at each call, for names that are no user's.
+
+        A different answer for them would show which users exist.
+        """
         salt = mechanism.hmac(secret, b"salt " + _utf8(username))[:_SALT_BYTES]
         return cls(salt, ITERATIONS_MIN, secrets.token_bytes(mechanism.hash_size), mechanism.hmac(secret, salt))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """What a client opens with."""
+    """The first message of a client."""
 
     username: str
     nonce: str
@@ -140,10 +142,10 @@ def read_client_first(token: bytes) -> ClientFirst:
 
 
 class ScramServer:
-    """One exchange as the server has it. What it raises ends the exchange."""
+    """One exchange on the server's side. An error ends the exchange."""
 
     def __init__(self, mechanism: ScramMechanism, *, nonce: str = "") -> None:
-        """`nonce` is the server's part, random unless it is given."""
+        """Begin an exchange. `nonce` is the server's part, random by default."""
         self._mechanism = mechanism
         self._own_nonce = nonce or _random_nonce()
         self._first: ClientFirst | None = None
@@ -151,14 +153,14 @@ class ScramServer:
         self._server_first = ""
 
     def receive_first(self, token: bytes) -> ClientFirst:
-        """Who wants in. DecodeError for a malformed token."""
+        """Read the client-first message, which names the user. Raises DecodeError for a malformed token."""
         if self._first is not None:
             raise DecodeError("a second SCRAM client-first message")
         self._first = read_client_first(token)
         return self._first
 
     def challenge(self, credential: ScramCredential) -> bytes:
-        """The server-first message for the user's credential (`ScramCredential.decoy` where there is none)."""
+        """Return the server-first message for the user's credential (`ScramCredential.decoy` where there is none)."""
         if self._first is None:
             raise AuthenticationFailed("nobody has asked")
         if credential.iterations < ITERATIONS_MIN:
@@ -171,7 +173,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def receive_final(self, token: bytes) -> bytes:
-        """The server-final message once the client has proved to know the password.
+        """Return the server-final message once the client has proved to know the password.
 
         Raises:
             AuthenticationFailed: it has not.
@@ -200,12 +202,12 @@ class ScramServer:
 
 
 class ScramClient:
-    """One exchange as the client has it. What it raises ends the exchange."""
+    """One exchange on the client's side. An error ends the exchange."""
 
     def __init__(
         self, mechanism: ScramMechanism, username: str, password: str, *, is_token: bool = False, nonce: str = ""
     ) -> None:
-        """`is_token`: name and password are those of a delegation token. `nonce` is random unless it is given."""
+        """Begin an exchange. `is_token`: name and password are a delegation token's. `nonce` is random by default."""
         _utf8(username + password)
         self._mechanism = mechanism
         self._password = password
@@ -218,7 +220,7 @@ class ScramClient:
         return f"n,,{self._bare}".encode()
 
     def final(self, token: bytes) -> bytes:
-        """The proof, for the server's challenge. It takes milliseconds of computing, by the iterations asked for.
+        """Return the proof for the server's challenge. The computing takes milliseconds, more for more iterations.
 
         Raises:
             AuthenticationFailed: the server does not use our nonce, or asks for too little or too much work.
@@ -246,7 +248,7 @@ class ScramClient:
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def verify(self, token: bytes) -> None:
-        """Returns when the server has proved to know the credential.
+        """Check that the server has proved to know the credential.
 
         Raises:
             AuthenticationFailed: it has not, or refuses.
@@ -283,7 +285,7 @@ def _text(token: bytes) -> str:
 
 
 def _fields(text: str) -> list[tuple[str, str]]:
-    """The attributes of a message: letters, an equals sign, anything but a comma."""
+    """Split a message into attributes: a letter, an equals sign, anything but a comma."""
     fields = []
     for attribute in text.split(","):
         name, equals, value = attribute.partition("=")
@@ -294,7 +296,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
 
 
 def _name(escaped: str) -> str:
-    """A user name, of which = and , are written =3D and =2C."""
+    """Read a user name, in which = and , are written =3D and =2C."""
     pieces = escaped.split("=")
     if any(piece[:2] not in ("2C", "3D") for piece in pieces[1:]):
         raise DecodeError("a SCRAM user name with = that escapes nothing")

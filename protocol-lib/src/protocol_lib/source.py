@@ -12,19 +12,19 @@ class Source:
         self.lines: list[str] = []
         self.names: dict[str, Any] = names
         self.count = 0
-        #: how deep in loops what is emitted stands
+        #: the number of loops around the emitted lines
         self.loops = 0
 
     def emit(self, line: str, depth: int = 1) -> None:
         self.lines.append("    " * (self.loops + depth) + line)
 
     def variable(self, prefix: str) -> str:
-        """A local name not used yet."""
+        """Return a local name not used yet."""
         self.count += 1
         return f"{prefix}{self.count}"
 
     def name(self, wanted: str, value: Any) -> str:
-        """The name a value is known by in the text: the wanted one, unless that means something else already."""
+        """Return the name of a value in the text: the wanted one, unless that means something else already."""
         name = wanted
         while name in self.names and self.names[name] is not value:
             name += "_"
@@ -32,7 +32,7 @@ class Source:
         return name
 
     def packer(self, wanted: str, format_: str, function: Callable[..., Any]) -> str:
-        """The name of a method of a `struct.Struct`, by its format: two such methods are never the same object."""
+        """Return the name of a method of a `struct.Struct`, by its format: no two such methods are the same object."""
         name = f"{wanted}_{format_.removeprefix('>').replace('?', 'o')}"
         self.names.setdefault(name, function)
         return name

@@ -5,8 +5,8 @@
 
     unsigned 300 -> ac 02        signed -1 -> 01        signed 64 -> 80 01
 
-Readers take (buffer, position) and return (value, next position). A number that goes on for too long, or past what its
-type can hold, is a DecodeError; a buffer that ends too early is an IndexError, which the caller's border translates.
+Readers take (buffer, position) and return (value, next position). A number that goes on for too long, or is too large
+for its type, is a DecodeError; a buffer that ends too early is an IndexError, which the caller's border translates.
 """
 
 from typing import Final
@@ -54,7 +54,7 @@ def read_signed(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_on(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of a signed number whose first byte says that more follows; zig-zag is not undone."""
+    """Read the rest of a signed number whose first byte says that more follows; do not undo zig-zag."""
     byte = buffer[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1
@@ -75,7 +75,7 @@ def read_on(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def unzigzag(value: int) -> int:
-    """The signed number of an unsigned one: 0, 1, 2, 3 … are 0, -1, 1, -2 …"""
+    """Return the signed number of an unsigned one: 0, 1, 2, 3 … are 0, -1, 1, -2 …"""
     return (value >> 1) ^ -(value & 1)
 
 

@@ -23,9 +23,9 @@ Fill = Callable[..., Any]
 
 
 class Filler:
-    """Draws values for one message.
+    """Random values for one message.
 
-    `plain` keeps to what every library can hold: real error codes, times, tagged structs that are not all defaults.
+    `plain` keeps to values that every library can hold: real error codes, times, tagged structs not all of defaults.
     `small` keeps byte strings short, for tests that try something at every byte.
     """
 
@@ -84,7 +84,7 @@ class Filler:
 
 @pytest.fixture(scope="session")
 def fill() -> Fill:
-    """fill(cls, version, draw, plain=False, small=False) -> message"""
+    """The function fill(cls, version, draw, plain=False, small=False) -> message."""
 
     def make(cls: type, version: int, draw: random.Random, *, plain: bool = False, small: bool = False) -> Any:
         return Filler(draw, plain=plain, small=small).message(cls, version)

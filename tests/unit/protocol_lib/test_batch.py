@@ -45,7 +45,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def batch_with(body: bytes, count: int) -> bytes:
-    """A batch with a correct header around any body."""
+    """Build a batch with a correct header around any body."""
     start = HEADER.pack(0, 49 + len(body), 0, 2, 0, 0, max(0, count - 1), NOW, NOW, -1, -1, -1, count)
     crc = crc32c(start[21:] + body)
     return start[:17] + struct.pack(">I", crc) + start[21:] + body
@@ -128,7 +128,7 @@ def test_what_is_built_is_read(codec):
 def test_other_libraries_read_what_is_built(codec):
     batch = build_batch(RECORDS, base_offset=100, codec=codec)
     readers = [AiokafkaRecords] if codec > Codec.GZIP else [AiokafkaRecords, KafkaPythonRecords]
-    for reader in readers:  # kafka-python needs packages of its own for the other codecs
+    for reader in readers:  # kafka-python needs more packages for the other codecs
         read = reader(batch).next_batch()
         assert read.validate_crc()
         got = [Record(r.offset, r.timestamp, r.key, r.value, tuple((n, v) for n, v in r.headers)) for r in read]

@@ -1,4 +1,4 @@
-"""Record batches beside Apache Kafka's own classes: the same bytes, and each reads what the other wrote."""
+"""Record batches compared with Apache Kafka's own classes: the same bytes, and each reads the other's."""
 
 import pytest
 from protocol_lib.records.batch import HEADER_SIZE, build_batch, build_empty_batch, read_batch_header

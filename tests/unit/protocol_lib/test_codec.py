@@ -35,7 +35,7 @@ from protocol_lib.schema import Boolean, Float64, Int8, Int16, Int32, Int64, UIn
 
 
 def structs_in(value):
-    """Every struct inside a message, itself included."""
+    """Yield every struct inside a message, itself included."""
     if dataclasses.is_dataclass(value):
         yield value
         for name in value.__slots__:

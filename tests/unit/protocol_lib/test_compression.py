@@ -41,7 +41,7 @@ def test_the_limit_is_exact(codec):
 
 
 def snappy_length(size: int) -> bytes:
-    """A raw snappy block that claims a size."""
+    """Build a raw snappy block that claims a size."""
     out = bytearray()
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)

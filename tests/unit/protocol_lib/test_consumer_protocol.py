@@ -1,4 +1,4 @@
-"""Subscriptions and assignments: exact bytes, what other libraries and Kafka make of them, newer and broken ones."""
+"""Subscriptions and assignments: exact bytes, other libraries and Kafka as readers, newer and broken ones."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Old formats up and down: Kafka's own conversions, what is kept and what is dropped, what is refused."""
+"""Old formats up and down: Kafka's own conversions, data that is kept, dropped and refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Decoding what nobody should send: lengths and counts that lie, nulls where there are none, and messages made to cost.
+"""Decoding bytes that no peer should send: false lengths and counts, misplaced nulls, and messages made to cost.
 
 A message or a DecodeError, within a memory that is a small multiple of the input. The costliest cases are printed.
 """
@@ -15,7 +15,7 @@ from oracles.plain_writer import PlainWriter
 from protocol_lib.codec import decode, decoder
 from protocol_lib.errors import DecodeError
 
-#: The most a decode may take for each byte of its input, and besides.
+#: The most a decode may take for each byte of its input, and for the input as a whole.
 MEMORY_PER_BYTE, MEMORY_BESIDES = 64, 10_000
 PADDING = 800
 
@@ -38,13 +38,13 @@ def written_plainly(fill, cls, version, seed):
 
 
 def tampered(written, mark, value, tail=None):
-    """The message with another length, count or null at a mark; after it the message's own bytes, or others."""
+    """Return the message with another length, count or null at a mark; after it the message's own bytes, or others."""
     rest = bytes(written.data[mark.end :]) if tail is None else tail
     return bytes(written.data[: mark.start]) + mark.spelled(value) + rest
 
 
 def cost_of(read, body):
-    """Seconds and bytes of memory that the reading takes, of two times the lesser."""
+    """Measure seconds and bytes of memory that the reading takes, the lesser of two times."""
     seconds = []
     for _ in range(2):
         begin = time.perf_counter()
@@ -73,7 +73,7 @@ def test_a_length_or_count_that_lies_and_a_null_where_none_may_be_are_refused(cl
                 with pytest.raises(DecodeError, match=f"{mark.name} (is null|has a negative length|holds a null)"):
                     decode(cls, version, tampered(written, mark, -2))
             if mark.nullable:
-                with contextlib.suppress(DecodeError):  # what follows is read as something else
+                with contextlib.suppress(DecodeError):  # the next bytes are read as something else
                     decode(cls, version, tampered(written, mark, -1))
             else:
                 with pytest.raises(DecodeError, match=f"{mark.name} (is null|holds a null)"):

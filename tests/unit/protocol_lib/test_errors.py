@@ -8,7 +8,7 @@ def test_codes_are_unique_and_without_gaps():
     assert [code.value for code in ErrorCode] == list(range(-1, 137))
 
 
-#: Where kafka-python has kept older names than Kafka's.
+#: Codes for which kafka-python has kept older names than Kafka's.
 OLDER_NAMES = {-1, 0, 6, 10, 17, 39}
 
 

@@ -1,6 +1,6 @@
 """Requests of real clients and Kafka's responses.
 
-One line per API and version, with both frames in hex and what they say. golden_frames.jsonl has today's clients (Java
+One line per API and version, with both frames in hex and their content. golden_frames.jsonl has today's clients (Java
 4.3, librdkafka, kcat, aiokafka, kafka-python) and Apache Kafka 4.3; old_frames.jsonl has kafka-python 2.0.2 and
 aiokafka 0.8.1 as they speak to brokers of 0.8 to 0.10, and Apache Kafka 3.9.1, which is the last that answers.
 """
@@ -36,7 +36,7 @@ APIS_BY_NAME = {api.name: api for api in APIS.values()}
 
 
 def readable(value, version, flexible):
-    """A message as the table spells it: the fields its version has."""
+    """Return a message as the table spells it: the fields its version has."""
     if isinstance(value, bytes | memoryview):
         return "0x" + bytes(value).hex()
     if isinstance(value, tuple):
@@ -111,7 +111,7 @@ def test_the_records_of_old_clients(frame):
     else:
         records = frame["response_body"]["responses"][0]["partitions"][0]["records"]
     message_set, magic = bytes.fromhex(records[2:]), 1 if frame["version"] >= 2 else 0
-    # Kafka fills what a conversion saved with part of a message
+    # Kafka fills the bytes that a conversion saved with part of a message
     messages = list(read_messages(message_set, partial=frame["api"] == "Fetch"))
     codec = Codec[frame["codec"].upper()]
     assert {(message.magic, message.codec) for message in messages} == {(magic, codec)}

@@ -1,4 +1,4 @@
-"""Headers: which version goes with which API version, and what a broken one leads to."""
+"""Headers: the version that goes with each API version, and the errors of broken ones."""
 
 import pytest
 from protocol_lib.api import APIS, ApiKey, find_api
@@ -88,7 +88,7 @@ def test_response_headers_are_flexible_when_the_body_is_but_never_for_api_versio
                     decode_response_header(api.key, version, expected[:end])
 
 
-#: Name, key, versions, flexible versions: Apache Kafka 4.4's, and below them what Kafka 4 dropped.
+#: Name, key, versions, flexible versions: Apache Kafka 4.4's, and below them those that Kafka 4 dropped.
 REGISTRY = """
     Produce 0 0-13 9+
     Fetch 1 0-18 12+

@@ -1,10 +1,10 @@
-"""What importing the package costs, and what it must never pull in."""
+"""The cost of importing the package, and the modules it must never import."""
 
 import subprocess
 import sys
 
 IMPORT_TIMES = [sys.executable, "-X", "importtime", "-c"]
-#: Every module of the package but its client, and of what talks to the world what they pulled in.
+#: Every module of the package but its client, and the modules for input and output that they imported.
 EVERYTHING = """
 import importlib, pathlib, sys
 import protocol_lib

@@ -1,4 +1,4 @@
-"""Apache Kafka's own message classes read what we write and write what we read, byte for byte.
+"""Apache Kafka's own message classes and ours read each other's bytes and write the same.
 
 The table at the end says which libraries every version of every API was compared with.
 """
@@ -24,13 +24,13 @@ from protocol_lib.schema import message_info
 from support.maven import need_java
 
 SEEDS = range(6)
-#: What only a newer peer knows, kept and written again.
+#: Fields that only a newer peer knows, kept and written again.
 UNKNOWN_TAGS = ((), ((5000, b""), (1_000_000, b"future")))
 
 
 @pytest.fixture(scope="session")
 def round_trips(fill):
-    """By message and version: what was asked, with the answers of each Kafka that has the message."""
+    """The questions by message and version, with the answers of each Kafka that has the message."""
     need_java(compiler=True)
     questions = []
     for cls, version in VERSIONS:
@@ -90,7 +90,7 @@ def test_headers_are_those_that_kafka_has_for_each_api(round_trips):
 
 
 def spelled(versions):
-    """[0, 1, 2, 5] as 0-2,5"""
+    """Write [0, 1, 2, 5] as 0-2,5."""
     runs = []
     for version in versions:
         if runs and version == runs[-1][1] + 1:

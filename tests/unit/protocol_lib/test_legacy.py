@@ -39,7 +39,7 @@ GOLDEN = [
     if line.startswith("set ")
 ]
 FORMATS = pytest.mark.parametrize("magic", [0, 1])
-#: Without the LZ4 frames of format 0, which other libraries here do not know; Kafka's own are in message_sets.txt.
+#: All codecs but the LZ4 frames of format 0, unknown to other libraries; Kafka's own are in message_sets.txt.
 KNOWN_ELSEWHERE = pytest.mark.parametrize(
     ("magic", "codec"), [(magic, codec) for magic in (0, 1) for codec in OLD_CODECS if (magic, codec) != (0, Codec.LZ4)]
 )
@@ -159,7 +159,7 @@ def test_any_changed_byte_after_the_size_is_noticed(magic):
 
 
 def message_of(body: str, *, size: int | None = None) -> bytes:
-    """A message with a correct CRC around anything, from the magic on."""
+    """Build a message with a correct CRC around anything, from the magic on."""
     content = struct.pack(">I", zlib.crc32(bytes.fromhex(body))) + bytes.fromhex(body)
     return struct.pack(">qi", 9, len(content) if size is None else size) + content
 

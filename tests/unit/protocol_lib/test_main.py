@@ -1,4 +1,4 @@
-"""python -m protocol_lib decode"""
+"""The command python -m protocol_lib decode."""
 
 import json
 import subprocess

@@ -25,7 +25,7 @@ RENAMED_BY_KAFKA_PYTHON = {
 
 
 def shared_with(library: str) -> pytest.MarkDecorator:
-    """Every message and version the library has too."""
+    """List every message and version the library has too."""
     return pytest.mark.parametrize(
         ("cls", "api", "version", "theirs"),
         [
@@ -39,7 +39,7 @@ def shared_with(library: str) -> pytest.MarkDecorator:
 
 
 def comparable(value: Any) -> Any:
-    """A value of any library as plain tuples, dicts and scalars."""
+    """Return a value of any library as plain tuples, dicts and scalars."""
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(value, memoryview | bytearray):
@@ -50,7 +50,7 @@ def comparable(value: Any) -> Any:
 
 
 def assert_same(ours: Any, theirs: Any, version: int, flexible: bool, path: str) -> None:
-    """Field by field, of those this version has; theirs may spell "no id" and "not sent" as None."""
+    """Compare field by field, of those this version has; theirs may spell "no id" and "not sent" as None."""
     if hasattr(ours, "unknown_tagged_fields"):
         inside = layout(type(ours), version, flexible)
         for place in inside.fields + inside.tagged:

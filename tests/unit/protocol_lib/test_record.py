@@ -1,4 +1,4 @@
-"""Records inside a batch: broken ones, and what no batch may come to."""
+"""Records inside a batch: broken ones, and limits of a batch."""
 
 import contextlib
 import random
@@ -21,7 +21,7 @@ CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.n
 
 
 def batch_of(body: bytes, count: int, *, attributes: int = 0, base_offset: int = 0, base_timestamp: int = NOW) -> bytes:
-    """A header around any body. Its CRC is not looked at by readers of records."""
+    """Put a header around any body. Its CRC is not looked at by readers of records."""
     last_delta, size = max(0, count - 1), 49 + len(body)
     fields = base_offset, size, 0, 2, 0, attributes, last_delta, base_timestamp, NOW, -1, -1, -1, count
     return HEADER.pack(*fields) + body

@@ -34,7 +34,7 @@ def credential(mechanism: ScramMechanism, password: str = "pencil") -> ScramCred
 
 
 def challenged(mechanism: ScramMechanism = ScramMechanism.SHA_256) -> tuple[ScramServer, ScramClient, bytes]:
-    """A server that waits for the proof, the client, and its proof."""
+    """Return a server that waits for the proof, the client, and its proof."""
     server = ScramServer(mechanism, nonce=SERVER_NONCE)
     client = ScramClient(mechanism, "user", "pencil", nonce=CLIENT_NONCE)
     server.receive_first(client.first())

@@ -1,8 +1,8 @@
 """Frames as requests and the responses to them.
 
-A response says nothing about its API: it is known by the request with its correlation id. Whose bytes are whose is told
-by the dump, or found out: what answers a request that is waiting is a response, what reads as a request to its last
-byte is one.
+A response does not name its API: it is known by the request with its correlation id. A dump may say which side sent the
+bytes. Otherwise bytes that answer a waiting request are a response, and bytes that read as a request to the last one
+are a request.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """With the header of the request that it answers."""
+    """A response, with the header of the request that it answers."""
 
     request: RequestHeader
     version: int
@@ -87,14 +87,14 @@ class _Exchange:
         except DecodeError:
             if request.api_key != ApiKey.API_VERSIONS:
                 raise
-            version = 0  # what a broker answers to a version it does not know
+            version = 0  # a broker answers a version that it does not know in this one
             body = decode(api.response, version, frame, position)
         del self.waiting[correlation_id]
         return Response(request, version, body, len(frame))
 
 
 def understand(connection: Connection) -> Iterator[Said]:
-    """What was said over a connection, in the order in which it was recorded."""
+    """Return the messages of a connection, in the order in which they were recorded."""
     exchange = _Exchange()
     splitters: dict[str, FrameSplitter] = {}
     lost: set[str] = set()
@@ -118,7 +118,7 @@ def understand(connection: Connection) -> Iterator[Said]:
 
 
 def _whole(exchange: _Exchange, piece: Piece) -> list[Said]:
-    """The frame without its length that a piece is, or the frames that fill it."""
+    """Return the frame, without its length, that a piece is, or the frames that fill it."""
     alone = exchange.understand(piece.data, piece.side)
     if isinstance(alone, Unknown):
         splitter = FrameSplitter()

@@ -1,13 +1,13 @@
 """Hexadecimal text as bytes.
 
-    > 0000001a 0012 0000 00000007 0008 7264…             what a client sent
-    < 00000044 00000007 0000 …                            what a broker sent
+    > 0000001a 0012 0000 00000007 0008 7264…             sent by a client
+    < 00000044 00000007 0000 …                            sent by a broker
     00000000: 0000 0014 0003 0001  ........               as xxd writes it
     00000000  00 00 00 14 00 03 00 01  |........|         as hexdump -C writes it
     # a remark
 
-Lines belong together until an empty line, a line with a direction, or an offset of 0. Where no direction is given, who
-sent the bytes is found out from them. White space, colons and commas between digits do not matter. The length in front
+Lines belong together until an empty line, a line with a direction, or an offset of 0. Without a
+direction, the bytes show their sender. White space, colons and commas between digits do not matter. The length in front
 of a single frame may be left out.
 """
 
@@ -18,14 +18,14 @@ from protocol_lib.dump.stream import Connection, Piece, Side
 from protocol_lib.errors import DecodeError
 
 _DIRECTION: Final = re.compile(r"\s*([<>])(.*)")
-#: An offset, and what separates it from the digits: a colon (xxd, tcpdump) or two spaces (hexdump -C).
+#: An offset, and its separator from the digits: a colon (xxd, tcpdump) or two spaces (hexdump -C).
 _OFFSET: Final = re.compile(r"\s*(?:0x)?([0-9a-fA-F]{4,16})(:\s|\s\s)\s*(.*)")
 _OFFSET_ALONE: Final = re.compile(r"[0-9a-fA-F]{8}\s*")
 _BETWEEN: Final = re.compile(r"[\s:,]")
 
 
 def read_hexdump(text: str) -> Connection:
-    """The pieces of a dump, as one connection; DecodeError names the line that is not hexadecimal."""
+    """Return the pieces of a dump, as one connection; raise DecodeError with the line that is not hexadecimal."""
     pieces: list[Piece] = []
     side = Side.UNKNOWN
     digits: list[str] = []

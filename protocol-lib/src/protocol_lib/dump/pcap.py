@@ -1,10 +1,10 @@
-"""Packets recorded by tcpdump as what went over each TCP connection.
+"""Packets recorded by tcpdump as the bytes of each TCP connection.
 
 The file is libpcap's: a header of 24 bytes with the byte order, the unit of time and the link type; then packets, each
-with a header of 16 bytes: seconds, fraction, bytes that are here, bytes that there were. What is not TCP is passed
-over.
+with a header of 16 bytes: seconds, fraction, bytes that are here, bytes that there were. Other packets than TCP are
+skipped.
 
-A segment that repeats what was seen is dropped or cut, one that comes early waits for the ones before it; where a
+A segment that repeats earlier bytes is dropped or cut. One that comes early waits for the ones before it. Where a
 packet was never recorded, the rest of that direction is left out.
 """
 
@@ -67,7 +67,7 @@ class _Direction:
     early: dict[int, bytes] = field(default_factory=dict)
 
     def take(self, segment: _Segment) -> bytes:
-        """The bytes that are in order now."""
+        """Return the bytes that are in order now."""
         if segment.starts:
             self.next = (segment.sequence + 1) % 2**32
             self.early.clear()
@@ -89,12 +89,15 @@ def is_pcap(data: bytes) -> bool:
 
 
 def is_pcapng(data: bytes) -> bool:
-    """Whether it is the other format of captures, which Wireshark writes and nothing here reads."""
+    """Return whether it is the other format of captures, which Wireshark writes and nothing here reads."""
     return data.startswith(_PCAPNG)
 
 
 def read_pcap(data: bytes) -> list[Connection]:
-    """The connections in a capture, by their first packet; DecodeError for what is none, or of another kind of link."""
+    """Return the connections in a capture, by their first packet.
+
+    Raises DecodeError for bytes that are no capture, and for another kind of link.
+    """
     connections: dict[frozenset[Address], Connection] = {}
     clients: dict[frozenset[Address], Address] = {}
     directions: dict[tuple[Address, Address], _Direction] = {}
@@ -140,7 +143,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
 
 
 def _segment(packet: bytes, skip: int, type_at: int | None) -> _Segment | None:
-    """The TCP segment in a packet, if that is what it is."""
+    """Return the TCP segment in a packet, or None."""
     if type_at is not None:
         (type_,) = struct.unpack_from(">H", packet, type_at)
         while type_ == _VLAN:

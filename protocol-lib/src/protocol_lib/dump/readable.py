@@ -22,7 +22,7 @@ _UUID: Final = "16s"
 
 
 def readable(message: Any, version: int) -> Iterator[str]:
-    """The lines of a message, in the version that it was read in."""
+    """Yield the lines of a message, in the version that it was read in."""
     return _struct(message, message_layout(type(message), version))
 
 
@@ -80,7 +80,7 @@ def _bytes(value: bytes) -> str:
 
 
 def _records(data: memoryview) -> Iterator[str]:
-    """A line for each batch or message; the last may be cut short, as a fetch by an old client leaves it."""
+    """Yield a line for each batch or message; the last may be cut short, as a fetch by an old client leaves it."""
     position = 0
     try:
         if len(data) and read_magic(data) != MAGIC:

@@ -1,11 +1,11 @@
-"""What a dump holds: bytes that went over connections, in the order they were recorded."""
+"""The content of a dump: bytes that went over connections, in the order they were recorded."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
 
 class Side(Enum):
-    """Who sent the bytes."""
+    """The sender of the bytes."""
 
     CLIENT = ">"
     BROKER = "<"

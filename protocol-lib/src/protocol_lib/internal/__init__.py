@@ -1,5 +1,5 @@
-"""What Kafka's brokers keep in topics of their own: __consumer_offsets, __transaction_state, control records.
+"""The records of Kafka's internal topics: __consumer_offsets, __transaction_state, control records.
 
-A record's key and value each start with a version as i16. The version of a key says what it is the key of; a null value
-deletes it. `record` reads and writes both; the other modules declare them, one noun each.
+A record's key and value each start with a version as i16. The version of a key is also its kind; a null value deletes
+it. `record` reads and writes both; the other modules declare them, one noun each.
 """

@@ -56,7 +56,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What a member that speaks the classic protocol brought; milliseconds."""
+    """The timeouts and protocols of a member that speaks the classic protocol; milliseconds."""
 
     session_timeout_ms: Int32
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -121,7 +121,7 @@ class CurrentTopicPartitions:
 
 @message(api_key=None, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What a member holds. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions."""
+    """The partitions of a member. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions."""
 
     member_epoch: Int32
     previous_member_epoch: Int32

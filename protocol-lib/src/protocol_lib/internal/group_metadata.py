@@ -14,7 +14,7 @@ class GroupMetadataKey:
 
 @struct
 class MemberMetadata:
-    """Timeouts are in milliseconds; without one of its own a member's rebalance timeout is its session timeout."""
+    """A member. Timeouts are in milliseconds; a missing rebalance timeout is the session timeout."""
 
     member_id: str
     group_instance_id: str | None = wire("3+", default=None)
@@ -28,7 +28,7 @@ class MemberMetadata:
 
 @message(api_key=None, versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """Without members the group is empty."""
+    """A group; it is empty without members."""
 
     protocol_type: str
     generation: Int32

@@ -4,7 +4,7 @@
     read_key(OFFSETS_TOPIC, key)          -> OffsetCommitKey(...); None for a kind the table does not have
     read_value(OffsetCommitValue, value)  -> OffsetCommitValue(...)
 
-Readers ignore what follows the fields they know, as Kafka's own does.
+Readers ignore the bytes after the fields they know, as Kafka's own does.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ TRANSACTIONS_TOPIC: Final = _kinds((transaction_log.TransactionLogKey, transacti
 
 
 def write(message: Any, version: int) -> bytes:
-    """A key or a value, its version in front."""
+    """Write a key or a value, its version in front."""
     return encode(message, version, version.to_bytes(VERSION_SIZE, "big"))
 
 
@@ -83,7 +83,7 @@ def read_version(data: Buffer) -> int:
 
 
 def read_key(kinds: Kinds, key: Buffer) -> Any | None:
-    """A key as one of the table's classes; None when it is of a kind that came after the table."""
+    """Read a key as one of the table's classes; None when it is of a kind that came after the table."""
     version = read_version(key)
     if version not in kinds:
         return None
@@ -91,7 +91,7 @@ def read_key(kinds: Kinds, key: Buffer) -> Any | None:
 
 
 def read_value(cls: type[T], value: Buffer) -> T:
-    """A value of the class that goes with its key; DecodeError for a version that is not declared."""
+    """Read a value as the class that goes with its key; raise DecodeError for a version that is not declared."""
     version = read_version(value)
     if version not in message_info(cls).versions:
         raise DecodeError(f"{cls.__name__} of version {version}")

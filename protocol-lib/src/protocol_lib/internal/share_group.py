@@ -90,7 +90,7 @@ class TopicInfo:
 
 @message(api_key=None, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Where the share coordinator's state of the group's partitions stands."""
+    """The progress of the share coordinator's state of the group's partitions."""
 
     initializing_topics: tuple[TopicPartitionsInfo, ...]
     initialized_topics: tuple[TopicPartitionsInfo, ...]

@@ -1,6 +1,6 @@
-"""A transactional id and where its transaction stands: key 0 of __transaction_state.
+"""A transactional id and the state of its transaction: key 0 of __transaction_state.
 
-Kafka writes value 0, or 1 with transaction.version 2 (KIP-890). Value 1 is flexible; what it adds are tagged fields.
+Kafka writes value 0, or 1 with transaction.version 2 (KIP-890). Value 1 is flexible; it adds tagged fields.
 """
 
 from enum import IntEnum

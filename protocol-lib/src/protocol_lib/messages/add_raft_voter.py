@@ -19,9 +19,9 @@ class AddRaftVoterRequest:
     cluster_id: str | None
     timeout_ms: Int32
     voter_id: Int32
-    #: of the voter's metadata log, from its meta.properties
+    #: id of the voter's metadata log, from its meta.properties
     voter_directory_id: Uuid
-    #: where the other controllers reach it
+    #: addresses at which the other controllers reach it
     listeners: tuple[Listener, ...]
     ack_when_committed: Boolean = wire("1+", default=True)
 

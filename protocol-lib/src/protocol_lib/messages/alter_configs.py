@@ -23,7 +23,7 @@ class AlterConfigsResource:
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
-    #: true says what would happen, and changes nothing
+    #: true only reports the outcome and changes nothing
     validate_only: Boolean
 
 

@@ -6,7 +6,7 @@ from protocol_lib.schema import Int16, Int32, Int64, Uuid, message, struct, wire
 @struct
 class AlterShareGroupOffsetsRequestPartition:
     partition_index: Int32
-    #: of the first record that may still be handed out
+    #: offset of the first record that may still be handed out
     start_offset: Int64
 
 

@@ -42,9 +42,9 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
-    """Its header is always version 0, whatever the body's version, so that any client can read it."""
+    """The answer. Its header is always version 0, for every version of the body, so that any client can read it."""
 
-    #: with UNSUPPORTED_VERSION the body is of version 0, and names the versions of ApiVersions itself
+    #: error; with UNSUPPORTED_VERSION the body is of version 0, and names the versions of ApiVersions itself
     error_code: Int16
     api_keys: tuple[ApiVersion, ...]
     throttle_time_ms: Int32 = wire("1+", default=0)

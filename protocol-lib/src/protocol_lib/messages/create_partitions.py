@@ -16,7 +16,7 @@ class CreatePartitionsTopic:
     name: str
     #: the new total
     count: Int32
-    #: of the added partitions; null leaves them to the controller
+    #: replicas of the added partitions; null leaves them to the controller
     assignments: tuple[CreatePartitionsAssignment, ...] | None
 
 

@@ -35,9 +35,9 @@ class CreatableTopic:
 @message(api_key=19, versions="0-7", flexible="5+")
 class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...]
-    #: how long the controller waits until the topics are there
+    #: longest time that the controller waits until the topics are there
     timeout_ms: Int32 = wire(default=60000)
-    #: true says what would happen, and does nothing
+    #: true only reports the outcome and does nothing
     validate_only: Boolean = wire("1+", default=False)
 
 

@@ -17,7 +17,7 @@ class DeleteTopicState:
 class DeleteTopicsRequest:
     topics: tuple[DeleteTopicState, ...] = wire("6+", default=())
     topic_names: tuple[str, ...] = wire("0-5", default=())
-    #: how long the controller waits until the topics are gone
+    #: longest time that the controller waits until the topics are gone
     timeout_ms: Int32
 
 

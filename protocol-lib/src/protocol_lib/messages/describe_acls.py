@@ -10,9 +10,9 @@ from protocol_lib.schema import Int8, Int16, Int32, message, struct, wire
 class DescribeAclsRequest:
     #: 2 topic, 3 group, 4 cluster, 5 transactional id, 6 delegation token, 7 user; in filters 1 is any
     resource_type_filter: Int8
-    #: in this and the other filters null matches anything
+    #: null matches anything, in this and the other filters
     resource_name_filter: str | None
-    #: 3 literal, 4 prefixed; in filters also 1 any, 2 whatever applies to the name
+    #: 3 literal, 4 prefixed; in filters also 1 any, 2 all that apply to the name
     pattern_type_filter: Int8 = wire("1+", default=3)
     principal_filter: str | None
     host_filter: str | None

@@ -41,7 +41,7 @@ class DescribeConfigsResourceResult:
     config_source: Int8 = wire("1+", default=-1)
     is_default: Boolean = wire("0", default=False)
     is_sensitive: Boolean
-    #: where the value is looked for, in this order; the first that is set counts
+    #: sources of the value, in the order of the search; the first that is set counts
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire("1+", default=())
     #: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password
     config_type: Int8 = wire("3+", default=0)

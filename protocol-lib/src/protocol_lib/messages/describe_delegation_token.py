@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): the delegation tokens of owners.
 
-1 is the same as 0, 2 is flexible, 3 tells who asked for the token (KIP-373). Kafka 4 dropped 0.
+1 is the same as 0, 2 is flexible, 3 names the requester of the token (KIP-373). Kafka 4 dropped 0.
 """
 
 from protocol_lib.schema import Bytes, Int16, Int32, Int64, message, struct, wire

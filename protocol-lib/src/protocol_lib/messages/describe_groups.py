@@ -1,6 +1,6 @@
-"""DescribeGroups (15): what the coordinator knows about classic groups: state, protocol, members.
+"""DescribeGroups (15): state, protocol and members of classic groups.
 
-3 can ask for authorized operations, 4 tells static members, 5 is flexible, 6 answers GROUP_ID_NOT_FOUND with a message
+3 can ask for authorized operations, 4 names static members, 5 is flexible, 6 answers GROUP_ID_NOT_FOUND with a message
 for a group that is not there (KIP-1043); before, such a group is described as Dead.
 """
 
@@ -30,7 +30,7 @@ class DescribedGroup:
     error_code: Int16
     error_message: str | None = wire("6+", default=None)
     group_id: str
-    #: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead
+    #: one of Empty, PreparingRebalance, CompletingRebalance, Stable and Dead
     group_state: str
     protocol_type: str
     #: the name of the assignor; empty unless the group is stable

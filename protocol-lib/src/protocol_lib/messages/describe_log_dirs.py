@@ -25,7 +25,7 @@ class DescribeLogDirsPartition:
 
     partition_index: Int32
     partition_size: Int64
-    #: how far the log end offset is behind the high watermark; of a future replica, behind the current one
+    #: distance from the log end offset to the high watermark; of a future replica, to the current replica
     offset_lag: Int64
     is_future_key: Boolean
 
@@ -41,7 +41,7 @@ class DescribeLogDirsResult:
     error_code: Int16
     log_dir: str
     topics: tuple[DescribeLogDirsTopic, ...]
-    #: of the volume the directory is on
+    #: bytes of the directory's volume
     total_bytes: Int64 = wire("4+", default=-1)
     usable_bytes: Int64 = wire("4+", default=-1)
     is_cordoned: Boolean = wire("5+", default=False)

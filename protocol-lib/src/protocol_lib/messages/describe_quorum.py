@@ -28,7 +28,7 @@ class ReplicaState:
     replica_id: Int32
     replica_directory_id: Uuid = wire("2+", default=ZERO_UUID)
     log_end_offset: Int64
-    #: by the leader's clock; -1 for not known
+    #: time by the leader's clock; -1 for not known
     last_fetch_timestamp: Int64 = wire("1+", default=-1)
     last_caught_up_timestamp: Int64 = wire("1+", default=-1)
 

@@ -10,7 +10,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """Where a page begins."""
+    """The first partition of a page."""
 
     topic_name: str
     partition_index: Int32
@@ -32,7 +32,7 @@ class DescribeTopicPartitionsResponsePartition:
     leader_epoch: Int32 = wire(default=-1)
     replica_nodes: tuple[Int32, ...]
     isr_nodes: tuple[Int32, ...]
-    #: not in sync, but known to have all that was committed
+    #: replicas not in sync that are known to have everything that was committed
     eligible_leader_replicas: tuple[Int32, ...] | None = wire(default=None)
     last_known_elr: tuple[Int32, ...] | None = wire(default=None)
     offline_replicas: tuple[Int32, ...]

@@ -9,7 +9,7 @@ from protocol_lib.schema import Bytes, Int16, Int32, Int64, message, wire
 @message(api_key=40, versions="0-2", flexible="2+")
 class ExpireDelegationTokenRequest:
     hmac: Bytes = wire(secret=True)
-    #: below 0: now
+    #: a negative period: now
     expiry_time_period_ms: Int64
 
 

@@ -3,7 +3,7 @@
 Versions 0-3 answer with message sets of formats 0 and 1. 4 adds the isolation level, 5 the log start offset, 7 fetch
 sessions (KIP-227), 9 the leader epoch, 10 allows zstd, 11 adds the consumer's rack, 12 is flexible and reports
 divergence, 13 names topics by id, 15 moves the replica's state into a tag, 16 answers with leader endpoints (KIP-951),
-17 and 18 add what only replicas send.
+17 and 18 add fields that only replicas send.
 """
 
 from protocol_lib.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Records, Uuid, message, struct, wire
@@ -18,15 +18,15 @@ class ReplicaState:
 @struct
 class FetchPartition:
     partition: Int32
-    #: as the client knows it: a broker that knows another refuses; -1 not to check
+    #: epoch that the client knows: a broker that knows another refuses; -1 not to check
     current_leader_epoch: Int32 = wire("9+", default=-1)
-    #: of the first record wanted; the answer begins with the batch that has it
+    #: offset of the first record wanted; the answer begins with the batch that has it
     fetch_offset: Int64
-    #: of the record before, for the broker to find where the logs part; -1 not to check
+    #: epoch of the record before, for the broker to find where the logs differ; -1 not to check
     last_fetched_epoch: Int32 = wire("12+", default=-1)
-    #: of a follower's own log; -1 from consumers
+    #: log start of a follower's own log; -1 from consumers
     log_start_offset: Int64 = wire("5+", default=-1)
-    #: of this partition; the first batch of the answer is sent even when it is larger (KIP-74)
+    #: limit of this partition; the first batch of the answer is sent even when it is larger (KIP-74)
     partition_max_bytes: Int32
     replica_directory_id: Uuid = wire("17+", tag=0, default=ZERO_UUID)
     high_watermark: Int64 = wire("18+", tag=1, default=2**63 - 1)
@@ -54,18 +54,18 @@ class FetchRequest:
     #: a follower's; -1 from consumers
     replica_id: Int32 = wire("0-14", default=-1)
     replica_state: ReplicaState | None = wire("15+", tag=1, default=None)
-    #: how long the broker may wait for `min_bytes`
+    #: longest time that the broker may wait for `min_bytes`
     max_wait_ms: Int32
     min_bytes: Int32
-    #: of the whole answer, with the same exception for the first batch
+    #: limit of the whole answer, with the same exception for the first batch
     max_bytes: Int32 = wire("3+", default=2**31 - 1)
-    #: 0 read_uncommitted, 1 read_committed: up to the last stable offset, with what was aborted named
+    #: 0 read_uncommitted, 1 read_committed: up to the last stable offset, with a list of aborted transactions
     isolation_level: Int8 = wire("4+", default=0)
     #: 0 for none yet
     session_id: Int32 = wire("7+", default=0)
     #: 0 opens a session, -1 closes it or goes without, else one more than before
     session_epoch: Int32 = wire("7+", default=-1)
-    #: in a session only what is new or has changed
+    #: all partitions, or in a session the new and changed ones
     topics: tuple[FetchTopic, ...]
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire("7+", default=())
     rack_id: str = wire("11+", default="")
@@ -97,19 +97,19 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """What one partition had to give."""
+    """The records of one partition, or its error."""
 
     partition_index: Int32
     error_code: Int16
     high_watermark: Int64
-    #: of the first record of a transaction that is still open, or the high watermark
+    #: first offset of the oldest open transaction, or the high watermark
     last_stable_offset: Int64 = wire("4+", default=-1)
     log_start_offset: Int64 = wire("5+", default=-1)
-    #: where the log of who asks leaves the leader's: truncate to here
+    #: point where the requester's log leaves the leader's: truncate to here
     diverging_epoch: EpochEndOffset | None = wire("12+", tag=0, default=None)
     current_leader: LeaderIdAndEpoch | None = wire("12+", tag=1, default=None)
     snapshot_id: SnapshotId | None = wire("12+", tag=2, default=None)
-    #: of the records here, at read_committed; null at read_uncommitted
+    #: transactions of these records, at read_committed; null at read_uncommitted
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire("4+", default=None)
     #: a replica nearer to `rack_id`, to be asked instead (KIP-392); -1 for none
     preferred_read_replica: Int32 = wire("11+", default=-1)

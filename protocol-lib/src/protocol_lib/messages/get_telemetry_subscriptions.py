@@ -13,7 +13,7 @@ class GetTelemetrySubscriptionsRequest:
 class GetTelemetrySubscriptionsResponse:
     throttle_time_ms: Int32
     error_code: Int16
-    #: the id given to a client that had none
+    #: a new id for a client that had none
     client_instance_id: Uuid
     subscription_id: Int32
     accepted_compression_types: tuple[Int8, ...]

@@ -34,7 +34,7 @@ class AlterConfigsResource:
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
-    #: true says what would happen, and changes nothing
+    #: true only reports the outcome and changes nothing
     validate_only: Boolean
 
 

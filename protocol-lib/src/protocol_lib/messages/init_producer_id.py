@@ -11,7 +11,7 @@ from protocol_lib.schema import Int16, Int32, Int64, message, wire
 class InitProducerIdRequest:
     #: null for a producer that is idempotent only
     transactional_id: str | None
-    #: after which the coordinator aborts a transaction by itself
+    #: time after which the coordinator aborts a transaction by itself
     transaction_timeout_ms: Int32
     #: -1 for a new one
     producer_id: Int64 = wire("3+", default=-1)

@@ -9,7 +9,7 @@ from protocol_lib.schema import Boolean, Bytes, Int16, Int32, message, struct, w
 
 @struct
 class JoinGroupRequestProtocol:
-    """An assignor the member can use, and what it tells that assignor."""
+    """An assignor the member can use, and its subscription for that assignor."""
 
     name: str
     #: a Subscription (consumer_protocol) when the protocol type is "consumer"
@@ -19,14 +19,14 @@ class JoinGroupRequestProtocol:
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest:
     group_id: str
-    #: without a heartbeat for so long the member is out
+    #: a member without a heartbeat for this time is removed
     session_timeout_ms: Int32
-    #: how long a rebalance waits for this member; in version 0 the session timeout
+    #: longest time that a rebalance waits for this member; in version 0 the session timeout
     rebalance_timeout_ms: Int32 = wire("1+", default=-1)
     #: empty the first time
     member_id: str
     group_instance_id: str | None = wire("5+", default=None)
-    #: "consumer", or what other groups (Connect) agree on
+    #: "consumer", or another name for other groups (Connect)
     protocol_type: str
     #: the most wanted first; the group uses one that every member has
     protocols: tuple[JoinGroupRequestProtocol, ...]
@@ -48,10 +48,10 @@ class JoinGroupResponse:
     generation_id: Int32 = wire(default=-1)
     protocol_type: str | None = wire("7+", default=None)
     protocol_name: str | None = wire(nullable="7+")
-    #: the member id of who makes the assignment
+    #: the id of the member that makes the assignment
     leader: str
     #: the leader is a static member that came back: the assignment stays (KIP-814)
     skip_assignment: Boolean = wire("9+", default=False)
     member_id: str
-    #: for the leader; empty for the others
+    #: all members, for the leader; empty for the others
     members: tuple[JoinGroupResponseMember, ...]

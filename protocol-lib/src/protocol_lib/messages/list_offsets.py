@@ -1,7 +1,7 @@
 """ListOffsets (2): the offset at a timestamp, or at one of the special timestamps below.
 
 Version 0 answers with up to `max_num_offsets` segment starts, 1 with one offset and its timestamp; 2 adds the isolation
-level, 4 leader epochs, 6 is flexible, 10 adds a timeout for what has to be looked up elsewhere.
+level, 4 leader epochs, 6 is flexible, 10 adds a timeout for remote look-ups.
 """
 
 from enum import IntEnum
@@ -52,7 +52,7 @@ class ListOffsetsPartitionResponse:
     #: newest first
     old_style_offsets: tuple[Int64, ...] = wire("0", default=())
     timestamp: Int64 = wire("1+", default=-1)
-    #: of the first record at or after the timestamp; -1 when there is none
+    #: offset of the first record at or after the timestamp; -1 when there is none
     offset: Int64 = wire("1+", default=-1)
     leader_epoch: Int32 = wire("4+", default=-1)
 

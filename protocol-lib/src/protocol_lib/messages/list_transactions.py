@@ -11,7 +11,7 @@ class ListTransactionsRequest:
     #: this and the other filters match all when empty, null or below 0
     state_filters: tuple[str, ...]
     producer_id_filters: tuple[Int64, ...]
-    #: in milliseconds
+    #: milliseconds
     duration_filter: Int64 = wire("1+", default=-1)
     transactional_id_pattern: str | None = wire("2+", default=None)
 

@@ -1,4 +1,4 @@
-"""Metadata (3): the brokers, the controller, and who leads each partition.
+"""Metadata (3): the brokers, the controller, and the leader of each partition.
 
 Request: in version 0 an empty list of topics means all of them; from 1 null means all and an empty list none. 4 lets
 the client forbid topic creation, 8 asks for authorized operations, 10 has topic ids, 12 looks up topics by id alone.
@@ -7,7 +7,7 @@ Response: 10 adds topic ids, 13 a top-level error code.
 
 from protocol_lib.schema import ZERO_UUID, Boolean, Int16, Int32, Uuid, message, struct, wire
 
-#: "Not asked for": what the authorized operations are when the request did not include them.
+#: "Not asked for": the authorized operations when the request did not include them.
 NO_AUTHORIZED_OPERATIONS = -(2**31)
 
 
@@ -28,7 +28,7 @@ class MetadataRequest:
 @struct
 class MetadataResponseBroker:
     node_id: Int32
-    #: as advertised to clients of this listener
+    #: address that is advertised to clients of this listener
     host: str
     port: Int32
     rack: str | None = wire("1+", default=None)
@@ -44,7 +44,7 @@ class MetadataResponsePartition:
     replica_nodes: tuple[Int32, ...]
     #: the in-sync replicas
     isr_nodes: tuple[Int32, ...]
-    #: on brokers or in log directories that are down
+    #: replicas on brokers or in log directories that are down
     offline_replicas: tuple[Int32, ...] = wire("5+", default=())
 
 

@@ -10,11 +10,11 @@ from protocol_lib.schema import ZERO_UUID, Int16, Int32, Int64, Uuid, message, s
 @struct
 class OffsetCommitRequestPartition:
     partition_index: Int32
-    #: of the next record to read
+    #: offset of the next record to read
     committed_offset: Int64
     committed_leader_epoch: Int32 = wire("6+", default=-1)
     commit_timestamp: Int64 = wire("1", default=-1)
-    #: whatever the committer wants to find again, up to offset.metadata.max.bytes
+    #: any text of the committer, up to offset.metadata.max.bytes
     committed_metadata: str | None
 
 
@@ -28,7 +28,7 @@ class OffsetCommitRequestTopic:
 @message(api_key=8, versions="0-10", flexible="8+")
 class OffsetCommitRequest:
     group_id: str
-    #: -1 from who is no member, and commits for a group without any
+    #: -1 from a client that is no member and commits for a group without members
     generation_id_or_member_epoch: Int32 = wire("1+", default=-1)
     member_id: str = wire("1+", default="")
     group_instance_id: str | None = wire("7+", default=None)

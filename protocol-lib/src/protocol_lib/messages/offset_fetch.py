@@ -35,7 +35,7 @@ class OffsetFetchRequest:
     group_id: str = wire("0-7", default="")
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire("0-7", nullable="2-7", default=())
     groups: tuple[OffsetFetchRequestGroup, ...] = wire("8+", default=())
-    #: UNSTABLE_OFFSET_COMMIT while a transaction is about to commit one of them (KIP-447)
+    #: error: UNSTABLE_OFFSET_COMMIT while a transaction is about to commit one of them (KIP-447)
     require_stable: Boolean = wire("7+", default=False)
 
 

@@ -27,9 +27,9 @@ class TopicProduceData:
 class ProduceRequest:
     #: null outside of transactions
     transactional_id: str | None = wire("3+", default=None)
-    #: who must have the records before the answer: 0 nobody (there is none), 1 the leader, -1 every in-sync replica
+    #: replicas that must have the records before the answer: 0 none (there is no answer), 1 the leader, -1 all in sync
     acks: Int16
-    #: how long the broker waits for those replicas
+    #: longest time that the broker waits for those replicas
     timeout_ms: Int32
     topic_data: tuple[TopicProduceData, ...]
 
@@ -38,7 +38,7 @@ class ProduceRequest:
 class BatchIndexAndErrorMessage:
     """One record that made its batch be refused."""
 
-    #: of the record, counted from 0 in its batch
+    #: index of the record in its batch, from 0
     batch_index: Int32
     batch_index_error_message: str | None = wire(default=None)
 
@@ -53,12 +53,12 @@ class LeaderIdAndEpoch:
 class PartitionProduceResponse:
     index: Int32
     error_code: Int16
-    #: of the first record; -1 after an error
+    #: offset of the first record; -1 after an error
     base_offset: Int64
-    #: the broker's time that every record was given; -1 when they keep their own (CreateTime)
+    #: the broker's time, which every record has; -1 when they keep their own (CreateTime)
     log_append_time_ms: Int64 = wire("2+", default=-1)
     log_start_offset: Int64 = wire("5+", default=-1)
-    #: which records the batch was refused for
+    #: records for which the batch was refused
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire("8+", default=())
     error_message: str | None = wire("8+", default=None)
     #: sent with NOT_LEADER_OR_FOLLOWER only; its address is in `node_endpoints`

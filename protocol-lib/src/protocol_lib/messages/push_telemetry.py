@@ -9,7 +9,7 @@ class PushTelemetryRequest:
     subscription_id: Int32
     terminating: Boolean
     compression_type: Int8
-    #: OpenTelemetry's MetricsData, version 1, as protobuf
+    #: metrics as OpenTelemetry's MetricsData, version 1, in protobuf
     metrics: Bytes
 
 

@@ -9,12 +9,12 @@ from protocol_lib.schema import Int16, message
 
 @message(api_key=17, versions="0-1", flexible=None)
 class SaslHandshakeRequest:
-    #: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER
+    #: one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER
     mechanism: str
 
 
 @message(api_key=17, versions="0-1", flexible=None)
 class SaslHandshakeResponse:
     error_code: Int16
-    #: what the broker has, also with UNSUPPORTED_SASL_MECHANISM
+    #: the broker's mechanisms, also with UNSUPPORTED_SASL_MECHANISM
     mechanisms: tuple[str, ...]

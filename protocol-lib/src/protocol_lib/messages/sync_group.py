@@ -21,7 +21,7 @@ class SyncGroupRequest:
     group_instance_id: str | None = wire("3+", default=None)
     protocol_type: str | None = wire("5+", default=None)
     protocol_name: str | None = wire("5+", default=None)
-    #: from the leader; empty from the others
+    #: all assignments from the leader; empty from the others
     assignments: tuple[SyncGroupRequestAssignment, ...]
 
 

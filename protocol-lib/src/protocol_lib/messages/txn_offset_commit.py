@@ -28,7 +28,7 @@ class TxnOffsetCommitRequest:
     group_id: str
     producer_id: Int64
     producer_epoch: Int16
-    #: -1 with an empty member id: the broker does not check who owns the partitions (before KIP-447)
+    #: -1 with an empty member id: the broker does not check the owner of the partitions (before KIP-447)
     generation_id_or_member_epoch: Int32 = wire("3+", default=-1)
     member_id: str = wire("3+", default="")
     group_instance_id: str | None = wire("3+", default=None)

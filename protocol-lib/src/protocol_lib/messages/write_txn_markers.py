@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (27): the transaction coordinator, or an administrator who aborts, has markers written.
+"""WriteTxnMarkers (27): the transaction coordinator, or an administrator's abort, lets brokers write markers.
 
 1 is flexible, 2 adds the transaction version (KIP-1228). Kafka 4 dropped 0.
 """
@@ -21,7 +21,7 @@ class WritableTxnMarker:
     topics: tuple[WritableTxnMarkerTopic, ...]
     #: leader epoch of the coordinator's partition of __transaction_state: markers of an older one are refused
     coordinator_epoch: Int32
-    #: 2 when every transaction has an epoch of its own (KIP-890)
+    #: 2 when every transaction has a separate epoch (KIP-890)
     transaction_version: Int8 = wire("2+", default=0)
 
 

@@ -88,9 +88,9 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     leader_epoch: int = 0,
 ) -> bytes:
-    """One batch of records, whose offsets are from `base_offset` on, in ascending order.
+    """Build one batch of records with ascending offsets, from `base_offset` on.
 
-    `last_offset` is where the batch ends when compaction took its last records away. With `log_append_time` readers
+    `last_offset` is the end of the batch when compaction has removed its last records. With `log_append_time` readers
     give every record the largest timestamp among them. `delete_horizon_ms` takes the place of the base timestamp: the
     time until which tombstones and control records stay (KIP-534). `base_timestamp` defaults to the first record's.
     """
@@ -128,7 +128,7 @@ def build_batch(
 
 
 def build_batch_of_tails(tails: Sequence[bytes], timestamp: int) -> bytes:
-    """One uncompressed batch of records of this time, with offsets from 0 on; each was begun by `write_tail`."""
+    """Build one uncompressed batch of records of this time, with offsets from 0 on, out of `write_tail`'s bytes."""
     if not tails:
         raise EncodeError("a record batch without records")
     pieces: list[bytes] = []
@@ -149,7 +149,7 @@ def build_batch_of_tails(tails: Sequence[bytes], timestamp: int) -> bytes:
 
 
 def build_empty_batch(emptied: BatchHeader) -> bytes:
-    """What compaction leaves of a batch when every record went but its place or its producer's sequence still matters.
+    """Build the batch that compaction leaves when no record stays but the offsets or the producer's sequence matter.
 
     Offsets, producer fields, the largest timestamp and its type, transactional and control bits stay; there is no base
     timestamp any more (Kafka's DefaultRecordBatch.writeEmptyHeader).
@@ -179,7 +179,7 @@ def _sealed(
     producer: tuple[int, int, int],
     records_count: int,
 ) -> bytes:
-    """A batch of a body as it goes onto the wire, with its header and its CRC."""
+    """Return the batch of a body as it goes onto the wire, with its header and its CRC."""
     if not records_count - 1 <= last_offset - base_offset <= SEQUENCE_MAX:
         raise EncodeError(f"{records_count} records in a batch of offsets {base_offset} to {last_offset}")
     header = bytearray(HEADER_SIZE)
@@ -203,8 +203,8 @@ def _sealed(
 
 
 class BatchBuilder:
-    """Collects the records of one batch, with offsets from 0 on, up to a size. Each record is written once, when it
-    is added; `records` are those added so far."""
+    """A batch under construction, with offsets from 0 on, up to a size. Each record is written once, when it is added;
+    `records` are those added so far."""
 
     def __init__(self, *, codec: Codec = Codec.NONE, level: int | None = None, size_max: int = 2**31 - 1) -> None:
         self._codec = codec

@@ -1,16 +1,16 @@
 """Compression of the records of a batch, by the codec number in its attributes.
 
-What each codec looks like on the wire:
+The codecs on the wire:
 
     gzip    one or more gzip members
     snappy  either one raw block (librdkafka) or xerial's framing (Java): 82 'SNAPPY' 00, version i32, compatible i32,
             then blocks of length i32 and that many bytes of raw snappy; we write the latter, in blocks of 32 KiB
-    lz4     one LZ4 frame; we write independent blocks, which is all that Java reads
+    lz4     one LZ4 frame; we write independent blocks, the only ones that Java reads
     zstd    one or more zstd frames
 
 A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that: gzip
 stops by itself, snappy says its size up front, and lz4 and zstd write into a buffer that grows step by step.
-cramjam, which does the work for all but gzip, is imported when it is first needed.
+cramjam does the work for all but gzip and is imported when it is first needed.
 """
 
 import struct
@@ -22,7 +22,7 @@ from typing import Any, Final
 from protocol_lib.errors import DecodeError
 from protocol_lib.varint import Buffer
 
-#: What a batch may decompress to unless said otherwise: the size of Kafka's largest request (socket.request.max.bytes).
+#: The default limit of a batch's decompressed bytes: the size of Kafka's largest request (socket.request.max.bytes).
 DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
 #: Members of one gzip stream. Writers make one; each further one costs a copy of all that follows it.
@@ -51,12 +51,12 @@ LEVELS: Final[dict[Codec, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The compressed bytes; a level is heeded by the codecs in LEVELS, None is our own choice."""
+    """Compress bytes. The codecs in LEVELS heed a level; None is our own choice."""
     return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The uncompressed bytes; DecodeError if they are malformed or would be more than the limit."""
+    """Return the uncompressed bytes; raise DecodeError if they are malformed or would be more than the limit."""
     try:
         function = _DECOMPRESS[codec]
     except KeyError:

@@ -34,7 +34,7 @@ class EndTransactionMarker:
 
 
 def read_marker(record: Record) -> EndTransactionMarker | None:
-    """What a control record says of a transaction; None for types that say nothing of one."""
+    """Return the end of a transaction that a control record marks; None for other types of control records."""
     type_ = _read(ControlRecordKey, record.key).type
     if type_ not in (ControlType.ABORT, ControlType.COMMIT):
         return None
@@ -51,7 +51,7 @@ def _read(cls: type[T], data: bytes | None) -> T:
 def build_marker_batch(
     marker: EndTransactionMarker, *, timestamp: int, producer_id: int, producer_epoch: int, base_offset: int = 0
 ) -> bytes:
-    """The control batch that ends a transaction."""
+    """Build the control batch that ends a transaction."""
     key = write(ControlRecordKey(type=marker.type), _VERSION)
     value = write(EndTransactionMarkerValue(coordinator_epoch=marker.coordinator_epoch), _VERSION)
     return build_batch(

@@ -4,10 +4,9 @@ Up, for Produce 0-2: a message set becomes one batch. Offsets count from 0 (the 
 format 0 have timestamp -1, the codec and LogAppendTime are kept. A set that is compressed is one wrapper and nothing
 else; formats are not mixed (LogValidator).
 
-Down, for Fetch 0-1 (to format 0) and 2-3 (to format 1): headers and what producers said about themselves are left out,
-control batches are passed over, the codec and LogAppendTime are kept, and each batch becomes messages of the same
-offsets. What is of the format asked for, or an older one, stays as it is. Zstandard cannot be shown in these formats
-(RecordsUtil.downConvert).
+Down, for Fetch 0-1 (to format 0) and 2-3 (to format 1): headers and the producer's ids are left out, control batches
+are skipped, the codec and LogAppendTime are kept, and each batch becomes messages of the same offsets. Messages of the
+requested format, or of an older one, stay as they are. These formats have no Zstandard (RecordsUtil.downConvert).
 """
 
 from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
@@ -24,10 +23,10 @@ class UnsupportedCompression(ProtocolError):  # noqa: N818 (Kafka's own term)
 
 
 def up_convert(message_set: Buffer, *, partial: bool = False, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """One record batch of the records of a message set; empty when the set is.
+    """Return one record batch of the records of a message set; empty when the set is.
 
-    CorruptMessage for a message that is not what its CRC says, another DecodeError for a set that breaks the rules
-    above. `partial` passes over part of a message at the end, which Kafka did for Produce as well.
+    Raises CorruptMessage for a message with another CRC than its bytes have, another DecodeError for a set that breaks
+    the rules above. `partial` skips part of a message at the end, which Kafka did for Produce as well.
     """
     messages = list(read_messages(message_set, partial=partial))
     if not messages:
@@ -45,15 +44,15 @@ def up_convert(message_set: Buffer, *, partial: bool = False, limit: int = DECOM
     log_append_time = any(message.is_log_append_time for message in messages)
     try:
         return build_batch(records, codec=Codec(first.codec), log_append_time=log_append_time)
-    except EncodeError as fault:  # timestamps that are more than 64 bits apart
+    except EncodeError as fault:  # timestamps whose difference takes more than 64 bits
         raise DecodeError(f"messages that no batch can hold: {fault}") from fault
 
 
 def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Message sets of a format, 0 or 1, for whole batches and messages of any format, back to back.
+    """Return message sets of a format, 0 or 1, for whole batches and messages of any format, back to back.
 
     Uncompressed records before `first_offset` (the one that was asked for) are left out. A batch in zstd ends the
-    answer before it; UnsupportedCompression when there is nothing before it. `limit` bounds the bytes each batch may
+    answer before it; as the first batch it raises UnsupportedCompression. `limit` bounds the bytes each batch may
     decompress to. The outcome is empty when only control batches were there.
     """
     pieces: list[bytes] = []

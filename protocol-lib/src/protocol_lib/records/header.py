@@ -1,4 +1,4 @@
-"""The header of a record batch, format version 2, and what can be done without opening the batch.
+"""The header of a record batch, format version 2, and all that needs no look at the records.
 
     0   base offset i64             outside the CRC: the broker writes it
     8   batch length i32            bytes after this field
@@ -127,7 +127,7 @@ class BatchHeader:
 
 
 def add_to_sequence(sequence: int, count: int) -> int:
-    """A sequence number so many records on; after 2^31-1 comes 0."""
+    """Return the sequence number `count` records on; after 2^31-1 comes 0."""
     return (sequence + count) & SEQUENCE_MAX
 
 
@@ -138,7 +138,7 @@ def read_magic(buffer: Buffer, position: int = 0) -> int:
 
 
 def batch_size(buffer: Buffer, position: int = 0) -> int:
-    """Bytes of the whole batch that starts at a position, whether or not they are all there."""
+    """Return the size of the whole batch that starts at a position, whether or not they are all there."""
     if len(buffer) - position < LOG_OVERHEAD:
         raise DecodeError(f"a record batch of {len(buffer) - position} bytes")
     (length,) = _LENGTH.unpack_from(buffer, position + 8)
@@ -148,7 +148,7 @@ def batch_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at a position; its batch may reach past the end of the buffer."""
+    """Read the header at a position; its batch may reach past the end of the buffer."""
     if len(buffer) - position < HEADER_SIZE:
         magic = read_magic(buffer, position)
         raise (
@@ -156,9 +156,7 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             if magic == MAGIC
             else UnsupportedMagic(magic)
         )
-    header: BatchHeader = _new(
-        BatchHeader
-    )  # the broker reads one a batch: this takes two thirds of what the class does
+    header: BatchHeader = _new(BatchHeader)  # the broker reads one a batch: this takes two thirds of the time
     (
         header.base_offset,
         header.batch_length,
@@ -182,7 +180,7 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a buffer of whole batches, with its bytes."""
+    """Yield every batch of a buffer of whole batches, with its bytes."""
     view = memoryview(buffer)
     position, end = 0, len(view)
     while position < end:
@@ -194,18 +192,18 @@ def read_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def batch_crc(batch: Buffer) -> int:
-    """The CRC-32C of one whole batch, as it should be."""
+    """Compute the CRC-32C of one whole batch."""
     return crc32c(memoryview(batch)[CRC_START:])
 
 
 def crc_matches(batch: Buffer) -> bool:
-    """Whether one whole batch, and no byte more, has the CRC it says."""
+    """Return whether one whole batch, and no byte more, has the CRC in its header."""
     (crc,) = CRC.unpack_from(batch, CRC_AT)
     said: int = crc
     return said == crc32c(memoryview(batch)[CRC_START:])
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch its place in the log: what is outside the CRC is written in place."""
+    """Give a batch its place in the log: write the two fields outside the CRC in place."""
     (length,) = _LENGTH.unpack_from(batch, 8)
     _ASSIGNED.pack_into(batch, 0, base_offset, length, leader_epoch)

@@ -34,7 +34,7 @@ from protocol_lib.records.record import Record
 from protocol_lib.varint import SIGNED_MAX, Buffer
 
 NO_TIMESTAMP: Final = -1
-#: How deep compressed sets may be inside each other. Kafka refuses a compressed message inside a compressed one.
+#: The greatest depth of compressed sets inside each other. Kafka refuses a compressed message inside a compressed one.
 COMPRESSION_DEPTH_MAX: Final = 1
 
 _OFFSET_AND_SIZE: Final = Struct(">qi")
@@ -44,10 +44,10 @@ _CRC_POSITION: Final = 12
 #: Position of the attributes in a message of either format.
 MESSAGE_ATTRIBUTES_AT: Final = 17
 _CRC_FROM: Final = 16
-#: Up to the key length: what follows the size, by magic.
+#: The fields from the size to the key length, by magic.
 _HEADERS: Final = (Struct(">Ibb"), Struct(">Ibbq"))
 _LENGTH: Final = Struct(">i")
-#: What `size` says of a message without key and value, by magic.
+#: The `size` of a message without key and value, by magic.
 _SIZES_MIN: Final = (14, 22)
 _SIZE_MAX: Final = 2**31 - 1
 #: Bytes of the smallest whole message.
@@ -57,7 +57,7 @@ _CODECS: Final = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4})
 
 
 class CorruptMessage(DecodeError):  # noqa: N818 (Kafka's own term)
-    """A message that cannot be told apart from its neighbours, or is not what its CRC says (Kafka's error 2)."""
+    """A message without a clear end, or with another CRC than its bytes have (Kafka's error 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Message:
 
 
 def message_size(buffer: Buffer, position: int = 0) -> int:
-    """Bytes of the whole message that starts at a position, whether or not they are all there."""
+    """Return the size of the whole message that starts at a position, whether or not they are all there."""
     if len(buffer) - position < _PREFIX_SIZE:
         raise CorruptMessage(f"a message of {len(buffer) - position} bytes")
     _, size = _OFFSET_AND_SIZE.unpack_from(buffer, position)
@@ -92,13 +92,13 @@ def message_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def message_offset(buffer: Buffer, position: int = 0) -> int:
-    """The offset of the message that starts at a position: of the last one inside, when it wraps others."""
+    """Return the offset of the message at a position: that of the last one inside, when it wraps others."""
     offset, _ = _OFFSET_AND_SIZE.unpack_from(buffer, position)
     return int(offset)
 
 
 def read_message(buffer: Buffer, position: int = 0) -> tuple[Message, int]:
-    """The message at a position, its CRC checked, and where the next one starts."""
+    """Return the message at a position, its CRC checked, and the position of the next one."""
     end = position + message_size(buffer, position)
     if end > len(buffer):
         raise CorruptMessage(f"a message of {end - position} bytes where {len(buffer) - position} are left")
@@ -133,7 +133,7 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None
 
 
 def read_messages(buffer: Buffer, *, partial: bool = False) -> Iterator[Message]:
-    """The messages of a set as they stand there; `partial` passes over part of a message at the end."""
+    """Yield the messages of a set, wrapped ones inside their wrapper; `partial` skips part of a message at the end."""
     position, size = 0, len(buffer)
     while position < size:
         if partial and (size - position < _PREFIX_SIZE or message_size(buffer, position) > size - position):
@@ -143,7 +143,7 @@ def read_messages(buffer: Buffer, *, partial: bool = False) -> Iterator[Message]
 
 
 def message_records(message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """The record a message is, or the records it wraps, with their offsets and timestamps in the log.
+    """Yield the record a message is, or the records it wraps, with their offsets and timestamps in the log.
 
     `limit` bounds the bytes that a wrapper may decompress to.
     """
@@ -152,9 +152,9 @@ def message_records(message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) ->
 
 
 def read_message_set(buffer: Buffer, *, partial: bool = False, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of a message set, in order; DecodeError where it turns out malformed.
+    """Yield the records of a message set, in order; raise DecodeError where it is malformed.
 
-    `partial` passes over part of a message at the end, `limit` bounds the bytes all its wrappers decompress to.
+    `partial` skips part of a message at the end, `limit` bounds the bytes all its wrappers decompress to.
     """
     for message in read_messages(buffer, partial=partial):
         records, limit = _unwrapped(message, COMPRESSION_DEPTH_MAX, limit)
@@ -162,7 +162,7 @@ def read_message_set(buffer: Buffer, *, partial: bool = False, limit: int = DECO
 
 
 def _unwrapped(message: Message, depth: int, limit: int) -> tuple[list[Record], int]:
-    """The records of a message, and what is left of the limit."""
+    """Return the records of a message, and the rest of the limit."""
     if message.codec not in _CODECS:
         raise DecodeError(f"a message of format {message.magic} with codec {message.codec}")
     if message.codec == Codec.NONE:
@@ -207,7 +207,7 @@ def _place(records: list[Record], wrapper: Message) -> None:
 def build_message_set(
     records: Sequence[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: int | None = None
 ) -> bytes:
-    """A message set of format 0 or 1 that holds the records, one wrapper of them all when there is a codec.
+    """Return a message set of format 0 or 1 that holds the records, one wrapper of them all when there is a codec.
 
     Headers have no place in these formats and are left out, as are timestamps in format 0. `log_append_time` is the
     time of every record in format 1, in milliseconds since 1970.
@@ -243,7 +243,7 @@ def build_message_set(
 
 
 def write_message(message: Message) -> bytes:
-    """One message, its CRC computed."""
+    """Return one message, its CRC computed."""
     header = _HEADERS[message.magic]
     timestamps = (message.timestamp,) if message.magic else ()
     key, value = message.key or b"", message.value or b""

@@ -28,13 +28,13 @@ _PRIME_5: Final = 0x165667B1
 
 
 def with_right_checksum(frame: Buffer) -> bytes:
-    """The frame with the header checksum of the LZ4 specification, whatever it had."""
+    """Return the frame with the header checksum of the LZ4 specification in place of any other."""
     end = _descriptor_end(frame)
     return _with_checksum(frame, end, len(_MAGIC))
 
 
 def with_old_checksum(frame: Buffer) -> bytes:
-    """The frame with the header checksum that clients of message format 0 write and expect."""
+    """Return the frame with the header checksum that clients of message format 0 write and expect."""
     return _with_checksum(frame, _descriptor_end(frame), 0)
 
 
@@ -44,7 +44,7 @@ def _with_checksum(frame: Buffer, end: int, start: int) -> bytes:
 
 
 def _descriptor_end(frame: Buffer) -> int:
-    """Where the header checksum is."""
+    """Return the position of the header checksum."""
     if len(frame) < _HEADER_SIZE_MIN or bytes(frame[:4]) != _MAGIC:
         raise DecodeError("not an LZ4 frame")
     flags = frame[4]
@@ -55,7 +55,7 @@ def _descriptor_end(frame: Buffer) -> int:
 
 
 def xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0, the part of its specification for the fewer than 16 bytes that a frame header has."""
+    """Compute XXH32 with seed 0: the part of its specification for fewer than 16 bytes, as a frame header has."""
     digest = _PRIME_5 + len(data)
     whole = len(data) & ~3
     for (lane,) in _LANE.iter_unpack(data[:whole]):

@@ -203,7 +203,7 @@ def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: 
 
 
 def write_tail(key: bytes | None, value: bytes | None) -> bytes:
-    """A record without headers from its key's length on: what is the same wherever it stands."""
+    """Return a record without headers from its key's length on: the bytes that do not depend on its batch."""
     return b"".join(
         (
             _NULL if key is None else write_signed(len(key)),

@@ -1,4 +1,4 @@
-"""Requests and responses are told apart, and a response is read as the answer to its request."""
+"""Requests and responses are distinguished, and a response is read as the answer to its request."""
 
 import pytest
 from protocol_lib.api import ApiKey

@@ -14,7 +14,7 @@ SYN, ACK = 2, 16
 
 
 def segment(source, target, sequence, data=b"", flags=ACK):
-    """An IP packet with one TCP segment."""
+    """Build an IP packet with one TCP segment."""
     transport = struct.pack(">HHIIBBHHH", source[1], target[1], sequence % 2**32, 0, 6 << 4, flags, 0, 0, 0)
     transport += b"\1\1\1\0" + data
     addresses = ip_address(source[0]).packed + ip_address(target[0]).packed
