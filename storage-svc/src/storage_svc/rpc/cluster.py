@@ -25,7 +25,12 @@ class ClusterService:
         self._clock_ms = clock_ms
 
     async def register_gateway(self, request: pb.RegisterGatewayRequest) -> pb.RegisterGatewayResponse:
-        """Raises: LeaseRefusedError, CatalogError. A gateway is one of ours: these are its bugs, or a full disk."""
+        """Register a gateway, or renew its lease.
+
+        Raises:
+            LeaseRefusedError: the request is wrong, which is a bug of the gateway.
+            CatalogError: the catalog cannot be written, as on a full disk.
+        """
         listeners = tuple(Listener(each.name, each.host, each.port) for each in request.listeners)
         gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
         return pb.RegisterGatewayResponse(

@@ -1,4 +1,4 @@
-"""Altering configs: checks who may be altered and turns faults into Kafka's error codes, one resource at a time.
+"""Alterations of configs, one resource at a time, with the errors as Kafka's error codes.
 
 Configs of topics and groups are altered while they are in use. Those of brokers are settings of the process
 (environment), and other resources have none: INVALID_REQUEST.
@@ -31,7 +31,7 @@ class ConfigAlterations:
         self._configured_groups_max = configured_groups_max
 
     def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
-        """One outcome per resource, in order."""
+        """Alter the configs of several resources; return one outcome for each, in order."""
         named = Counter((each.type, each.name) for each in request.resources)
         return [
             _refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -70,7 +70,7 @@ class ConfigAlterations:
         return pb.AlteredResource()
 
     def _alter_group(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
-        """The group need not exist."""
+        """Alter a group's configs. The group need not exist."""
         if not resource.name:
             return _refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         if group_id_fault(resource.name, empty_allowed=False):

@@ -1,5 +1,5 @@
 """Configs of topics, groups and brokers as DescribeConfigs shows them: all known keys, with defaults, synonyms and
-sources; and the names of what has configs."""
+sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GROUP_SOURCE: Final = 8
 
 
 class _Config(Protocol):
-    """What topic and group configs have in common."""
+    """The common properties of topic and group configs."""
 
     @property
     def name(self) -> str: ...
@@ -51,9 +51,9 @@ class ConfigDescriptions:
         is_broker: Callable[[int], bool],
     ) -> None:
         self._broker = broker
-        #: Topic name -> what was set for it; None: there is no such topic.
+        #: Topic name -> the configs that were set for it; None: there is no such topic.
         self._topic_configs = topic_configs
-        #: Group id -> what was set for it, whether or not there is such a group.
+        #: Group id -> the configs that were set for it, whether or not there is such a group.
         self._group_configs = group_configs
         self._is_broker = is_broker
 

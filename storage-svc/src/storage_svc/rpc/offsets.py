@@ -1,6 +1,6 @@
 """Offsets of partitions: by timestamp, by leader epoch, and the log start offset moved up by deleting records.
 
-Lives on the event loop's thread, as the logs do; opening a batch and writing a checkpoint happen in others.
+The service lives on the event loop's thread, as the logs do. Other threads open batches and write checkpoints.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OffsetsService:
     # -- by timestamp -------------------------------------------------------------------------------------------------
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        """Offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
+        """Find offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
         offsets = [await self._find_offset(target, request.isolation_level) for target in request.targets]
         return pb.ListOffsetsResponse(offsets=offsets)
 
@@ -89,12 +89,12 @@ class OffsetsService:
             record = await asyncio.to_thread(first_record, batch)
             if record is not None or timestamp == _MAX_TIMESTAMP:
                 return record
-            offset = batch.next_offset  # its young records were deleted, or its header told of some that are not there
+            offset = batch.next_offset  # its young records were deleted, or its header counts some that are not there
 
     # -- by leader epoch ----------------------------------------------------------------------------------------------
 
     async def end_epochs(self, request: pb.EndEpochsRequest) -> pb.EndEpochsResponse:
-        """Where leader epochs ended, one answer per target; (-1, -1) for an epoch newer than the log's."""
+        """Find the ends of leader epochs, one answer per target; (-1, -1) for an epoch newer than the log's."""
         return pb.EndEpochsResponse(ends=[self._end_epoch(target) for target in request.targets])
 
     def _end_epoch(self, target: pb.EndEpochsRequest.Target) -> pb.EndEpochsResponse.End:
@@ -112,7 +112,7 @@ class OffsetsService:
     # -- deleting -----------------------------------------------------------------------------------------------------
 
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
-        """Records below each target's offset are gone for readers, and for every later start, when this returns.
+        """Delete the records below each target's offset: for readers, and for every later start, when this returns.
 
         Apache Kafka answers before its checkpoint is written; after a crash its deleted records may come back.
         """
@@ -136,7 +136,7 @@ class OffsetsService:
         )
 
     def _delete(self, target: pb.DeleteRecordsRequest.Target) -> tuple[PartitionLog | None, int]:
-        """The log whose start was moved, or the error; in Kafka's order."""
+        """Move a log's start; return the log, or the error. The checks are in Kafka's order."""
         if target.topic in INTERNAL_TOPICS:
             return None, ErrorCode.INVALID_TOPIC_EXCEPTION
         log = self._logs.get((target.topic, target.partition))

@@ -1,4 +1,4 @@
-"""The Producers service: producer ids from blocks that are taken from the catalog a thousand at a time."""
+"""The Producers service: producer ids from blocks of a thousand that the catalog allocates."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from storage_svc.topics.catalog import Catalog, CatalogError
 
 log = service_logs.get(__name__)
 
-#: Ids of a block that were not given out before a restart are skipped (Kafka's size).
+#: Number of ids in a block, as in Kafka. A restart skips the rest of the block.
 BLOCK_SIZE: Final = 1000
-#: From here an epoch is not raised any more: the producer gets a new id (Kafka: exhausted at 32766).
+#: The epoch that is not raised any more: the producer gets a new id (Kafka: exhausted at 32766).
 EPOCH_MAX: Final = 32_766
-#: No broker gets that far: ids from here were made up by a client, and must not use up the others.
+#: The first id that no broker reaches. A client has made up such an id; it must not use up the others.
 _FOREIGN: Final = 2**62
 
 
 class ProducersService:
     def __init__(self, catalog: Catalog, in_use: Iterable[int] = ()) -> None:
-        """`in_use`: the ids that logs remember. This catalog gave them out, unless it was lost or the logs are Apache
-        Kafka's: a new producer with one of them would be taken for the old one, and its records for repeated ones.
+        """Allocate no id of `in_use`, the ids that logs remember.
+
+        The catalog does not know them if it was lost, or if the logs are Apache Kafka's. A new producer with one of
+        them would look like the old one, and its records like repeated ones.
         """
         catalog.skip_producer_ids(1 + max((each for each in in_use if each < _FOREIGN), default=-1))
         self._catalog = catalog
         self._block = range(0)
-        #: Every id below was given out, or skipped.
+        #: The end of the allocated ids: each id below it is in use or skipped.
         self._allocated_end = catalog.next_producer_id()
 
     async def init_producer_id(self, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
-        """A fresh id, or the caller's with its epoch raised (KIP-360), so that its sequences can start anew."""
+        """Return a new id, or the caller's with its epoch raised (KIP-360), so that its sequences can start again."""
         producer_id, epoch = request.producer_id, request.producer_epoch
         if (producer_id == -1) != (epoch == -1) or min(producer_id, epoch) < -1:
             return _refused(ErrorCode.INVALID_REQUEST)
         if 0 <= producer_id < self._allocated_end and epoch < EPOCH_MAX:
             return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch + 1)
         try:
-            return pb.InitProducerIdResponse(producer_id=self._take(), producer_epoch=0)
+            return pb.InitProducerIdResponse(producer_id=self._next_id(), producer_epoch=0)
         except CatalogError as error:
-            log.error("cannot take a block of producer ids", reason=str(error))
+            log.error("cannot allocate a block of producer ids", reason=str(error))
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _take(self) -> int:
+    def _next_id(self) -> int:
         if not self._block:
             self._block = self._catalog.allocate_producer_ids(BLOCK_SIZE)
             self._allocated_end = self._block.stop

@@ -1,7 +1,7 @@
 """The service objects over gRPC: each method of a proto service is the object's method of the same name in snake_case.
 
 An exception of a service object is a bug, a broken peer or a broken disk: it is logged with the request's correlation
-id and told to the caller as INTERNAL. Only this module of storage_svc and the two streams beside it import grpc.
+id, and the caller receives INTERNAL. In storage_svc only this module and the two streams import grpc.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ class StorageServer:
 
     @classmethod
     async def start(cls, services: Services, address: str) -> StorageServer:
-        """Raises: OSError when the address cannot be taken."""
+        """Listen at an address and serve.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
         server = rpc.server()
         objects = {
             "Topics": services.topics,
@@ -81,11 +85,11 @@ class StorageServer:
         return cls(server, health, port)
 
     async def refuse(self) -> None:
-        """Tells health checks that the service is going away; calls are still answered."""
+        """Tell health checks that the service is going away; calls are still answered."""
         await self._health.set_serving(False)
 
     async def stop(self, grace_s: float) -> None:
-        """Accepts nothing new; calls that are not answered within the grace are cut."""
+        """Accept no new calls, and cut those without an answer after `grace_s` seconds."""
         await self._server.stop(grace_s)
 
 
@@ -98,7 +102,7 @@ def _full_name(service: str) -> str:
 
 
 def _methods(service: str, implementation: object) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    """The unary methods of a proto service, by name."""
+    """Return the unary methods of a proto service, by name."""
     methods = _FILES[service].services_by_name[service].methods
     return {method.name: _handler(implementation, method) for method in methods if not method.client_streaming}
 

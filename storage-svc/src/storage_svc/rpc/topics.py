@@ -1,5 +1,7 @@
-"""The Topics service: describe, create, delete topics; describe, alter, list configs, those of groups and brokers, too.
-Errors are Kafka codes per topic or resource."""
+"""The Topics service: describe, create and delete topics; describe, alter and list configs, of groups and brokers, too.
+
+Errors are Kafka codes per topic or resource.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class TopicDefaults:
 
 @dataclass(slots=True)
 class _Fault:
-    """Why one topic of a request is refused."""
+    """The reason to refuse one topic of a request."""
 
     code: ErrorCode
     message: str

@@ -49,7 +49,7 @@ async def test_broker_configs(peer: Peer) -> None:
 
 
 async def alter(peer: Peer, kind: int, name: str, validate_only: bool = False, **configs: str) -> tuple[int, str]:
-    """Sets a resource's configs; the error code and message."""
+    """Set a resource's configs, and return the error code and message."""
     changes = [topics.ConfigChange(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     resource = topics.ConfigChanges(type=kind, name=name, changes=changes)
     request = topics.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
