@@ -50,7 +50,7 @@ from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 
-from tests.wire.conftest import Running, Wire, batch, produce, produce_request, until
+from tests.wire.conftest import Running, Wire, batch, produce, produce_request, stopped, until
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
@@ -101,7 +101,7 @@ async def gateway_of(
         yield Running(gateway, storage.core, storage.settings.data_dir)
     finally:
         if gateway is not None:
-            await gateway.stop()
+            await stopped(gateway)
         await connection.close()
 
 

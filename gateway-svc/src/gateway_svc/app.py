@@ -169,6 +169,16 @@ class Gateway:
             ("millrace_registered", "1 while this gateway's lease is renewed.", lambda: self._membership.registered),
         ]
 
+    def check_invariants(self) -> None:
+        """Assert that every object's state is consistent, and that memory is held for open connections only."""
+        services = self._services
+        self._connections.check_invariants()
+        services.sessions.check_invariants()
+        for budget in (services.requests, services.answers, services.storage.window):
+            if budget is not None:
+                budget.check_invariants()
+        assert (services.requests.used, services.answers.used) == self._connections.memory_held
+
     async def stop(self) -> None:
         """Never raises for what clients or storage do."""
         self.health.set_ready(False, "stopping")

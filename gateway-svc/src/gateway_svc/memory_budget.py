@@ -57,6 +57,12 @@ class MemoryBudget:
                 first = next(iter(self._waiting))
                 self._waiting.pop(first)()
 
+    def check_invariants(self) -> None:
+        """Assert that what was given back was taken before, and that all who wait have to."""
+        assert self.used >= 0
+        assert self.full == (self.used >= self.limit)
+        assert self._overdrawer not in self._waiting
+
     def forget(self, owner: object) -> None:
         """The owner is gone."""
         self._waiting.pop(owner, None)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gateway_svc.memory_budget import MemoryBudget
 
 
-def test_what_is_taken_can_be_given_back() -> None:
-    budget = MemoryBudget(100)
+def test_what_is_taken_can_be_given_back(budget: MemoryBudget) -> None:
     assert budget.try_take("a", 60)
     assert budget.try_take("a", 40)
     assert budget.full
@@ -14,8 +13,7 @@ def test_what_is_taken_can_be_given_back() -> None:
     assert (budget.used, budget.full) == (60, False)
 
 
-def test_one_owner_at_a_time_may_go_beyond() -> None:
-    budget = MemoryBudget(100)
+def test_one_owner_at_a_time_may_go_beyond(budget: MemoryBudget) -> None:
     assert budget.try_take("a", 90)
     assert budget.try_take("b", 50)
     assert budget.used == 140
@@ -26,8 +24,7 @@ def test_one_owner_at_a_time_may_go_beyond() -> None:
     assert not budget.try_take("b", 20)
 
 
-def test_those_who_wait_are_called_in_order_while_there_is_room() -> None:
-    budget = MemoryBudget(100)
+def test_those_who_wait_are_called_in_order_while_there_is_room(budget: MemoryBudget) -> None:
     budget.take(120)
     called: list[str] = []
 
@@ -48,8 +45,7 @@ def test_those_who_wait_are_called_in_order_while_there_is_room() -> None:
     assert called == ["a", "b"]
 
 
-def test_the_end_of_an_overdraft_lets_the_next_one_try() -> None:
-    budget = MemoryBudget(100)
+def test_the_end_of_an_overdraft_lets_the_next_one_try(budget: MemoryBudget) -> None:
     called: list[str] = []
     assert budget.try_take("a", 150)
     assert not budget.try_take("b", 1)

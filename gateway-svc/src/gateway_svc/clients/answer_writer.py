@@ -88,6 +88,11 @@ class AnswerWriter:
         """Whether answers wait to be written: no further request is started meanwhile."""
         return self._paused or bool(self._queue)
 
+    @property
+    def memory_held(self) -> int:
+        """Bytes of the budget that waiting answers hold."""
+        return self._counted
+
     def send(self, parts: Sequence[Part]) -> None:
         if not self._queue and not self._paused:
             part = parts[0]

@@ -331,6 +331,23 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("request failed", peer=self.peer)
             self.abort()
 
+    # -- for tests -------------------------------------------------------------------------------------------------
+
+    @property
+    def memory_held(self) -> tuple[int, int]:
+        """Bytes of the budgets for requests and for answers."""
+        requests = sum(pending.size for pending in self._pipeline.unanswered())
+        return requests + self._frames.memory_held, self._writer.memory_held
+
+    def check_invariants(self) -> None:
+        """Assert that the reasons not to read are those that hold."""
+        self._pipeline.check_invariants()
+        reasons = self._reading.reasons
+        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW} == ({self._held_for} - {None})
+        assert (Pause.QUIET in reasons) == (self._quiet >= 0)
+        assert self._reading.closed or self._frames.holds == (self._held_for is not None)
+        assert not self._starting
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def refuse(self, refusal: RequestRefused) -> None:

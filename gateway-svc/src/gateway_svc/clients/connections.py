@@ -30,6 +30,11 @@ class Connected(Protocol):
     @property
     def idle(self) -> bool: ...
 
+    @property
+    def memory_held(self) -> tuple[int, int]: ...
+
+    def check_invariants(self) -> None: ...
+
     def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None: ...
 
     def finish(self) -> None: ...
@@ -79,6 +84,20 @@ class Connections:
             if not self._by_host[connection.host]:
                 del self._by_host[connection.host]
             self._metrics.connections = len(self._open)
+
+    def check_invariants(self) -> None:
+        """Assert that the counts are those of the open connections, and each connection's own invariants."""
+        self.quiet.check_invariants()
+        assert self._by_host == Counter(connection.host for connection in self._open)
+        assert self._metrics.connections == len(self._open)
+        for connection in self._open:
+            connection.check_invariants()
+
+    @property
+    def memory_held(self) -> tuple[int, int]:
+        """Bytes of the budgets for requests and for answers that open connections hold."""
+        held = [connection.memory_held for connection in self._open]
+        return sum(requests for requests, _ in held), sum(answers for _, answers in held)
 
     async def sweep(self) -> None:
         """Runs for as long as the gateway."""

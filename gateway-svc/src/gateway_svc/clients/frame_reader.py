@@ -101,6 +101,11 @@ class FrameReader:
             return not self._long.whole
         return bool(self._rest) and not self.holds
 
+    @property
+    def memory_held(self) -> int:
+        """Bytes of the budget that frames hold."""
+        return 0 if self._long is None else self._long.memory_held
+
     def room(self) -> memoryview:
         """Return where to receive more bytes; `received` must follow."""
         if self._long is not None:

@@ -41,6 +41,11 @@ class LongRequest:
         budget.take(self._taken)
 
     @property
+    def memory_held(self) -> int:
+        """Bytes of the budget that it holds."""
+        return self._taken
+
+    @property
     def whole(self) -> bool:
         return self.received == self.size
 

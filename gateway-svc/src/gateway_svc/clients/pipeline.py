@@ -116,6 +116,18 @@ class Pipeline:
     def unanswered(self) -> list[Pending]:
         return [pending for pending in self.order if pending.parts is None]
 
+    def check_invariants(self) -> None:
+        """Assert that the counts are those of the order, and that no request overlaps with a control request."""
+        if self.closed:
+            assert not self.order
+            return
+        kinds = [pending.kind for pending in self.order]
+        assert self.requests == sum(pending.count for pending in self.order)
+        assert self._bytes == sum(pending.size for pending in self.order)
+        assert self._reads == kinds.count(Kind.READ)
+        assert self._control == (Kind.CONTROL in kinds)
+        assert not self._control or len(kinds) == 1
+
     def close(self) -> None:
         """The client is gone: unanswered requests are told, answers not sent are dropped."""
         self.closed = True

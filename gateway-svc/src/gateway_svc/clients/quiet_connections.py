@@ -59,6 +59,16 @@ class QuietConnections:
         del self._waiting[descriptor]
         self._epoll.unregister(descriptor)
 
+    def check_invariants(self) -> None:
+        """Assert that all connections that wait are registered with the epoll object, and their sockets open.
+
+        Raises:
+            OSError: one is not.
+        """
+        if not self._epoll.closed:
+            for descriptor in self._waiting:
+                self._epoll.modify(descriptor, select.EPOLLIN)
+
     def close(self) -> None:
         if self._epoll.closed:  # a gateway may be stopped twice
             return

@@ -124,6 +124,18 @@ class FetchSessions:
         self._advance(session, now)
         return Fetch(list(session.partitions.values()), session, incremental=True)
 
+    def check_invariants(self) -> None:
+        """Assert that sessions are bounded, in the order of their use, and hold their partitions by key."""
+        assert len(self._sessions) <= SESSIONS_MAX
+        used_at = [session.used_at for session in self._sessions.values()]
+        assert used_at == sorted(used_at)
+        for session_id, session in self._sessions.items():
+            assert session.session_id == session_id
+            assert session.epoch >= 1
+            assert len(session.partitions) <= PARTITIONS_MAX
+            for key, each in session.partitions.items():
+                assert key == (each.topic, each.topic_id, each.asked.partition)
+
     def continues(self, last: Fetch, request: FetchRequest) -> bool:
         """Return whether a request goes on with the one partition of `last`, in the same session or without any.
 

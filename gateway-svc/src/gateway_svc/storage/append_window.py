@@ -34,6 +34,11 @@ class AppendWindow(MemoryBudget):
         """Return whether a request of `size` bytes may start. A small one may while there is room beyond the limit."""
         return self.used < self.limit or (size < LARGE_BYTES and self.used < _SMALL_LIMITS * self.limit)
 
+    def check_invariants(self) -> None:
+        """Assert as a budget does, and that large frames without a small one are what widens the window."""
+        super().check_invariants()
+        assert (self.limit == WIDE_BYTES) == (self._large_frames >= WIDE_AFTER)
+
     def begin(self, size: int) -> None:
         """Count a request of `size` bytes that has started."""
         if size < LARGE_BYTES:

@@ -141,9 +141,12 @@ async def gateway() -> AsyncIterator[Gateway]:
     made = Gateway()
     await made.connect()
     yield made
+    made.connection.check_invariants()
     made.client.close()
     made.connection.abort()
     await until(lambda: not len(made.connections))
+    made.connections.check_invariants()
+    assert made.resources.answers.used == 0
     made.connections.quiet.close()
     made.resources.room.close()
 

@@ -24,15 +24,13 @@ def opened(pipeline: Pipeline, kind: Kind, size: int = 10) -> Pending:
         ([CONTROL], set()),
     ],
 )
-def test_who_may_start_beside_whom(in_service: list[Kind], allowed: set[Kind]) -> None:
-    pipeline = Pipeline()
+def test_who_may_start_beside_whom(pipeline: Pipeline, in_service: list[Kind], allowed: set[Kind]) -> None:
     for kind in in_service:
         opened(pipeline, kind)
     assert {kind for kind in Kind if pipeline.admits(kind)} == allowed
 
 
-def test_answers_leave_in_request_order() -> None:
-    pipeline = Pipeline()
+def test_answers_leave_in_request_order(pipeline: Pipeline) -> None:
     first, second, third = (opened(pipeline, APPEND) for _ in range(3))
     assert (pipeline.answer(second, [b"2"]), pipeline.take()) == (False, [])
     assert pipeline.answer(first, [b"1a", b"1b"])
@@ -41,8 +39,7 @@ def test_answers_leave_in_request_order() -> None:
     assert (pipeline.take(), pipeline.requests, len(pipeline.order)) == ([], 0, 0)
 
 
-def test_an_answer_that_was_not_sent_yet_still_blocks_a_control_request() -> None:
-    pipeline = Pipeline()
+def test_an_answer_that_was_not_sent_yet_still_blocks_a_control_request(pipeline: Pipeline) -> None:
     append = opened(pipeline, APPEND)
     pipeline.answer(append, [b"x"])
     assert not pipeline.admits(CONTROL)
@@ -50,8 +47,7 @@ def test_an_answer_that_was_not_sent_yet_still_blocks_a_control_request() -> Non
     assert pipeline.admits(CONTROL)
 
 
-def test_requests_in_service_are_bounded_by_number_and_bytes() -> None:
-    pipeline = Pipeline()
+def test_requests_in_service_are_bounded_by_number_and_bytes(pipeline: Pipeline) -> None:
     for _ in range(IN_FLIGHT_MAX):
         assert pipeline.admits(APPEND)
         opened(pipeline, APPEND)
@@ -64,8 +60,7 @@ def test_requests_in_service_are_bounded_by_number_and_bytes() -> None:
     assert not pipeline.admits(APPEND)
 
 
-def test_when_the_client_goes_those_who_wait_are_told() -> None:
-    pipeline = Pipeline()
+def test_when_the_client_goes_those_who_wait_are_told(pipeline: Pipeline) -> None:
     told: list[str] = []
     answered, parked, silent = opened(pipeline, APPEND), opened(pipeline, READ), opened(pipeline, APPEND)
     answered.abandon = lambda: told.append("answered")
@@ -76,8 +71,7 @@ def test_when_the_client_goes_those_who_wait_are_told() -> None:
     assert (told, pipeline.closed, pipeline.take()) == (["parked"], True, [])
 
 
-def test_a_connection_on_which_all_is_parked_may_be_closed() -> None:
-    pipeline = Pipeline()
+def test_a_connection_on_which_all_is_parked_may_be_closed(pipeline: Pipeline) -> None:
     read = Pending(READ, 10, may_park=True)
     pipeline.open(read)
     assert pipeline.only_parked()

@@ -35,14 +35,11 @@ class Member:
 
 
 @pytest.fixture
-async def quiet() -> QuietConnections:
-    return QuietConnections()
-
-
-@pytest.fixture
 def members(quiet: QuietConnections) -> Iterator[list[Member]]:
     made = [Member(quiet) for _ in range(READ_TURN + 2)]
     yield made
+    quiet.check_invariants()
+    quiet.close()
     for member in made:
         member.close()
 

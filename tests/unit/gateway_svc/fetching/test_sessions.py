@@ -34,15 +34,13 @@ def asked(fetch: Fetch) -> list[tuple[int, int]]:
     return [(each.asked.partition, each.asked.fetch_offset) for each in fetch.partitions]
 
 
-def test_without_a_session_every_partition_is_told() -> None:
-    sessions = FetchSessions()
+def test_without_a_session_every_partition_is_told(sessions: FetchSessions) -> None:
     fetch = opened(sessions.open(request(0, -1, {0: 5, 1: 6}), False, 0.0))
     assert (asked(fetch), fetch.session, len(sessions)) == ([(0, 5), (1, 6)], None, 0)
     assert [fetch.must_tell(each, 9, 0, 0, 0) for each in fetch.partitions] == [True, True]
 
 
-def test_an_incremental_fetch_names_what_changed() -> None:
-    sessions = FetchSessions()
+def test_an_incremental_fetch_names_what_changed(sessions: FetchSessions) -> None:
     first = opened(sessions.open(request(0, 0, {0: 5, 1: 6, 2: 7}), False, 0.0))
     assert first.session is not None
     session_id = first.session.session_id
@@ -53,8 +51,7 @@ def test_an_incremental_fetch_names_what_changed() -> None:
     assert asked(third) == [(1, 60), (2, 7), (3, 8)]
 
 
-def test_an_incremental_answer_tells_what_changed() -> None:
-    sessions = FetchSessions()
+def test_an_incremental_answer_tells_what_changed(sessions: FetchSessions) -> None:
     first = opened(sessions.open(request(0, 0, {0: 0, 1: 0, 2: 0}), False, 0.0))
     assert first.session is not None
     assert [first.must_tell(each, 10, 0, 0, 0) for each in first.partitions] == [True, True, True]
@@ -85,17 +82,15 @@ def test_an_incremental_answer_tells_what_changed() -> None:
     ],
 )
 def test_errors_that_send_a_client_back_to_a_full_fetch(
-    session: int, epoch: int, by_id: bool, error: ErrorCode
+    sessions: FetchSessions, session: int, epoch: int, by_id: bool, error: ErrorCode
 ) -> None:
-    sessions = FetchSessions()
     first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0))
     assert first.session is not None
     session_id = first.session.session_id + session
     assert sessions.open(request(session_id, epoch, {}), by_id, 0.0) is error
 
 
-def test_a_full_fetch_ends_the_session_it_names() -> None:
-    sessions = FetchSessions()
+def test_a_full_fetch_ends_the_session_it_names(sessions: FetchSessions) -> None:
     first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0))
     assert first.session is not None
     session_id = first.session.session_id
@@ -104,8 +99,7 @@ def test_a_full_fetch_ends_the_session_it_names() -> None:
     assert sessions.open(request(session_id, 1, {}), False, 0.0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_sessions_are_bounded_and_the_longest_unused_gives_way() -> None:
-    sessions = FetchSessions()
+def test_sessions_are_bounded_and_the_longest_unused_gives_way(sessions: FetchSessions) -> None:
     first = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0)).session
     for _ in range(SESSIONS_MAX - 1):
         assert opened(sessions.open(request(0, 0, {0: 0}), False, 1.0)).session is not None
@@ -117,8 +111,7 @@ def test_sessions_are_bounded_and_the_longest_unused_gives_way() -> None:
     assert found is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_the_epoch_wraps_to_one() -> None:
-    sessions = FetchSessions()
+def test_the_epoch_wraps_to_one(sessions: FetchSessions) -> None:
     session = opened(sessions.open(request(0, 0, {0: 0}), False, 0.0)).session
     assert session is not None
     session.epoch = 2**31 - 1
@@ -129,8 +122,7 @@ def test_the_epoch_wraps_to_one() -> None:
 # -- requests that go on with the one partition of the last fetch -----------------------------------------------------
 
 
-def test_without_a_session_a_request_that_wants_none_goes_on() -> None:
-    sessions = FetchSessions()
+def test_without_a_session_a_request_that_wants_none_goes_on(sessions: FetchSessions) -> None:
     last = opened(sessions.open(request(0, -1, {0: 5}), False, 0.0))
     assert sessions.continues(last, request(0, -1, {0: 6}))
     for session_id, epoch in ((0, 0), (7, 0), (7, -1), (7, 1)):
@@ -138,8 +130,7 @@ def test_without_a_session_a_request_that_wants_none_goes_on() -> None:
     assert sessions.go_on(last, request(0, -1, {0: 6}).topics[0].partitions[0], 1.0) is last
 
 
-def test_in_a_session_the_next_epoch_goes_on() -> None:
-    sessions = FetchSessions()
+def test_in_a_session_the_next_epoch_goes_on(sessions: FetchSessions) -> None:
     last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
     session = last.session
     assert session is not None
@@ -158,14 +149,14 @@ def test_in_a_session_the_next_epoch_goes_on() -> None:
     [(1, 1, ()), (0, 0, ()), (0, 2, ()), (0, -1, ()), (0, 1, (0,)), (0, 1, (1,))],
     ids=["another session", "again from the start", "an epoch too far", "the end", "none left", "another forgotten"],
 )
-def test_other_requests_of_a_session_do_not_go_on(other_session: int, epoch: int, forgotten: tuple[int, ...]) -> None:
-    sessions = FetchSessions()
+def test_other_requests_of_a_session_do_not_go_on(
+    sessions: FetchSessions, other_session: int, epoch: int, forgotten: tuple[int, ...]
+) -> None:
     last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
     assert not sessions.continues(last, request(last.session_id + other_session, epoch, {0: 6}, forgotten))
 
 
-def test_a_session_that_was_changed_elsewhere_does_not_go_on() -> None:
-    sessions = FetchSessions()
+def test_a_session_that_was_changed_elsewhere_does_not_go_on(sessions: FetchSessions) -> None:
     last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
     opened(sessions.open(request(last.session_id, 1, {1: 0}), False, 0.0))
     assert not sessions.continues(last, request(last.session_id, 2, {0: 6}))
@@ -173,8 +164,7 @@ def test_a_session_that_was_changed_elsewhere_does_not_go_on() -> None:
     assert not sessions.continues(last, request(last.session_id, 3, {0: 6}))
 
 
-def test_a_session_that_has_ended_does_not_go_on() -> None:
-    sessions = FetchSessions()
+def test_a_session_that_has_ended_does_not_go_on(sessions: FetchSessions) -> None:
     last = opened(sessions.open(request(0, 0, {0: 5}), False, 0.0))
     sessions.open(request(last.session_id, -1, {0: 5}), False, 0.0)
     assert not sessions.continues(last, request(last.session_id, 1, {0: 6}))

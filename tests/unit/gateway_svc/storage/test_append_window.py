@@ -12,8 +12,7 @@ def passed(window: AppendWindow, size: int, times: int = 1) -> None:
         window.end(size)
 
 
-def test_a_large_request_waits_for_another_and_a_small_one_does_not() -> None:
-    window = AppendWindow()
+def test_a_large_request_waits_for_another_and_a_small_one_does_not(window: AppendWindow) -> None:
     assert (window.admits(BATCH), window.admits(SMALL)) == (True, True)
     window.begin(BATCH)
     assert (window.admits(BATCH), window.admits(LARGE_BYTES), window.admits(SMALL)) == (False, False, True)
@@ -21,8 +20,7 @@ def test_a_large_request_waits_for_another_and_a_small_one_does_not() -> None:
     assert window.admits(SMALL) is False
 
 
-def test_two_large_requests_are_on_their_way_once_no_small_one_has_come_for_a_while() -> None:
-    window = AppendWindow()
+def test_two_large_requests_are_on_their_way_once_no_small_one_has_come_for_a_while(window: AppendWindow) -> None:
     passed(window, BATCH, WIDE_AFTER - 1)
     window.begin(BATCH)
     assert window.admits(BATCH) is False
@@ -33,8 +31,7 @@ def test_two_large_requests_are_on_their_way_once_no_small_one_has_come_for_a_wh
     assert window.admits(BATCH) is False
 
 
-def test_a_small_request_ends_that_at_once_and_it_begins_again() -> None:
-    window = AppendWindow()
+def test_a_small_request_ends_that_at_once_and_it_begins_again(window: AppendWindow) -> None:
     passed(window, BATCH, WIDE_AFTER)
     window.begin(BATCH)
     window.begin(SMALL)
@@ -48,8 +45,7 @@ def test_a_small_request_ends_that_at_once_and_it_begins_again() -> None:
     assert window.limit == WIDE_BYTES
 
 
-def test_a_waiting_connection_is_called_when_a_frame_was_received() -> None:
-    window = AppendWindow()
+def test_a_waiting_connection_is_called_when_a_frame_was_received(window: AppendWindow) -> None:
     called: list[str] = []
     window.begin(BATCH)
     assert window.full is True
