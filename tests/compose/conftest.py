@@ -1,7 +1,7 @@
 """Millrace in containers, as docker-compose.yml describes it: built, started, removed with its volumes at the end.
 
-Both composes will do (`docker compose`, else docker-compose 1.29). Each run is a project of its own on free ports.
-Where CI=true a missing Docker engine fails the tests instead of skipping them.
+Both composes will do (`docker compose`, else docker-compose 1.29). Each run is a separate project on free ports. Where
+CI=true a missing Docker engine fails the tests instead of skipping them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def compose_command() -> list[str] | None:
-    """The compose of this machine, when there is one and an engine for it."""
+    """Return the compose command of this machine, if it has one and an engine for it."""
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode != 0:
         return None
     for command in (["docker", "compose"], ["docker-compose"]):
@@ -73,7 +73,7 @@ class Stack:
         return done
 
     def job(self, name: str, *arguments: str, timeout_s: float = 400) -> str:
-        """Runs one of the profiles' containers to its end; its standard output."""
+        """Run one of the profiles' containers to its end; return its standard output."""
         return self.run("run", "-T", "--rm", name, *arguments, profile=name, timeout_s=timeout_s).stdout
 
     def execute(self, service: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -99,7 +99,9 @@ def produce(stack: Stack, topic: str, first: int, count: int, *, pause_s: float 
 
 
 def consume(stack: Stack, topic: str, count: int, group: str) -> list[int]:
-    """At least `count` records by a group from its committed offsets, and whatever comes in the second after them."""
+    """Consume at least `count` records by a group from its committed offsets, and the records of the second after
+    them.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": stack.bootstrap,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "conformance"
-#: Building fetches what a program needs: a server that does not answer, or breaks off, is asked again.
+#: Number of tries of a build, which fetches the packages of a program: a server may not answer, or break off.
 TRIES = 3
 
 
 def built(source: str, name: str, command: Sequence[str]) -> Path:
-    """The folder `name` with what the command makes of a copy of the folder `source`."""
+    """Return the folder `name` with the output of the command on a copy of the folder `source`."""
     folder = BUILD / name
     shutil.copytree(HERE / source, folder, dirs_exist_ok=True)
     for attempt in range(TRIES):

@@ -1,8 +1,8 @@
 """A broker for stock clients, and the toolchains they need.
 
-The broker is `millrace up` in both of its layouts, on free ports and a temporary data folder. With
-MILLRACE_CONFORMANCE_BOOTSTRAP=HOST:PORT the same programs run against whatever broker listens there, Apache Kafka say.
-A missing toolchain skips a test with the reason; where CI=true it fails it.
+The broker is `millrace up` in both of its modes, on free ports and a temporary data folder. With
+MILLRACE_CONFORMANCE_BOOTSTRAP=HOST:PORT the same programs run against any broker that listens there, such as Kafka. A
+missing toolchain skips a test with the reason; where CI=true it fails it.
 """
 
 import os
@@ -33,7 +33,7 @@ LAYOUTS = {"one-process": [], "processes": ["--processes"]}
 
 
 def _await_ready(process: subprocess.Popen[str]) -> str:
-    """The Kafka address of the ready line; the watchdog makes a broker that never says it end."""
+    """Return the Kafka address of the ready line. The watchdog ends a broker that never prints it."""
     assert process.stdout is not None
     watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
     watchdog.start()

@@ -1,4 +1,4 @@
-"""Files of a partition's folder, and what Kafka's DumpLogSegments says of them."""
+"""Files of a partition's folder, as Kafka's DumpLogSegments prints them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
 
 
 def sound(output: str, *, gaps: bool = False) -> str:
-    """A dump without a word of complaint; what records hold does not count. `gaps`: offsets may be missing."""
+    """Check that a dump reports no fault and return it; the content of records does not count.
+
+    `gaps`: offsets may be missing.
+    """
     # Of every file whose first offset is not 0, Kafka's own ones included, the tool says: -1 is followed by it.
     said = re.sub(r"Non-consecutive offsets in \S*\n(?:  -1 is followed by \d+\n)(?!  )", "", output + "\n")
     if gaps:
@@ -40,7 +43,7 @@ def sound(output: str, *, gaps: bool = False) -> str:
 
 
 def by_file(output: str) -> dict[str, list[str]]:
-    """The lines of a dump by the name of the file they are about."""
+    """Return the lines of a dump by the name of the file that they describe."""
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         if line.startswith("Dumping "):
@@ -51,7 +54,7 @@ def by_file(output: str) -> dict[str, list[str]]:
 
 
 def batches(output: str) -> list[dict[str, Any]]:
-    """The batches of a dump: the words in front of the colons and what follows, numbers as numbers."""
+    """Return the batches of a dump: the words before the colons and the values after them, numbers as numbers."""
     found = []
     for line in output.splitlines():
         if line.startswith("baseOffset: "):
@@ -61,7 +64,7 @@ def batches(output: str) -> list[dict[str, Any]]:
 
 
 def dumped_rows(output: str) -> list[tuple[int, Row]]:
-    """The records of a dump with their offsets, in its order."""
+    """Return the records of a dump with their offsets, in its order."""
     found = []
     for line in output.splitlines():
         if match := RECORD.fullmatch(line):
@@ -74,15 +77,16 @@ def dumped_rows(output: str) -> list[tuple[int, Row]]:
 
 
 def producers(lines: list[str]) -> dict[int, tuple[int, ...]]:
-    """A dumped snapshot: producer id -> epoch, and the first and last sequence, last offset and timestamp of its last
-    batch."""
+    """Return a dumped snapshot: producer id -> epoch, and first and last sequence, last offset and timestamp of the
+    last batch.
+    """
     names = ("producerEpoch", "firstSequence", "lastSequence", "lastOffset", "timestamp")
     fields = [dict(re.findall(r"(\w+): (-?\d+)", line)) for line in lines if line.startswith("producerId: ")]
     return {int(each["producerId"]): tuple(int(each[name]) for name in names) for each in fields}
 
 
 def dumped_producers(folder: Path) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Every snapshot of a partition, by file name."""
+    """Return every snapshot of a partition, by file name."""
     paths = files_of(folder, ".snapshot")
     dumped = by_file(sound(dump(*paths)))
     return {path.name: producers(dumped[path.name]) for path in paths}

@@ -27,7 +27,10 @@ def millrace(data: Path, *layout: str) -> RunningUp:
 
 
 def copy_as_killed(data: Path) -> None:
-    """Beside it. What is being written to take another file's place is left out: it may be gone before it is copied."""
+    """Copy the folder to a new one next to it, as a kill leaves it.
+
+    Temporary files that will replace another file are left out: they may be gone before the copy.
+    """
     shutil.copytree(data, data.with_name(KILLED), ignore=shutil.ignore_patterns("*.tmp"))
 
 

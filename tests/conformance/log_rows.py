@@ -1,4 +1,4 @@
-"""What the topics of these tests hold, and how stock clients write and read it.
+"""The records of the topics of these tests, written and read by stock clients.
 
 Every topic has a partition 0 of records in every codec by idempotent producers, enough for segments to roll, their
 timestamps out of order; and a small partition 1 with headers, null keys and tombstones.
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def rows_of(seed: str) -> dict[int, list[Row]]:
-    """The records of a topic's partitions, the same whenever they are asked for within an hour of a test run."""
+    """Return the records of a topic's partitions, the same for every call within an hour of a test run."""
     randomness = random.Random(seed)
     rows = []
     for number in range(PER_CODEC * len(CODECS)):
@@ -50,7 +50,7 @@ EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000
 
 
 def produce(bootstrap: str, topic: str, partition: int, rows: list[Row], codec: str, *, idempotent: bool) -> None:
-    """All rows, in order, in batches of a few records."""
+    """Produce all rows, in order, in batches of a few records."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -76,7 +76,7 @@ def produce(bootstrap: str, topic: str, partition: int, rows: list[Row], codec: 
 
 
 def write_topic(bootstrap: str, topic: str, rows: dict[int, list[Row]]) -> None:
-    """A codec after the other, each by a producer of its own."""
+    """Write the rows with one codec after the other, each by a new producer."""
     for index, codec in enumerate(CODECS):
         part = rows[0][index * PER_CODEC : (index + 1) * PER_CODEC]
         produce(bootstrap, topic, 0, part, codec, idempotent=True)
@@ -118,7 +118,7 @@ def _row(message: Message) -> Row:
 
 
 def read(bootstrap: str, topic: str, partition: int) -> list[Row]:
-    """Every record of a partition; their offsets must be consecutive and the log must begin at 0."""
+    """Return every record of a partition; their offsets must be consecutive and the log must begin at 0."""
     client = consumer(bootstrap)
     found: list[Row] = []
     try:
@@ -137,7 +137,7 @@ def read(bootstrap: str, topic: str, partition: int) -> list[Row]:
 
 
 def read_with_offsets(bootstrap: str, topic: str, isolation: str) -> tuple[int, dict[int, Row]]:
-    """What such a consumer is given of partition 0: the offset at which it ends, and the records by offset."""
+    """Return the end offset of partition 0 for a consumer of this isolation level, and its records by offset."""
     client = consumer(bootstrap, **{"isolation.level": isolation, "enable.partition.eof": True})
     found: dict[int, Row] = {}
     try:
@@ -155,7 +155,7 @@ def read_with_offsets(bootstrap: str, topic: str, isolation: str) -> tuple[int, 
 
 
 def assert_found_by_timestamp(bootstrap: str, topic: str, rows: list[Row]) -> None:
-    """Partition 0 is searched for the first record that is not older."""
+    """Assert that a search of partition 0 by timestamp finds the first record that is not older."""
     stamps = sorted(row.timestamp for row in rows)
     wanted = [stamps[0] - 1, *stamps[:: len(stamps) // 12], stamps[-1]]
     client = consumer(bootstrap)
@@ -168,7 +168,7 @@ def assert_found_by_timestamp(bootstrap: str, topic: str, rows: list[Row]) -> No
 
 
 def commit(bootstrap: str, topic: str) -> None:
-    """The group's offsets, committed by a member of it."""
+    """Commit the group's offsets by a member of it."""
     client = consumer(bootstrap)
     assigned: list[bool] = []
     try:

@@ -47,7 +47,9 @@ class Connection:
 
 
 def until_led(bootstrap: str, topic: str, partitions: int = 1) -> None:
-    """Kafka's controller has made a topic before its broker has heard of it and made the folders."""
+    """Wait until partitions are led. Kafka's controller creates a topic before its broker knows it and has its
+    folders.
+    """
     connection = Connection(bootstrap)
     asked = [
         ListOffsetsPartition(partition_index=index, timestamp=SpecialTimestamp.LATEST) for index in range(partitions)

@@ -1,16 +1,16 @@
-"""Members of groups in other languages: programs that a test tells what to do.
+"""Members of groups in other languages: programs that a test commands.
 
 Arguments: BOOTSTRAP TOPIC GROUP INSTANCE PROTOCOL; no instance is "", protocols are `range`, `cooperative` and
-`consumer`. The topic has three partitions. On standard output a program says what happened, one line of JSON each:
+`consumer`. The topic has three partitions. A program reports on standard output, one line of JSON each:
 
     {"assigned": [0, 1]}   {"revoked": [0, 1]}   {"record": [partition, offset, value]}
 
-On standard input it is told one line each, and answers `{"done": null}` when that is done, `lag` with the lag by
-partition:
+It reads one command a line on standard input, and answers `{"done": null}` at the end of each; it answers `lag` with
+the lag by partition:
 
     pause PARTITION   resume PARTITION   seek PARTITION OFFSET   commit   lag
 
-`close` it answers by leaving the group (a static member just goes) and ending with status 0.
+On `close` it leaves the group (a static member just ends) and ends with status 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.wire.group_members import ALWAYS_COOPERATIVE, POLL_S, TIMEOUT_S, Memb
 class RemoteMember(Member):
     command: ClassVar[tuple[str, ...]]
     folder: ClassVar[str]
-    #: Where the program was built; set by the test.
+    #: The folder of the built program; set by the test.
     built: ClassVar[Path]
     protocol: ClassVar[str] = "range"
 
@@ -58,7 +58,7 @@ class RemoteMember(Member):
         self._lines.put("")
 
     def _next(self, timeout_s: float) -> tuple[str, object] | None:
-        """The next thing that it said: what came of a command is left to the caller."""
+        """Return the program's next report. The caller handles the outcome of a command."""
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:

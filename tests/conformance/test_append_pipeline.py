@@ -1,6 +1,6 @@
-"""Every exit of the append pipeline, asked of Apache Kafka 4.3.0 and of Millrace with the same frames.
+"""Every exit of the append pipeline: Apache Kafka 4.3.0 and Millrace receive the same frames.
 
-Where the two differ, the case says what Millrace answers and why.
+Where the two differ, the case has Millrace's answer and the reason.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ CASES = {
 
 
 def produced(bootstrap: str, topic: str, case: Case) -> tuple[int, tuple[int, ...], bool]:
-    """(error code, indexes of blamed records, whether there is a message) for a case's records."""
+    """Return (error code, indexes of blamed records, whether there is a message) for a case's records."""
     connection = Connection(bootstrap)
     data = PartitionProduceData(index=0, records=case.records)
     request = ProduceRequest(
@@ -181,7 +181,7 @@ def topics(apache_kafka: ApacheKafka, millrace: str) -> dict[str, str]:
 
 
 def make_offsets_topic(bootstrap: str) -> None:
-    """Kafka makes it when a coordinator is looked for, Millrace also when it is asked for."""
+    """Create the offsets topic: Kafka does so when a coordinator is looked up, Millrace also on request."""
     connection = Connection(bootstrap)
     connection.call(10, 1, FindCoordinatorRequest(key="g", key_type=0))
     request = MetadataRequest(topics=(MetadataRequestTopic(name="__consumer_offsets"),), allow_auto_topic_creation=True)

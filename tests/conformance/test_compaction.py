@@ -1,8 +1,8 @@
-"""Apache Kafka's cleaner and ours leave the same batches of the same log, both find the same offsets by timestamp in
-what they left, and Kafka's tool finds no fault in ours.
+"""Kafka's cleaner and ours leave the same batches of the same log, and both find the same offsets by timestamp in them.
 
-The log has several producers, every codec, tombstones, and transactions that were committed and aborted. Both compact
-it. Then more is appended to what we have left of it, and both compact that: by now the delete horizons are over.
+Kafka's tool finds no fault in ours. The log has several producers, every codec, tombstones, and transactions that were
+committed and aborted. Both compact it. Then more records are appended to the rest, and both compact that: by now the
+delete horizons are over.
 """
 
 import asyncio
@@ -56,8 +56,9 @@ class Writer:
         self._sequences: dict[int, int] = {}
 
     def superseded(self, producer_id: int, timestamp: int) -> None:
-        """The producer's last batch: its only record is gone after the next compaction, the batch and its timestamp
-        stay."""
+        """Append a producer's last batch. Its only record is gone after the next compaction; the batch and its
+        timestamp stay.
+        """
         for at, writer, sequence in ((timestamp, producer_id, 0), (EPOCH_MS, -1, -1)):
             epoch = 0 if writer >= 0 else -1
             batch = build_batch(
@@ -104,7 +105,7 @@ def opened(data: Path) -> tuple[DataFolder, PartitionLog]:
 
 
 def closed(directory: DataFolder) -> None:
-    """Synced; as a kill leaves it, so that whoever opens it makes everything anew."""
+    """Sync the folder and leave it as a kill does, so that the next start rebuilds everything."""
     for log in directory.logs.values():
         log.request_sync()
     directory.flusher.sync_now()
@@ -126,7 +127,10 @@ def cleaned_by_us(data: Path) -> list[tuple[int, int, int, int]]:
 
 
 def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> list[tuple[int, int, int, int]]:
-    """Only the log is handed over. Both answer with what ListOffsets finds then: error, timestamp, offset, epoch."""
+    """Clean the log with Kafka, which gets nothing but the log.
+
+    Return ListOffsets' results after it: error, timestamp, offset, epoch.
+    """
     folder = node.data / FOLDER
     for path in folder.iterdir():
         if path.name != IDENTITY:
@@ -152,8 +156,9 @@ def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> list[t
 
 
 def described(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the batches of each segment say of themselves; where they lie in the file, and what depends on when the
-    cleaning was, is left out."""
+    """Return the headers of the batches of each segment, without their positions and the fields that depend on the
+    time.
+    """
     found = {}
     for path in files_of(folder, ".log"):
         found[path.name] = [
@@ -167,14 +172,16 @@ def described(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def rows(folder: Path) -> list[Any]:
-    """The records with their offsets. That offsets are missing is the point."""
+    """Return the records with their offsets, of which some must be missing."""
     outputs = [dump(path, options=DEEP).partition("Non-consecutive offsets")[0] for path in files_of(folder, ".log")]
     return [row for output in outputs for row in dumped_rows(sound(output))]
 
 
 def aborted(folder: Path) -> dict[str, list[tuple[bytes, bytes]]]:
-    """The transaction indexes but for the first offsets: ours are from before the first compaction, while Kafka, which
-    got nothing but the log, knows only what that has left."""
+    """Return the transaction indexes without the first offsets. Ours are from before the first compaction.
+
+    Kafka, which received nothing but the log, knows only the offsets that the compaction has left.
+    """
     return {
         name: [(index[at : at + 10], index[at + 18 : at + 34]) for at in range(0, len(index), 34)]
         for name, index in contents(folder, ".txnindex").items()

@@ -1,4 +1,4 @@
-"""Groups of stock clients in other languages: the cases that Python's clients are put through, told to programs."""
+"""Groups of stock clients in other languages, in the same cases as Python's clients."""
 
 from __future__ import annotations
 

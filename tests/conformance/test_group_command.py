@@ -24,7 +24,7 @@ FORMATTERS = "org.apache.kafka.tools.consumer"
 
 
 class Groups:
-    """A topic of two partitions, ten records in each, an hour apart, the last just now; and groups of it."""
+    """A topic of two partitions, ten records in each at intervals of an hour, the last just now; and groups of it."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.bootstrap = bootstrap
@@ -40,7 +40,7 @@ class Groups:
         assert producer.flush(30) == 0
 
     def commit(self, group: str, *offsets: int) -> None:
-        """Without members: what is left when they are gone."""
+        """Commit offsets without members, as a group keeps them when its members are gone."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         places = [TopicPartition(self.topic, partition, offset) for partition, offset in enumerate(offsets)]
         consumer.commit(offsets=places, asynchronous=False)
@@ -53,7 +53,7 @@ class Groups:
         return [each.offset for each in found]
 
     def command(self, *arguments: str) -> list[list[str]]:
-        """The words of each line that the tool writes."""
+        """Return the words of each line that the tool writes."""
         output = java(COMMAND, "--bootstrap-server", self.bootstrap, *arguments)
         return [line.split() for line in output.splitlines() if line.strip()]
 
@@ -62,7 +62,7 @@ class Groups:
         return rows
 
     def records(self, group: str, formatter: str) -> list[dict[str, object]]:
-        """Key's and value's data of the group's records in __consumer_offsets, as the tool prints them."""
+        """Return key's and value's data of the group's records in __consumer_offsets, as the tool prints them."""
         output = java(
             CONSUMER,
             *("--bootstrap-server", self.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),

@@ -28,7 +28,7 @@ def kcat(bootstrap: str, *arguments: str, stdin: str = "") -> str:
 
 
 def lines(first: int, count: int) -> str:
-    """Input for -P -K: keyed records, one a line."""
+    """Return input for -P -K: keyed records, one a line."""
     return "".join(f"key-{n % 97}:value-{n}-{'x' * (n % 300)}\n" for n in range(first, first + count))
 
 
@@ -58,7 +58,7 @@ class Member:
             self.process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
 
     def assigned(self) -> set[str]:
-        """The partitions of the last assignment that kcat told of; empty after a revocation."""
+        """Return the partitions of the last assignment that kcat printed; empty after a revocation."""
         found: set[str] = set()
         for line in self.notes.read_text().splitlines():
             if "rebalanced" in line and "assigned:" in line:

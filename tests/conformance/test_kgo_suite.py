@@ -1,7 +1,7 @@
-"""franz-go's own tests of its client, run against a broker: groups, their balancers, offsets, pauses, patterns.
+"""franz-go's tests of its client, run against a broker: groups, their balancers, offsets, pauses, patterns.
 
 They come from the Go module cache with the module that the program in franz-go/ uses. Everything in the package runs,
-but for what is named here.
+except the tests that are named here.
 """
 
 import os
@@ -35,12 +35,12 @@ NOT_ASKED_FOR = {
     "TestIssueProduceBrokerTooOldFailsRecords": "needs a broker older than Kafka 0.11",
 }
 
-#: How many records the tests of whole pipelines take through their chains of groups.
+#: Number of records that the tests of whole pipelines move through their chains of groups.
 RECORDS = 100_000
 
 
 def outcomes(output: str, word: str) -> set[str]:
-    """The tests of which the output says so."""
+    """Return the tests that have this word in the output."""
     lines = (line.split() for line in output.splitlines())
     return {words[2] for words in lines if words[:2] == ["---", f"{word}:"]}
 

@@ -1,7 +1,7 @@
 """Stock clients of other languages produce, consume as a group of two, commit and resume.
 
-Each program under this folder states its own scenario at its top; here is what it must have counted. The programs are
-built in build/conformance, outside the sources.
+Each program in this folder states its scenario at its top; the tests check its counts. The programs are built in
+build/conformance, outside the sources.
 """
 
 import json

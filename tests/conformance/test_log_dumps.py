@@ -1,4 +1,6 @@
-"""Kafka's DumpLogSegments reads every file of a Millrace data folder, finds no fault, and finds what was produced."""
+"""Kafka's DumpLogSegments reads every file of a Millrace data folder, finds no fault, and finds the produced
+records.
+"""
 
 import json
 import re
@@ -106,7 +108,7 @@ def test_kafkas_tool_reads_every_file_of_a_killed_broker(ours: Path) -> None:
 
 
 def test_kafkas_tool_complains_of_files_that_are_not_right(ours: Path, tmp_path: Path) -> None:
-    """What the other tests rely on."""
+    """The other tests rely on this."""
     folder = shutil.copytree(ours / "ours-0", tmp_path / "ours-0")
     first = files_of(folder, ".log")[0]
     flip_byte(first, first.stat().st_size // 2)

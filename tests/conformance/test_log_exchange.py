@@ -1,6 +1,6 @@
 """A Kafka server continues partitions that Millrace wrote, and Millrace those that a Kafka server wrote.
 
-Kafka makes every index and producer snapshot of ours anew, and we make its ones: the files must be the same.
+Kafka rebuilds every index and producer snapshot of our logs, and Millrace those of Kafka's: the files must be the same.
 """
 
 import shutil
@@ -50,7 +50,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> ApacheKafka:
 
 
 def test_a_kafka_server_recovers_serves_and_continues_our_partitions(theirs: ApacheKafka, ours: Path) -> None:
-    """Only the logs are handed over: Kafka makes every index and producer snapshot anew, and makes the same ones."""
+    """Kafka gets the logs alone: it rebuilds every index and producer snapshot, and the files are the same."""
     rows = rows_of("ours")
     for partition in rows:
         hand_logs_over(ours / f"ours-{partition}", theirs)
@@ -72,8 +72,11 @@ def test_a_kafka_server_recovers_serves_and_continues_our_partitions(theirs: Apa
 def test_millrace_serves_and_continues_partitions_that_a_kafka_server_wrote(
     theirs: ApacheKafka, tmp_path: Path, handed_over: str
 ) -> None:
-    """Of the whole folder of a node that was stopped in order, the indexes are used as they are; from the partitions'
-    folders alone, or the folder of a killed node, everything is recovered, and the indexes made anew are the same."""
+    """The indexes of a node that was stopped in order are used as they are.
+
+    From the partitions' folders alone, or from the folder of a killed node, everything is recovered, and the rebuilt
+    indexes are the same.
+    """
     data = tmp_path / "data"
     source = theirs.data.with_name(KILLED) if handed_over == "killed" else theirs.data
     folders = [*source.glob("theirs-*"), *source.glob(f"{OFFSETS}-*")] if handed_over == "partitions" else []

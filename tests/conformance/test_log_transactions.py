@@ -44,7 +44,7 @@ Reading = dict[str, tuple[int, dict[int, Row]]]
 
 class Theirs(NamedTuple):
     node: ApacheKafka
-    #: What Kafka's consumers were given at the end, and while the last transaction was open.
+    #: The records that Kafka's consumers received at the end, and while the last transaction was open.
     whole: Reading
     undecided: Reading
 
@@ -56,7 +56,7 @@ def _send(producer: Producer, name: str, count: int) -> None:
 
 
 def _write(bootstrap: str) -> Iterator[None]:
-    """Comes up for air when one transaction is open and everything else is over."""
+    """Write the log; yield when one transaction is open and everything else is over."""
     first, second = (Producer({"bootstrap.servers": bootstrap, "transactional.id": name}) for name in ("one", "two"))
     plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.codec": "lz4"})
     for producer in (first, second):
@@ -83,8 +83,10 @@ def _readings(bootstrap: str) -> Reading:
 
 
 def _readings_when_marked(bootstrap: str, first_open: str = "") -> Reading:
-    """When a producer has heard that its transaction is over, Kafka has yet to write the markers. `first_open` is how
-    the value begins with which the one transaction begins that is still open."""
+    """Wait for Kafka's markers, which it writes after it has answered the producer. Then return the reading.
+
+    `first_open` is the beginning of the first value of the one transaction that is still open.
+    """
     deadline = time.monotonic() + 60
     while True:
         readings = _readings(bootstrap)
@@ -123,8 +125,9 @@ def _batches(folder: Path) -> Iterator[tuple[Header, bytes]]:
 
 
 def _appended_again(source: Path, data: Path) -> Path:
-    """A data folder of ours that was given the batches and markers of Kafka's log, one by one, each at the time
-    of its timestamp."""
+    """Return a data folder of ours with the batches and markers of Kafka's log, appended one by one at their
+    timestamps.
+    """
     now_ms = [0]
     directory = DataFolder.open(data, LogSettings(), clock=lambda: now_ms[0])
     log = directory.create(TOPIC, 0, bytes(range(16)), LogConfig(segment_bytes=SEGMENT_BYTES))
@@ -184,7 +187,7 @@ def test_the_same_appends_make_the_same_files(theirs: Theirs, ours: Path) -> Non
 
 
 def _entries(folder: Path) -> dict[str, list[bytes]]:
-    """The entries of each producer snapshot, in the order of their bytes: Kafka's is that of a hash map."""
+    """Return the entries of each producer snapshot, in the order of their bytes: Kafka's is that of a hash map."""
     return {
         name: sorted(data[start : start + 46] for start in range(10, len(data), 46))
         for name, data in contents(folder, ".snapshot").items()
@@ -209,7 +212,7 @@ def test_kafkas_tool_finds_no_fault_in_our_transactions(of: str, request: pytest
 def test_millrace_serves_kafkas_transactions(
     theirs: Theirs, tmp_path: Path, handed_over: str, layout: tuple[str, ...]
 ) -> None:
-    """As they are; from the logs alone, when every index and snapshot is made anew; and with a transaction open."""
+    """The files are used as they are, or rebuilt from the logs alone; in one case a transaction is open."""
     source = theirs.node.data.with_name(KILLED) if handed_over == "killed" else theirs.node.data
     expected = theirs.undecided if handed_over == "killed" else theirs.whole
     data = tmp_path / "data"
@@ -255,7 +258,7 @@ def test_a_kafka_server_goes_on_with_our_open_transaction(theirs: Theirs, tmp_pa
 
 
 def test_a_kafka_server_serves_what_we_compacted(theirs: Theirs, ours: Path, compacted: Path) -> None:
-    """Of every key the newest record that was committed, at its own offset."""
+    """The newest committed record of every key is there, at its offset."""
     newest = {row.key: offset for offset, row in theirs.whole["read_committed"][1].items()}
     expected = {offset: row for offset, row in theirs.whole["read_committed"][1].items() if newest[row.key] == offset}
     size, before = (sum(path.stat().st_size for path in files_of(data / FOLDER, ".log")) for data in (compacted, ours))

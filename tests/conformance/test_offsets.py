@@ -128,7 +128,7 @@ def test_delete_records(both: list[Connection]) -> None:
 
 @pytest.mark.parametrize("version", range(4, 13))
 def test_fetch_at_every_offset(both: list[Connection], version: int) -> None:
-    """From below the beginning to behind the end; the records' bytes, limits that cut them off among them."""
+    """From below the beginning to after the end, with limits that cut records off; the bytes are compared too."""
     for offset in range(-1, 12):
         for max_bytes in (0, 1, 100, 200, 1 << 20):
             partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
@@ -138,7 +138,7 @@ def test_fetch_at_every_offset(both: list[Connection], version: int) -> None:
 
 
 def fetched(answer: Any) -> tuple[int, bytes]:
-    """The error, and whole batches: Kafka's answer may end inside one."""
+    """Return the error, and whole batches: Kafka's answer may end inside one."""
     (partition,) = answer.responses[0].partitions
     data, position = bytes(partition.records or b""), 0
     while position + 12 <= len(data):

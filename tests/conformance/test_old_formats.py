@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
 COUNT = 2000
 FORMAT_1_FROM = 1000
-#: What librdkafka says of a record of format 0.
+#: librdkafka's timestamp type of a record of format 0.
 NO_TIMESTAMP = 0
 LATER = [Row(EPOCH_MS + 900_000 + number, "later", str(number), "trace") for number in range(5)]
 
 
 def old_log(folder: Path) -> list[Row]:
-    """A log of both formats, alternately compressed and not; what is to be read of it."""
+    """Write a log of both formats, alternately compressed and not; return the records in it."""
     records = [Record(n, EPOCH_MS + 7 * (n % 300), b"key-%d" % n, b"value-%d" % (n * n)) for n in range(COUNT)]
     pieces = []
     for number, start in enumerate(range(0, COUNT, 20)):

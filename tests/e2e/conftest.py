@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: the connector's jars, and a look at what a child left behind."""
+"""Parts that the end-to-end tests share: the connector's jars, and the processes and files of a child."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = REPOSITORY / "build" / "demo" / "jars"  # where `make demo` keeps them
-#: A driver of a few thousand rows ends before what the optimising compiler makes of its code pays.
+#: Options of a driver of a few thousand rows, which ends before the code of the optimising compiler pays off.
 QUICK_SPARK = {"MILLRACE_ETL_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
@@ -54,7 +54,7 @@ class Traces:
         return sorted(self.temporary.iterdir())
 
     def wait_gone(self) -> None:
-        """A process that was killed may take a moment to leave /proc."""
+        """Wait until no process is left: a killed process may need a moment to leave /proc."""
         end = time.monotonic() + 20
         while self.processes() and time.monotonic() < end:
             time.sleep(0.05)

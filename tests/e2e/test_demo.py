@@ -1,4 +1,4 @@
-"""The main job on a few flights, its interruption, and what it says when something is wrong."""
+"""The main job on a few flights, its interruption, and its output when something is wrong."""
 
 import os
 import re

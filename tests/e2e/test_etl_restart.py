@@ -1,7 +1,7 @@
-"""The Spark driver is killed (-9, JVM and all) at each place between a sink's write and the commit after it.
+"""The Spark driver is killed (-9, with its JVM) at each point between a sink's write and the commit after it.
 
-Whatever it had done, the next run ends where an undisturbed one would have: every flight in Parquet once, every broken
-record in the dead-letter topic once, one summary record per carrier and version.
+The next run always ends as an undisturbed one: every flight in Parquet once, every broken record in the dead-letter
+topic once, one summary record per carrier and version.
 """
 
 import json
@@ -97,7 +97,7 @@ def produce(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> None:
 
 
 def stored_keys(output: Path, temporary: Path) -> list[str]:
-    """What is in the Parquet files of the manifest, which are all the files there are."""
+    """Return the keys in the Parquet files of the manifest, which are all the files there are."""
     with Manifest.opened(output) as manifest:
         files = manifest.files()
     assert sorted(files) == sorted(map(str, output.rglob("*.parquet")))

@@ -1,7 +1,7 @@
-"""Conversations of classic groups (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what administers groups).
+"""Conversations of classic groups (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their administration).
 
-Each function is one script; its docstring says what it is about. Nothing is asserted here: two brokers must give the
-same answers (test_groups.py), and all scripts together must provoke the error codes listed there.
+Each function is one script. Nothing is asserted here: two brokers must give the same answers (test_groups.py), and all
+scripts together must provoke the error codes listed there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from protocol_lib.consumer_protocol import Subscription, encode_subscription
 
 from tests.parity.groups import ORDERS, RANGE, GroupTalk
 
-#: Over before an answer is given up; what has to come before that comes at once.
+#: A time that ends before a client stops waiting for its answer; answers that must come earlier come at once.
 SOON_MS = 4_000
 USERS = encode_subscription(Subscription(topics=("users",)))
 
 
 async def join_asks_for_the_id_first(talk: GroupTalk) -> None:
-    """JoinGroup 4+: MEMBER_ID_REQUIRED, then in."""
+    """Join with JoinGroup 4+: MEMBER_ID_REQUIRED first, then the group."""
     asked = await talk.join("a", version=4)
     await talk.join("a", version=4, member_id=asked.member_id)
 
@@ -68,7 +68,7 @@ async def join_with_empty_group_id(talk: GroupTalk) -> None:
 
 
 async def votes_choose_the_protocol(talk: GroupTalk) -> None:
-    """The first choice of most among those that all support."""
+    """Vote for protocols: the first choice of most wins, among those that all support."""
     first = await talk.join("a", version=3, protocols=(("range", b"1"), ("roundrobin", b"2"), ("own", b"x")))
     await talk.sync("a", first.member_id, 1)
     second = await talk.join_later("b", version=3, protocols=(("roundrobin", b"3"), ("range", b"4")))
@@ -101,7 +101,7 @@ async def two_members_share(talk: GroupTalk) -> None:
 
 
 async def follower_joins_again_unchanged(talk: GroupTalk) -> None:
-    """In Stable a follower with the same metadata gets the current generation."""
+    """Join again as a follower with the same metadata, which gets the current generation in Stable."""
     _, second, _ = await talk.pair()
     await talk.join("b", version=3, member_id=second)
 
@@ -115,7 +115,7 @@ async def follower_joins_again_changed(talk: GroupTalk) -> None:
 
 
 async def leader_joins_again(talk: GroupTalk) -> None:
-    """The leader may always ask for a rebalance."""
+    """Join again as the leader, which may always ask for a rebalance."""
     first, second, generation_id = await talk.pair()
     again = await talk.join_later("a", version=3, member_id=first)
     await talk.heartbeat("b", second, generation_id)
@@ -154,7 +154,7 @@ async def sync_while_preparing(talk: GroupTalk) -> None:
 
 
 async def assignment_is_told_again(talk: GroupTalk) -> None:
-    """SyncGroup in Stable gives the assignment, whatever it carries."""
+    """Sync in Stable: the answer has the assignment, for any content of the request."""
     member_id, generation_id = await talk.stable()
     await talk.sync("a", member_id, generation_id, assignments={member_id: b"other"})
     await talk.sync("a", member_id, generation_id, version=2)
@@ -167,7 +167,7 @@ async def assignment_names_strangers(talk: GroupTalk) -> None:
 
 
 async def completing(talk: GroupTalk) -> None:
-    """Between join and the leader's sync: heartbeats are answered, commits are not, a changed join rebalances."""
+    """Talk between join and the leader's sync: heartbeats are answered, commits are not, a changed join rebalances."""
     joined = await talk.join("a", version=3)
     await talk.heartbeat("a", joined.member_id, 1)
     await talk.commit("a", ("orders", 0, 5), member=(joined.member_id, 1))
@@ -226,7 +226,7 @@ async def leaving_with_an_id_that_never_joined(talk: GroupTalk) -> None:
 
 
 async def static_member_comes_back(talk: GroupTalk) -> None:
-    """Replaced without a rebalance; the old id is fenced."""
+    """Replace a static member without a rebalance; the old id is fenced."""
     old, generation_id = await talk.static()
     again = await talk.join("t", version=5, group_instance_id="static")
     new = again.member_id
@@ -319,7 +319,7 @@ async def deleting_groups(talk: GroupTalk) -> None:
 
 
 async def session_ends(talk: GroupTalk) -> None:
-    """A member that is silent for its session timeout is out; the other is told to join again."""
+    """End a session: a member that is silent for its session timeout is out; the other must join again."""
     first, second, generation_id = await talk.pair()
     del second
     for _ in range(40):
@@ -334,7 +334,7 @@ async def session_ends(talk: GroupTalk) -> None:
 
 
 async def rebalance_goes_on_without_those_that_do_not_come(talk: GroupTalk) -> None:
-    """The rebalance timeout."""
+    """Let the rebalance timeout pass."""
     first = await talk.join("a", version=3, rebalance_timeout_ms=SOON_MS)
     await talk.sync("a", first.member_id, 1)
     second = await talk.join("b", version=3, rebalance_timeout_ms=SOON_MS)
@@ -344,7 +344,7 @@ async def rebalance_goes_on_without_those_that_do_not_come(talk: GroupTalk) -> N
 
 
 async def syncs_that_do_not_come(talk: GroupTalk) -> None:
-    """After the rebalance timeout the member that did not sync is out."""
+    """Let the rebalance timeout pass without a sync: that member is out."""
     first = await talk.join("a", version=3, rebalance_timeout_ms=SOON_MS)
     await talk.sync("a", first.member_id, 1)
     second = await talk.join_later("b", version=3, rebalance_timeout_ms=SOON_MS)
@@ -357,7 +357,9 @@ async def syncs_that_do_not_come(talk: GroupTalk) -> None:
 
 
 async def cooperative_hands_over_in_two_steps(talk: GroupTalk) -> None:
-    """Each rebalance is an ordinary one: what is given up first is the assignors' business."""
+    """Rebalance cooperatively: each rebalance is an ordinary one, and the assignors decide which partitions are
+    released.
+    """
     cooperative = (("cooperative-sticky", ORDERS),)
     first = await talk.join("a", version=3, protocols=cooperative)
     await talk.sync("a", first.member_id, 1, assignments={first.member_id: b"0,1,2"})
@@ -377,7 +379,7 @@ async def cooperative_hands_over_in_two_steps(talk: GroupTalk) -> None:
 
 
 async def two_protocols_one_after_the_other(talk: GroupTalk) -> None:
-    """The protocol type of a group that is empty again is given anew."""
+    """Use two protocols: the protocol type of a group that is empty again is set again."""
     member_id, _ = await talk.stable()
     await talk.leave("a", (member_id, None))
     await talk.stable("b", protocol_type="connect", protocols=(("default", b"x"),))
@@ -385,7 +387,7 @@ async def two_protocols_one_after_the_other(talk: GroupTalk) -> None:
 
 
 async def upgrading_the_assignor(talk: GroupTalk) -> None:
-    """A rolling change of the protocol: the old one until the last member brings the new one."""
+    """Change the protocol member by member: the old one stays until the last member brings the new one."""
     both = (("new", b"n"), *RANGE)
     first, second, _ = await talk.pair()
     again = await talk.join_later("b", version=3, member_id=second, protocols=both)

@@ -29,14 +29,14 @@ async def fetch_in_every_version(talk: GroupTalk) -> None:
 
 
 async def fetch_of_stable_offsets_only(talk: GroupTalk) -> None:
-    """Without transactions every offset is one."""
+    """Fetch stable offsets only: without transactions every offset is one."""
     await talk.commit("a", ("orders", 0, 5))
     for version in (7, 8, 10):
         await talk.fetch("a", ("orders", 0), ("orders", 1), version=version, require_stable=True)
 
 
 async def fetch_of_many_groups(talk: GroupTalk) -> None:
-    """Each has its answer: with offsets, asked for all, not there, without a name."""
+    """Fetch for many groups: with offsets, all offsets, not there, without a name."""
     await talk.commit("a", ("orders", 0, 5))
     await talk.commit("a", ("users", 0, 6), group_id=f"{talk.group}-2")
     orders = (OffsetFetchRequestTopics(name="orders", partition_indexes=(0, 1)),)
@@ -53,7 +53,7 @@ async def fetch_of_a_group_that_is_not_there(talk: GroupTalk) -> None:
 
 
 async def simple_commits(talk: GroupTalk) -> None:
-    """Outside the group protocol: only while the group has no members."""
+    """Commit outside the group protocol, which works only while the group has no members."""
     await talk.commit("a", ("orders", 0, 1))
     await talk.describe("a")
     await talk.listed("a")

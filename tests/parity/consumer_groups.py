@@ -262,7 +262,7 @@ async def commits_of_members(talk: GroupTalk) -> None:
 
 
 async def commits_of_an_epoch_before(talk: GroupTalk) -> None:
-    """What a member had before a rebalance it may commit with its old epoch; what it got in it not."""
+    """Commit with an old epoch: allowed for partitions from before the rebalance, refused for new ones."""
     first, second = await talk.couple()
     await talk.beat("a", "m1", -1)
     await talk.beat("b", "m2", second.member_epoch, owned=(2,))

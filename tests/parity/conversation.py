@@ -1,8 +1,8 @@
-"""The same conversation with two brokers: what a script asks, and what it is answered with names in place of ids.
+"""The same conversation with two brokers: a script's requests, and their answers with names instead of ids.
 
-A script is a coroutine over a `Talk`. Each of its clients has a connection of its own, as a parked request holds up
-whatever follows on the same one. `Talk.transcript` is what two brokers must agree on: member ids are numbered in the
-order in which they are first seen, topic ids become names, times and messages for people are left out.
+A script is a coroutine over a `Talk`. Each of its clients has a separate connection, as a parked request holds up later
+requests on the same one. `Talk.transcript` must be equal for two brokers: member ids are numbered in the order in which
+they first appear, topic ids become names, times and messages for people are left out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from protocol_lib.messages.describe_groups import DescribeGroupsRequest
 
 from tests.wire.conftest import Wire
 
-#: So often somebody else asks about the group after a request that is parked. It has reached the coordinator by then,
-#: before the next one on another connection: who is slow to take it in is slow to answer these, too.
+#: Number and interval of questions about the group after a request that is parked. They show that the request has
+#: reached the coordinator before the next one on another connection: a slow coordinator answers these slowly, too.
 LOOKS, LOOK_S = 10, 0.01
-#: Not compared: times, places and sentences.
+#: Fields that are not compared: times, addresses and sentences.
 LEFT_OUT = frozenset(("throttle_time_ms", "error_message", "unknown_tagged_fields"))
 
 
@@ -32,7 +32,7 @@ class Pending:
 
 
 class Talk:
-    """One script's clients and what they heard; `group` is a group of the script's own."""
+    """One script's clients and their answers; `group` is a group that only this script uses."""
 
     def __init__(self, address: tuple[str, int], group: str, topic_ids: Mapping[str, bytes]) -> None:
         self.group = group
@@ -43,16 +43,16 @@ class Talk:
         self._wires: dict[str, Wire] = {}
 
     async def ask(self, who: str, api_key: int, version: int, request: Any) -> Any:
-        """The answer, which is also put into the transcript."""
+        """Send a request; return the answer, which also goes into the transcript."""
         return await self.answer(await self._send(who, api_key, version, request))
 
     async def silent(self, who: str, api_key: int, version: int, request: Any) -> Any:
-        """The answer, of which the script says itself what is compared."""
+        """Send a request; return the answer. The script decides on the part that goes into the transcript."""
         _, response = await (await self._send(who, api_key, version, request)).receiving
         return response
 
     async def later(self, who: str, api_key: int, version: int, request: Any) -> Pending:
-        """Sends a request that the broker parks; `answer` puts what comes of it into the transcript."""
+        """Send a request that the broker parks; `answer` puts its answer into the transcript."""
         pending = await self._send(who, api_key, version, request)
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_S)

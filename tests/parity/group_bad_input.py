@@ -57,7 +57,7 @@ async def commits_of_nothing(talk: GroupTalk) -> None:
 
 
 async def fetches_of_no_partitions(talk: GroupTalk) -> None:
-    """An empty list is none; null is all."""
+    """Fetch no partitions: an empty list is none; null is all."""
     await talk.commit("a", ("orders", 0, 5))
     for topics in ((), (OffsetFetchRequestTopics(name="orders", partition_indexes=()),), None):
         group = OffsetFetchRequestGroup(group_id=talk.group, topics=topics)
@@ -73,7 +73,7 @@ async def deletion_of_no_partitions(talk: GroupTalk) -> None:
 
 
 async def an_assignment_of_nobody(talk: GroupTalk) -> None:
-    """The leader may assign nothing to anybody."""
+    """Sync with an assignment of nothing to nobody, which the leader may send."""
     joined = await talk.join("a", version=3)
     await talk.sync("a", joined.member_id, 1, assignments={})
     await talk.describe("a")
@@ -115,7 +115,7 @@ async def the_empty_name(talk: GroupTalk) -> None:
 
 
 async def names_of_any_characters(talk: GroupTalk) -> None:
-    """Only topics' names are restricted."""
+    """Use names of any characters: only topics' names are restricted."""
     for name in (" ", "a/b", "..", "é", "\U0001f600", "x" * 3000):
         group_id = talk.group + name
         joined = await talk.join("a", version=3, group_id=group_id, protocol_type=name)
@@ -207,7 +207,7 @@ async def epochs_that_are_not_now(talk: GroupTalk) -> None:
 
 
 async def partitions_that_nobody_gave(talk: GroupTalk) -> None:
-    """What a member says it owns is believed only where it is its own."""
+    """Claim partitions of others: a member's claim counts only for its partitions."""
     joined = await talk.enter("a", MEMBER)
     epoch = joined.member_epoch
     odd: tuple[Any, ...] = (

@@ -1,5 +1,7 @@
-"""Scripts about configs of groups. What the two brokers have no keys of in common (share and streams groups) is left
-out; messages about configs are compared, too."""
+"""Scripts about configs of groups. Keys that only one of the two brokers has (share and streams groups) are left out.
+
+Messages about configs are compared, too.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ async def configs_outlive_their_group(talk: GroupTalk) -> None:
 
 
 async def what_has_configs_is_listed(talk: GroupTalk) -> None:
-    """Groups of other scripts are there, too: only types that nobody else names are compared whole."""
+    """List the resources with configs. Groups of other scripts are there, too: only unshared types are compared
+    whole.
+    """
     await talk.alter_configs((HEARTBEAT, SET, "7000"))
     wire_answer = await talk.silent("a", 74, 1, ListConfigResourcesRequest(resource_types=(GROUP,)))
     names = [(each.resource_type, each.resource_name) for each in wire_answer.config_resources]

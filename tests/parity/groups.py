@@ -43,12 +43,12 @@ SESSION_MS = 10_000
 GROUP_RESOURCE = 32
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
-#: Between Kafka's broker telling of a config and acting on it.
+#: Time between the announcement of a config by Kafka's broker and its use.
 FOLLOWED_S = 0.05
 
 
 class GroupTalk(Talk):
-    #: How many configs were set for `_until_followed`.
+    #: Number of configs that were set for `_until_followed`.
     _marks = 0
 
     async def join(self, who: str, *, version: int = 9, **fields: Any) -> Any:
@@ -92,7 +92,7 @@ class GroupTalk(Talk):
         return await self.ask(who, 12, version, HeartbeatRequest(**(given | fields)))
 
     async def leave(self, who: str, *members: tuple[str, str | None], **fields: Any) -> Any:
-        """Members are (member id, group instance id)."""
+        """Leave the group; members are (member id, group instance id)."""
         version = fields.pop("version", 5)
         given: dict[str, Any] = {"group_id": self.group}
         if version >= 3:
@@ -102,7 +102,7 @@ class GroupTalk(Talk):
         return await self.ask(who, 13, version, LeaveGroupRequest(**(given | fields)))
 
     async def commit(self, who: str, *offsets: tuple[str, int, int], **fields: Any) -> Any:
-        """Offsets are (topic, partition, offset); `member` is (member id, generation id or member epoch)."""
+        """Commit offsets, (topic, partition, offset); `member` is (member id, generation id or member epoch)."""
         version, metadata = fields.pop("version", 9), fields.pop("metadata", "")
         given: dict[str, Any] = {"group_id": self.group}
         if "member" in fields:
@@ -124,7 +124,7 @@ class GroupTalk(Talk):
         return await self.ask(who, 8, version, OffsetCommitRequest(topics=topics, **(given | fields)))
 
     async def fetch(self, who: str, *partitions: tuple[str, int], **fields: Any) -> Any:
-        """All committed offsets when no partition is named."""
+        """Fetch the committed offsets, all if no partition is named."""
         version = fields.pop("version", 8)
         is_stable = fields.pop("require_stable", False)
         if version < 8:
@@ -148,7 +148,7 @@ class GroupTalk(Talk):
         return await self.ask(who, 15, version, request)
 
     async def listed(self, who: str, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> None:
-        """Puts what is said of the script's own group into the transcript."""
+        """Put the listed state of the script's group into the transcript."""
         request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
         response = await self.ask(who, 16, 5, request)
         name, _ = self.transcript.pop()  # type: ignore[misc]
@@ -169,7 +169,7 @@ class GroupTalk(Talk):
     # --- KIP-848 --------------------------------------------------------------------------------------------------
 
     async def beat(self, who: str, member_id: str, epoch: int, **fields: Any) -> Any:
-        """A heartbeat; `owned` are partitions of "orders"."""
+        """Send a heartbeat; `owned` are partitions of "orders"."""
         version = fields.pop("version", 1)
         if "owned" in fields:
             fields["topic_partitions"] = self.partitions(fields.pop("owned"))
@@ -177,7 +177,7 @@ class GroupTalk(Talk):
         return await self.ask(who, 68, version, ConsumerGroupHeartbeatRequest(**(given | fields)))
 
     async def enter(self, who: str, member_id: str, **fields: Any) -> Any:
-        """The heartbeat a member joins with."""
+        """Send the heartbeat with which a member joins."""
         given: dict[str, Any] = {
             "rebalance_timeout_ms": 60_000,
             "subscribed_topic_names": ("orders",),
@@ -193,15 +193,17 @@ class GroupTalk(Talk):
         return await self.ask(who, 69, version, request)
 
     async def until_resolved(self, joined: Any) -> None:
-        """Until the broker has found the topics of the expression that a member has just joined with: it searches in
-        the background, and begins a new epoch when it has found some."""
+        """Wait until the broker has found the topics of the pattern of a member that has just joined.
+
+        It searches in the background, and begins a new epoch when it has found some.
+        """
         request = ConsumerGroupDescribeRequest(group_ids=(self.group,), include_authorized_operations=False)
         async with asyncio.timeout(30):
             while (await self.silent("a", 69, 1, request)).groups[0].group_epoch <= joined.member_epoch:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def couple(self) -> tuple[Any, Any]:
-        """Members "m1" and "m2" of clients "a" and "b", reconciled: their last heartbeats."""
+        """Join members "m1" and "m2" of clients "a" and "b" until they are reconciled; return their last heartbeats."""
         first = await self.enter("a", "m1")
         second = await self.enter("b", "m2")
         told = await self.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
@@ -213,13 +215,13 @@ class GroupTalk(Talk):
     # --- stories that many scripts begin with ---------------------------------------------------------------------
 
     async def stable(self, who: str = "a", **fields: Any) -> tuple[str, int]:
-        """A group of one with an assignment: (member id, generation id)."""
+        """Join a group of one with an assignment; return (member id, generation id)."""
         joined = await self.join(who, version=3, **fields)
         await self.sync(who, joined.member_id, joined.generation_id, assignments={joined.member_id: b"all"})
         return joined.member_id, joined.generation_id
 
     async def pair(self) -> tuple[str, str, int]:
-        """A stable group of two, "a" its leader: their member ids and the generation id."""
+        """Join a stable group of two, "a" its leader; return their member ids and the generation id."""
         first, _ = await self.stable("a")
         second = await self.join_later("b", version=3)
         await self.join("a", version=3, member_id=first)
@@ -231,7 +233,7 @@ class GroupTalk(Talk):
         return first, joined.member_id, generation_id
 
     async def static(self, who: str = "s", name: str = "static", **fields: Any) -> tuple[str, int]:
-        """A stable group of one static member."""
+        """Join a stable group of one static member."""
         joined = await self.join(who, version=5, group_instance_id=name, **fields)
         await self.sync(
             who,
@@ -256,13 +258,13 @@ class GroupTalk(Talk):
     async def alter_configs(
         self, *changes: tuple[str, int, str | None], name: str | None = None, version: int = 1, **fields: Any
     ) -> None:
-        """What is answered in words is part of the transcript."""
+        """Alter configs; the answer's texts are part of the transcript."""
         of = incremental_alter_configs
         configs = tuple(of.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes)
         await self._altered(44, version, of, of.IncrementalAlterConfigsRequest, name, configs, fields)
 
     async def replace_configs(self, *configs: tuple[str, str | None], name: str | None = None, **fields: Any) -> None:
-        """AlterConfigs: these and no others."""
+        """Send AlterConfigs: these and no others."""
         of = alter_configs
         given = tuple(of.AlterableConfig(name=key, value=value) for key, value in configs)
         await self._altered(33, 2, of, of.AlterConfigsRequest, name, given, fields)
@@ -279,8 +281,10 @@ class GroupTalk(Talk):
         await self._until_followed()
 
     async def _until_followed(self) -> None:
-        """Kafka's broker reads what its controller wrote in the order of writing: it knows of a mark, and so of all
-        before it."""
+        """Wait until Kafka's broker has read a mark, and so all writes before it.
+
+        The broker reads its controller's writes in their order.
+        """
         self._marks += 1
         name, value = f"{self.group}-mark", str(5_000 + self._marks)
         of = incremental_alter_configs

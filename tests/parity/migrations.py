@@ -18,13 +18,13 @@ EVERYTHING = encode_assignment(Assignment(assigned_partitions=(TopicPartitions(t
 
 
 def protocols(*owned: int) -> tuple[tuple[str, bytes], ...]:
-    """What a cooperative member joins with."""
+    """Return the metadata with which a cooperative member joins."""
     rows = (TopicPartitions(topic="orders", partitions=owned),) if owned else ()
     return (("cooperative-sticky", encode_subscription(Subscription(topics=("orders",), owned_partitions=rows))),)
 
 
 async def classic(talk: GroupTalk, **fields: Any) -> tuple[str, int]:
-    """A classic group of one, which has everything."""
+    """Join a classic group of one, which has everything."""
     joined = await talk.join("a", version=3, protocols=protocols(), **fields)
     await talk.sync("a", joined.member_id, joined.generation_id, assignments={joined.member_id: EVERYTHING})
     return joined.member_id, joined.generation_id

@@ -114,7 +114,7 @@ CODES: Mapping[str, set[ErrorCode]] = {
 
 
 def group_of(name: str) -> str:
-    """The group of a script."""
+    """Return the group of a script."""
     return f"g-{name}"
 
 
@@ -193,7 +193,7 @@ def _error_codes(value: object) -> set[int]:
     return set()
 
 
-#: Script -> what Kafka answered: its groups are not as they were when the other layout is asked.
+#: Script -> Kafka's answers: its groups have changed when the next mode is asked.
 _kafka_said: dict[str, list[object]] = {}
 #: Request -> the codes that Kafka answered.
 _seen: dict[str, set[int]] = {}
