@@ -87,7 +87,7 @@ def test_what_is_refused_on_the_way_up():
     with pytest.raises(DecodeError, match="messages of both formats"):
         up_convert(plain + old)
     for message_set in (plain + wrapper, wrapper + plain, wrapper + wrapper):
-        with pytest.raises(DecodeError, match="a compressed message beside others"):
+        with pytest.raises(DecodeError, match="a compressed message next to others"):
             up_convert(message_set)
     with pytest.raises(DecodeError, match="with codec 4"):
         up_convert(write_message(Message(0, 1, Codec.ZSTD, NOW, None, b"x")))

@@ -35,7 +35,7 @@ def up_convert(message_set: Buffer, *, partial: bool = False, limit: int = DECOM
     if any(message.magic != first.magic for message in messages):
         raise DecodeError("messages of both formats in one set")
     if len(messages) > 1 and any(message.codec for message in messages):
-        raise DecodeError("a compressed message beside others")
+        raise DecodeError("a compressed message next to others")
     records: list[Record] = []
     for message in messages:
         records += message_records(message, limit=limit)

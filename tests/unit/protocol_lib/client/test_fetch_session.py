@@ -35,7 +35,7 @@ def test_after_the_first_fetch_only_changes_are_sent():
     assert asked(session, {A: at(3), B: at(5)}) == (77, 4, {1: 5}, [])
 
 
-def test_a_session_that_was_forgotten_is_opened_anew():
+def test_a_session_that_was_forgotten_is_opened_again():
     session = FetchSession()
     asked(session, {A: at(0)})
     session.answered(77)
@@ -50,7 +50,7 @@ def test_a_broker_without_sessions_is_told_everything_each_time():
         session.answered(0)
 
 
-def test_a_topic_that_was_made_anew_is_another_one():
+def test_a_topic_that_was_created_again_is_another_one():
     session = FetchSession()
     old, new = b"o" * 16, b"n" * 16
     session.request({A: at(0, old)})

@@ -58,7 +58,7 @@ def test_an_older_leader_epoch_is_not_believed():
     assert after(answer(1, 5), answer(2, 6)).leader(PLACE) == 2
 
 
-def test_a_topic_made_anew_starts_over():
+def test_a_topic_created_again_starts_over():
     assert after(answer(1, 5), answer(2, 0, topic_id=OTHER_ID)).leader(PLACE) == 2
 
 
