@@ -77,10 +77,10 @@ def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tu
 
 
 def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked | Refusal:
-    """Every record's shape, key and timestamp.
+    """Check every record's shape, key and timestamp; return a summary of them, or the refusal.
 
     Raises:
-        _MalformedRecordError: a record is not what its lengths say.
+        _MalformedRecordError: a record contradicts its lengths.
     """
     base_timestamp, count = header[7], header[12]
     earliest, latest = -(2**63), 2**63

@@ -1,6 +1,6 @@
-"""Which part of a log can be cleaned, and which log is the dirtiest (Kafka's LogCleanerManager).
+"""The part of a log that can be cleaned, and the choice of the dirtiest log (Kafka's LogCleanerManager).
 
-    log start        cleaned to        end of what can be cleaned
+    log start        cleaned to        end of the cleanable part
     |   clean        |      dirty      |   not yet: active, open transactions, not synced, too young   |
 
 Clean and dirty parts are counted in whole segments. A log is due when the dirty share of the two exceeds
@@ -43,7 +43,8 @@ class Cleanable:
 
 
 def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
-    """
+    """Return the cleanable part of a log.
+
     Raises:
         StorageFailure: the disk did not answer.
     """
@@ -51,7 +52,7 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
     dirty_from = _dirty_from(log)
     first_dirty = segments.index_of(dirty_from)
     dirty = segments.older_segments()[first_dirty:]
-    # Behind the recovery point a record may still be taken back by a power cut; what it superseded may not be gone.
+    # After the recovery point a power cut may still take a record back; the record it superseded must not be gone.
     limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_point)
     if (lag_ms := log.config.min_compaction_lag_ms) > 0:
         limit = min([limit, *(segment.base_offset for segment in dirty if _youngest(log, segment) > now_ms - lag_ms)])
@@ -68,7 +69,7 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
 
 
 def dirtiest(found: list[Cleanable]) -> Cleanable | None:
-    """Of those that are due."""
+    """Return the dirtiest of the logs that are due; None if none is."""
     return max((each for each in found if each.due), key=lambda each: each.dirty_ratio, default=None)
 
 
@@ -89,7 +90,7 @@ def _youngest(log: PartitionLog, segment: Segment) -> int:
 
 
 def _overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
-    """Whether the first batch of a dirty segment is older than a record may be without being cleaned."""
+    """Return whether the first batch of a dirty segment is older than a record may be without being cleaned."""
     if log.config.max_compaction_lag_ms == FOREVER:
         return False
     oldest = now_ms - log.config.max_compaction_lag_ms

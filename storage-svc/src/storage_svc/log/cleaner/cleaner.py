@@ -1,10 +1,11 @@
 """Compaction: every 15 seconds the dirtiest logs that are due are rewritten, one after the other.
 
-Choosing and swapping happen on the event loop, where the logs live; the rewriting in a process of its own. Meanwhile a
-log may be deleted or go offline: what was swapped by then stays, the rest is done another time. How far each log is
-clean is kept in `cleaner-offset-checkpoint`. A log that cannot be cleaned (damage, a bug) is marked, reported and left
-alone until the next start, or until the scrub, which looks at it at once, has taken damage out; a full disk is tried
-again.
+Choosing and swapping happen on the event loop, where the logs live. A separate process does the rewriting. While it
+runs, a log may be deleted or go offline: segments that were swapped by then stay, the rest is done another time.
+`cleaner-offset-checkpoint` keeps how far each log is clean.
+
+A log that cannot be cleaned (damage, a bug) is marked, reported and left alone until the next start. The scrub looks at
+it at once; if it removes damage, the log is cleaned again. After a full disk the cleaning is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 from storage_svc.topic_partition import TopicPartition
 
-#: Disk space that a cleaning leaves to those who append.
+#: The disk space that a cleaning leaves to appends.
 _RESERVE_BYTES: Final = 64 << 20
 _STOP_CHECK_S: Final = 0.1
 
@@ -37,7 +38,7 @@ _log = logs.get(__name__)
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """Since the start."""
+    """Totals since the start."""
 
     runs: int = 0
     failures: int = 0
@@ -69,7 +70,7 @@ class CheckpointWriter(Protocol):
 
 
 class Cleaner:
-    """Owned by the Maintenance, on the event loop's thread."""
+    """The cleaner of one data folder, owned by the Maintenance, on the event loop's thread."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Cleaner:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.totals = CleanerTotals()
-        #: Of the dirtiest log when it was last looked, 0 to 1.
+        #: The ratio of the dirtiest log at the last check, 0 to 1.
         self.dirty_ratio_max = 0.0
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Cleaner:
         self._task = loop.create_task(self._work())
 
     async def stop(self) -> None:
-        """A swap that was begun is finished; what was being rewritten is thrown away."""
+        """Finish a swap that has begun; throw unfinished segments away."""
         self._stopping.set()
         task, self._task = self._task, None
         while task is not None and not task.done():
@@ -132,7 +133,7 @@ class Cleaner:
         return dirtiest([each for each in found if self._has_room(each)])
 
     def _has_room(self, found: Cleanable) -> bool:
-        """Whether the disk can hold the new segments beside the old ones, which go a while later."""
+        """Return whether the disk can hold the new segments next to the old ones, which are deleted a while later."""
         if not found.due:
             return True
         needed = found.clean_bytes + found.dirty_bytes + _RESERVE_BYTES
@@ -246,7 +247,7 @@ def _job(found: Cleanable, now_ms: int, settings: LogSettings) -> CleaningJob:
             producer_id: (producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
             for producer_id, producer in log.producers.producers.items()
         },
-        # Also those whose markers are behind what is cleaned.
+        # Also those whose markers lie after the cleaned part.
         aborted=[
             entry for each in log.segments for entry in each.transaction_index if entry.first_offset < found.end_offset
         ],

@@ -1,13 +1,14 @@
-"""What compaction leaves of one batch: all of it, its bytes unchanged; some of its records; its header alone; nothing.
+"""The remainder of one batch after compaction: all of it, its bytes unchanged; some of its records; its header;
+nothing.
 
-A record stays if nothing was written to its key behind it, as far as the key map reaches; behind that everything stays.
-A tombstone stays until its batch's delete horizon is over. The horizon is set by the first cleaning that meets the
-tombstone: attribute bit 6, and the base timestamp says when (KIP-534); the records' timestamp deltas follow. Markers of
-transactions of which nothing else is left get a horizon as well.
+A record stays if no later record has its key, as far as the key map reaches; after that everything stays. A tombstone
+stays until its batch's delete horizon is over. The first cleaning that meets the tombstone sets the horizon: attribute
+bit 6, and the base timestamp says when (KIP-534); the records' timestamp deltas follow. Markers get a horizon as well
+once nothing else is left of their transactions.
 
-Offsets, sequence numbers, producer and leader epochs of a batch never change. A batch without records stays if it is
-the last one of a producer that is remembered (its sequence number must be), or ends at the high watermark. Records of
-formats 0 and 1 become format 2 (Kafka's MemoryRecords.filterTo and Cleaner).
+Offsets, sequence numbers, producer and leader epochs of a batch never change. A batch without records stays in two
+cases. It is the last one of a producer that is remembered (its sequence number must be), or it ends at the high
+watermark. Records of formats 0 and 1 become format 2 (Kafka's MemoryRecords.filterTo and Cleaner).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _NO_LEADER_EPOCH: Final = -1
 
 
 class LastBatch(NamedTuple):
-    """What a producer that is remembered wrote last: its last data offset (-1: only markers), and its epoch."""
+    """The last batch of a producer that is remembered: its last data offset (-1: only markers), and its epoch."""
 
     last_offset: int
     epoch: int
@@ -59,7 +60,7 @@ class FilterCounts:
 
 
 def control_type(batch: bytes) -> ControlType | None:
-    """How a control batch ends its transaction; None if it does not, or is emptied."""
+    """Return how a control batch ends its transaction; None if it does not, or is emptied."""
     for record in read_records(batch):
         marker = read_marker(record)
         return None if marker is None else marker.type
@@ -67,7 +68,7 @@ def control_type(batch: bytes) -> ControlType | None:
 
 
 def body_of(header: Header, batch: bytes) -> bytes:
-    """The records of a batch, uncompressed.
+    """Return the records of a batch, uncompressed.
 
     Raises:
         DecodeError: they cannot be decompressed.
@@ -90,7 +91,7 @@ class BatchFilter:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`mapped_end`: the keys of all records below this offset are in the map, as far as they are dirty."""
+        """Begin with an empty walk. The keys of all dirty records below `mapped_end` are in the map."""
         self._key_map = key_map
         self._mapped = mapped
         self._mapped_end = mapped_end
@@ -102,7 +103,7 @@ class BatchFilter:
         self.counts = FilterCounts()
 
     def filter(self, header: Header, batch: bytes) -> bytes:
-        """What is left of a batch of format 2, empty if nothing is.
+        """Return the remainder of a batch of format 2, empty if nothing remains.
 
         Raises:
             DecodeError: its records are malformed.
@@ -167,7 +168,7 @@ class BatchFilter:
     def _rebuilt(
         self, header: Header, body: bytes, scanned: ScannedRecords, kept: list[int], *, set_horizon: bool
     ) -> bytes:
-        """The batch with these of its records."""
+        """Return the batch with these of its records."""
         attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, header.max_timestamp
         if not attributes & LOG_APPEND_TIME:
             max_timestamp = base_timestamp + max([scanned.timestamp_deltas[index] for index in kept])
@@ -191,7 +192,7 @@ class BatchFilter:
         )
 
     def _emptied(self, header: Header) -> bytes:
-        """What is left of a batch all of whose records go."""
+        """Return the remainder of a batch all of whose records go."""
         if header.last_offset + 1 != self._high_watermark and not self._is_last_of_producer(header):
             return b""
         # As Kafka writes it: without codec and horizon, and with a base timestamp that says nothing.
@@ -207,7 +208,7 @@ class BatchFilter:
         return bool(header.attributes & CONTROL) and header.producer_epoch == last.epoch
 
     def filter_message(self, message: bytes, *, keep_tombstones: bool) -> bytes:
-        """What is left of a message of format 0 or 1, as a batch of format 2; empty if nothing is.
+        """Return the remainder of a message of format 0 or 1, as a batch of format 2; empty if nothing remains.
 
         Raises:
             DecodeError: it is malformed.
@@ -245,7 +246,7 @@ class BatchFilter:
 
 
 def _runs(body: bytes, starts: list[int], kept: list[int]) -> list[bytes]:
-    """The bytes of the records that stay; neighbours are taken together."""
+    """Return the bytes of the records that stay; neighbours are joined."""
     pieces = []
     first = previous = kept[0]
     for index in kept[1:]:
@@ -258,7 +259,7 @@ def _runs(body: bytes, starts: list[int], kept: list[int]) -> list[bytes]:
 
 
 def _assembled(header: Header, records: bytes) -> bytes:
-    """A batch of these header fields and records, its length and CRC computed."""
+    """Return a batch of these header fields and records, with computed length and CRC."""
     fields = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records), crc=0)
     batch = bytearray(HEADER_SIZE)
     HEADER.pack_into(batch, 0, *fields)

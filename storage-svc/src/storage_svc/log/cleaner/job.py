@@ -1,14 +1,14 @@
-"""One cleaning of one log, as work that needs nothing but its files: read twice, written once beside what is there.
+"""One cleaning of one log, as work that needs nothing but its files: it reads them twice and writes new ones once.
 
-First the keys of the dirty part go into the key map, until it is full or the part is read. Then every segment up to
-where the map reaches is copied, several small ones into one: the new segment has the base offset of the first of them,
-at most `segment.bytes` and 2^31 offsets, and the modification time of the last. It is complete and synced, named
-`.cleaned`, when its group is handed out; putting it in the place of the old ones is segment_swap.py's.
+First the keys of the dirty part go into the key map, until it is full or the part is read. Then every segment up to the
+end of the map is copied, several small ones into one. The new segment has the base offset of the first of them, at most
+`segment.bytes` and 2^31 offsets, and the modification time of the last. It is complete and synced, named `.cleaned`,
+when its group is yielded; segment_swap.py puts it in the place of the old ones.
 
     segments 0 (900 B), 300 (500 B), 700 (800 B), segment.bytes 1500  ->  groups [0, 300] and [700]
 
-A job and what comes of it are plain data, so that the work can be done in another process (cleaner_process.py). It
-needs memory for the key map and a quarter more, the largest batch of the log, and a few megabytes.
+A job and its results are plain data, so that another process can do the work (process.py). It needs memory for the key
+map and a quarter more, the largest batch of the log, and a few megabytes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from storage_svc.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_S
 
 _READ: Final = 1 << 20
 _OFFSETS_MAX: Final = 2**31 - 1
-#: How many records a message of format 0 or 1 may be taken for: it does not say how many it wraps.
+#: The number of records for which a message of format 0 or 1 counts: it does not say how many it wraps.
 _LEGACY_RECORDS: Final = 100
-#: What MappedBatches may take beside the key map, as a share of what that may.
+#: The memory of MappedBatches, at most, as a share of that of the key map.
 _MAPPED_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """What to clean, and everything that has to be known for it. Offsets `dirty_from` to `end_offset` are dirty."""
+    """The segments to clean, and everything the work needs to know. Offsets `dirty_from` to `end_offset` are dirty."""
 
     folder: str
     #: (base offset, bytes) of every segment below `end_offset`, which is where the next one begins.
@@ -61,7 +61,7 @@ class CleaningJob:
     segment_index_bytes: int
     index_interval_bytes: int
     delete_retention_ms: int
-    #: By producer id: last data offset and epoch.
+    #: The last data offset and the epoch of each producer id.
     last_batches: Mapping[int, tuple[int, int]]
     #: The fields of every aborted transaction that began below `end_offset`.
     aborted: Sequence[tuple[int, int, int, int]]
@@ -74,14 +74,14 @@ class CleaningJob:
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> CleaningJob:
-        """The inverse of `as_data`, also after a trip through JSON."""
+        """Return the job of these data, which may have passed through JSON."""
         last = {int(producer_id): tuple(batch) for producer_id, batch in data.pop("last_batches").items()}
         return cls(last_batches=last, **data)
 
 
 @dataclass(slots=True)
 class CleaningStatistics:
-    """What a cleaning came to. `cleaned_to` is where the log is dirty from now on."""
+    """The results of a cleaning. The log is dirty from `cleaned_to` on."""
 
     cleaned_to: int = -1
     bytes_read: int = 0
@@ -111,18 +111,19 @@ class Cleaning:
         self.statistics = CleaningStatistics()
 
     def run(self) -> Iterator[CleanedGroup]:
-        """
+        """Do the job and yield each group as it becomes complete.
+
         Raises:
             Uncleanable: a batch is damaged or malformed, or the key map too small for one batch.
-            StorageFailure: the disk refused; nothing is left of the group that was being written.
-            Stopped: it was asked for; as above.
+            StorageFailure: the disk refused; the group that was being written is removed.
+            Stopped: somebody asked for it; as above.
         """
         started = time.perf_counter()
         self.statistics.cleaned_to = self._job.dirty_from
         if not self._job.segments:
             return
         try:
-            for base_offset, _ in self._job.segments:  # whatever happens to the names from here on
+            for base_offset, _ in self._job.segments:  # opened now: their names may change from here on
                 path = f"{self._job.folder}/{file_stem(base_offset)}{LOG_SUFFIX}"
                 self._descriptors[base_offset] = self._files.open(path, create=False)
                 self._modified_ms[base_offset] = self._files.modified_ms(path)
@@ -142,7 +143,7 @@ class Cleaning:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _batches(self, base_offset: int, size: int) -> Iterator[bytes]:
-        """Every batch of a segment, or message of an older format, whole and with a right CRC."""
+        """Yield every batch of a segment, or message of an older format, whole and with a right CRC."""
         descriptor = self._descriptors[base_offset]
         position = origin = 0
         buffer = b""
@@ -170,7 +171,7 @@ class Cleaning:
     # -- mapping ------------------------------------------------------------------------------------------------------
 
     def _map_keys(self) -> tuple[KeyMap, MappedBatches, int]:
-        """The map of the dirty part's keys, the batches in it, and the offset up to which it is complete."""
+        """Return the map of the dirty part's keys, the batches in it, and the offset up to which it is complete."""
         job = self._job
         ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
         dirty = [(base, size) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.dirty_from]
@@ -193,7 +194,7 @@ class Cleaning:
         return key_map, mapped, job.end_offset
 
     def _count(self, base_offset: int, size: int) -> int:
-        """About how many records a segment holds."""
+        """Return about how many records a segment holds."""
         return sum(
             header.records_count if header.magic == MAGIC else _LEGACY_RECORDS
             for _, header in headers(self._files, self._descriptors[base_offset], 0, size)
@@ -207,7 +208,7 @@ class Cleaning:
         header: Header | None,
         batch: bytes,
     ) -> bool:
-        """Whether all its keys found room."""
+        """Add a batch's keys to the map; return whether all of them found room."""
         dirty_from = self._job.dirty_from
         if header is None:
             records = [record for record in message_records(read_message(batch)[0]) if record.offset >= dirty_from]
@@ -284,7 +285,7 @@ def _sound(batch: bytes) -> bool:
 def grouped(
     job: CleaningJob, mapped_end: int, index_bytes: Callable[[int], tuple[int, int]]
 ) -> list[list[tuple[int, int]]]:
-    """The segments below `mapped_end` that become one each: (base offset, bytes) by group."""
+    """Return the segments below `mapped_end` that become one each: (base offset, bytes) by group."""
     bases = [base for base, _ in job.segments]
     ends = dict(zip(bases, [*bases[1:], job.end_offset], strict=True))
     groups: list[list[tuple[int, int]]] = []

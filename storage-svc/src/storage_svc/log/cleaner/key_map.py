@@ -1,8 +1,8 @@
-"""Which offset each key was last written at, in bounded memory: what compaction decides by.
+"""The offset at which each key was last written, in bounded memory: the basis of compaction's decisions.
 
-An open hash table of 24 bytes a slot, side by side: a 64-bit hash (SipHash under a key of this process), a CRC-32C, and
-the offset plus one. 96 bits tell keys apart: with four million keys the chance that any two are taken for one is below
-10^-15. The table is made once, at the size asked for, and filled to three quarters at most. 128 MiB (Kafka's
+An open hash table of 24 bytes a slot: a 64-bit hash (SipHash under a key of this process), a CRC-32C, and the offset
+plus one. 96 bits distinguish keys: with four million keys the chance that any two are confused is below 10^-15. The
+table is made once, at the requested size, and filled to three quarters at most. 128 MiB (Kafka's
 log.cleaner.dedupe.buffer.size, which Kafka fills to nine tenths) hold 4.2 million keys.
 
     put_all([b"a", b"b", b"a"], 100, [0, 1, 2])   latest_of(b"a") = 102   latest_of(b"b") = 101   latest_of(b"c") = -1
@@ -25,7 +25,7 @@ class KeyMap:
     __slots__ = ("_entries_max", "_slots", "_table", "entries")
 
     def __init__(self, bytes_max: int, entries: int) -> None:
-        """Room for so many keys, or for as many as the bytes allow."""
+        """Make room for this number of keys, or for as many as the bytes allow."""
         self._slots = max(_SLOTS_MIN, min(bytes_max // SLOT_BYTES, entries * 4 // 3 + 1))
         self._entries_max = self._slots * 3 // 4
         self._table = array("q", bytes(SLOT_BYTES * self._slots))
@@ -36,7 +36,7 @@ class KeyMap:
         return self._slots * SLOT_BYTES
 
     def no_positions(self) -> array[int]:
-        """An array for `put_all` to put places into."""
+        """Return an empty array to which `put_all` can append positions."""
         return array("I" if self._slots * _FIELDS < 1 << 32 else "Q")
 
     def put_all(
@@ -76,13 +76,15 @@ class KeyMap:
         return True
 
     def superseded_at(self, positions: array[int], base_offset: int) -> list[int]:
-        """As `superseded`, of a batch without gaps whose keys are kept at these places."""
+        """Return the same as `superseded`, for a batch without gaps whose keys are kept at these positions."""
         table = self._table
         first = base_offset + 1
         return [entry - first for entry, position in enumerate(positions, first) if table[position] != entry]
 
     def superseded(self, keys: Iterable[bytes | None], base_offset: int, deltas: Sequence[int]) -> list[int]:
-        """The indexes of the keys that were written again behind this place. A record without a key is among them."""
+        """Return the indexes of the keys that were written again after this batch. A record without a key is among
+        them.
+        """
         table, slots, end = self._table, self._slots, self._slots * _FIELDS
         entry = base_offset + 1
         found = []
@@ -103,7 +105,7 @@ class KeyMap:
         return found
 
     def latest_of(self, key: bytes) -> int:
-        """The key's last offset, -1 if it is not here."""
+        """Return the key's last offset, -1 if it is not in the map."""
         at = hash(key) % self._slots * _FIELDS
         while offset := self._table[at + 2]:
             if self._table[at] == hash(key) and self._table[at + 1] == crc32c(key):

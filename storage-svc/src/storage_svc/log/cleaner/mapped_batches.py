@@ -17,7 +17,7 @@ _BATCH_BYTES = 17
 
 
 class MappedBatches:
-    """Added to and asked in the order of the log."""
+    """The batches whose keys are in the map; they are added and found in the order of the log."""
 
     __slots__ = ("_asked", "_bytes_max", "_ends", "_key_map", "_offsets", "_positions", "_tombstones")
 
@@ -26,7 +26,7 @@ class MappedBatches:
         self._bytes_max = bytes_max
         self._positions = key_map.no_positions()
         self._offsets = array("q")
-        #: Where each batch's places end.
+        #: The end of each batch's positions.
         self._ends = array("q")
         self._tombstones = array("b")
         self._asked = 0
@@ -44,8 +44,9 @@ class MappedBatches:
         return fits
 
     def find(self, header: Header) -> tuple[list[int], bool] | None:
-        """(the indexes of the batch's records that are superseded, whether it has tombstones); None if it is not
-        here."""
+        """Return (the indexes of the batch's superseded records, whether it has tombstones); None if it is
+        not mapped.
+        """
         offsets, number, base_offset = self._offsets, self._asked, header.base_offset
         while number < len(offsets) and offsets[number] < base_offset:
             number += 1

@@ -1,4 +1,4 @@
-"""The segment that a cleaning writes, beside those it takes the place of; in pieces that are synced one by one."""
+"""The segment that a cleaning writes, next to those it replaces; in pieces that are synced one by one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CleanedOutput:
         self._sync = self._syncs.submit(self._files.sync, self.segment.descriptor)
 
     def _end_sync(self) -> None:
-        """What was written is on the disk."""
+        """Wait until the bytes that were written are on the disk."""
         sync, self._sync = self._sync, None
         if sync is not None:
             sync.result()
@@ -88,7 +88,7 @@ class CleanedOutput:
         self._files.sync_path(segment.folder)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove every file of the segment."""
         if self._sync is not None:
             wait((self._sync,))
         self.segment.release()

@@ -1,12 +1,13 @@
-"""Cleaning in a process of its own, so that going through millions of records never holds up those who wait.
+"""Cleaning in a helper process, so that going through millions of records never holds up the event loop.
 
-The helper is this module, as helper_process.py runs it, for as long as there are logs to clean. It is told and says:
+The helper is this module, as helper_process.py runs it, for as long as there are logs to clean. The messages:
 
-    to it     a job (cleaner_job.py)
+    to it     a job (job.py)
     from it   {"group": [[base offset, …], bytes]} for each group, then {"done": statistics}, or instead of it
               {"failed": kind, "reason": text}, kind one of uncleanable, disk full, storage, bug
 
-The end of its input, whether we closed it or died, stops a job within a megabyte of work; nothing of it is left then.
+The end of its input, whether we closed it or died, stops a job within a megabyte of work; its unfinished files are
+removed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class CleanerProcess:
         self._process: helper_process.Helper | None = None
 
     async def run(self, job: CleaningJob, statistics: CleaningStatistics) -> AsyncGenerator[CleanedGroup, None]:
-        """Hands out the groups as they become complete; `statistics` are filled in at the end.
+        """Yield the groups as they become complete; `statistics` are filled in at the end.
 
         Raises:
             Uncleanable, StorageFailure, DiskFull: as the job's own.
@@ -64,7 +65,7 @@ class CleanerProcess:
         return Uncleanable(f"the cleaning process ended with status {helper_process.status(process)}")
 
     async def close(self) -> None:
-        """The helper is gone, and what it had not finished."""
+        """End the helper; its unfinished segments go with it."""
         process, self._process = self._process, None
         if process is not None:
             await asyncio.to_thread(helper_process.end, process)

@@ -1,7 +1,7 @@
 """The records of a batch as compaction sees them: where each begins, its key, and whether it is a tombstone.
 
-A record is parsed as far as its key and its value's length; what stays is copied as bytes. This is the hot loop of
-compaction, so it is flat, and numbers of one byte and lengths of two are read in place. The layout is in
+A record is parsed as far as its key and its value's length; records that stay are copied as bytes. This is the hot loop
+of compaction, so it is flat, and numbers of one byte and lengths of two are read in place. The layout is in
 protocol_lib/records/record.py.
 """
 
@@ -22,7 +22,7 @@ _NULL: Final = 1  # -1 as a signed varint
 class ScannedRecords:
     """One entry a record in each list but the last."""
 
-    #: Where the record begins; one more entry for the end of the last.
+    #: The position at which each record begins; one more entry for the end of the last.
     starts: list[int] = field(default_factory=list)
     timestamp_deltas: list[int] = field(default_factory=list)
     offset_deltas: list[int] = field(default_factory=list)
@@ -105,10 +105,10 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
 
 
 def shifted(body: bytes, start: int, end: int, base_timestamp_change: int) -> bytes:
-    """A record as it is when the base timestamp of its batch grows by so much, and the record's own one stays.
+    """Return a record for a base timestamp that is greater by this difference; the record's time stays the same.
 
     Raises:
-        DecodeError: the timestamps are further apart than their difference can be written.
+        DecodeError: the difference of the two timestamps is too large to be written.
     """
     _, position = read_signed(body, start)
     attributes_at = position

@@ -1,8 +1,8 @@
-"""Transactions as compaction meets them, walking the log in order: what is aborted, and which markers may go.
+"""Transactions as compaction meets them, walking the log in order: which are aborted, and which markers may go.
 
-The records of an aborted transaction are dropped. A marker says how its transaction ended; it may go once no batch of
-the transaction is left in the log (Kafka's CleanedTransactionMetadata). The transaction index
-of the rewritten segments names the aborted transactions whose batches the walk still met.
+The records of an aborted transaction are dropped. A marker says how its transaction ended. It may go once no batch of
+the transaction is left in the log (Kafka's CleanedTransactionMetadata). The transaction index of the rewritten segments
+names the aborted transactions whose batches the walk still met.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from storage_svc.log.segment.transaction_index import AbortedTransaction
 
 
 class WalkedTransactions:
-    """Told of every batch of the log in order, it answers which may be dropped."""
+    """The transactions around one position of the walk. Every batch of the log is passed to it in order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: every aborted transaction with batches in the part of the log that is walked, at least."""
+        """Begin a walk. `aborted` has at least every aborted transaction with batches in the part of the log that is
+        walked.
+        """
         self._coming = [(entry.first_offset, entry) for entry in aborted]
         heapq.heapify(self._coming)
-        #: By producer id: the aborted transaction that is open here, and whether a batch of it was met.
+        #: The aborted transaction that is open here, by producer id, and whether a batch of it was met.
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
         #: Aborted transactions whose batches are still in the log, in the order of their markers.
         self.kept: list[AbortedTransaction] = []
 
     def batch_is_aborted(self, header: Header) -> bool:
-        """Of a batch of records: it belongs to an aborted transaction."""
+        """Note a batch of records; return whether it belongs to an aborted transaction."""
         self._open(header)
         if not header.attributes & TRANSACTIONAL:
             return False
@@ -43,7 +45,9 @@ class WalkedTransactions:
         return True
 
     def marker_is_needless(self, header: Header, type_: ControlType | None) -> bool:
-        """Of a control batch (`type_`: None for one that is emptied already or not the end of a transaction)."""
+        """Note a control batch (`type_` None: emptied already, or no end of a transaction); return whether
+        it may go.
+        """
         self._open(header)
         if type_ is ControlType.COMMIT:
             met = header.producer_id in self._committed
@@ -58,7 +62,7 @@ class WalkedTransactions:
         return header.records_count == 0
 
     def _open(self, header: Header) -> None:
-        """The transactions that begin up to this batch and do not end before it."""
+        """Open the transactions that begin up to this batch and do not end before it."""
         while self._coming and self._coming[0][0] <= header.last_offset:
             _, entry = heapq.heappop(self._coming)
             if entry.last_offset >= header.base_offset:

@@ -1,8 +1,8 @@
-"""What is in one file of a partition's folder, as text: a line a batch, record or entry.
+"""The content of one file of a partition's folder, as text: one line for each batch, record or entry.
 
-In meaning as Kafka's DumpLogSegments: `.log` batches with what their headers say and whether their CRC is right, and
-with `deep` their records; `.index`, `.timeindex`, `.txnindex` and `.snapshot` entries. Bytes that are no batch are
-reported with their place and gone over.
+It corresponds to Kafka's DumpLogSegments. `.log` batches are shown with the fields of their headers and whether their
+CRC is right, and with `deep` their records. `.index`, `.timeindex`, `.txnindex` and `.snapshot` files are shown by
+entry. Bytes that are no batch are reported with their position and skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Dump:
     """Iterate once; then `sound` says whether everything could be read and had the right CRC."""
 
     def __init__(self, path: Path, *, deep: bool = False) -> None:
-        """
+        """Choose the reader for a file by its name.
+
         Raises:
             DataFolderError: it is no file that this can read.
         """
@@ -139,7 +140,7 @@ def _size(data: bytes | None) -> int:
 
 
 def _text(data: bytes | None) -> str:
-    """One line, whatever is in it."""
+    """Return any content as one line."""
     if data is None:
         return "null"
     text = data.decode("utf-8", "backslashreplace")

@@ -1,4 +1,6 @@
-"""One partition of a stopped volume, read whole and compared with itself (verification.py says what is looked at)."""
+"""The check of one partition of a stopped volume, read whole and compared with itself (verification.py has
+the list).
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ class PartitionCheck:
         self.segments = self.batches = self.bytes = 0
 
     def run(self) -> Iterator[Finding]:
-        """
+        """Check the partition and yield every finding.
+
         Raises:
             StorageFailure: something cannot be read.
         """
@@ -104,7 +107,7 @@ class PartitionCheck:
             yield self._finding(checkpoints.PARTITION_METADATA, str(error))
 
     def _check_offsets(self, segments: list[Segment]) -> Iterator[Finding]:
-        """The checkpoints promise that records are there."""
+        """Check that the records are there which the checkpoints promise."""
         if segments and self._end_offset < self._durable_offset:
             lost = f"offsets {self._end_offset} to {self._durable_offset - 1} are gone; they were durable"
             yield Finding(self._name, lost)
@@ -131,7 +134,7 @@ class PartitionCheck:
             self._snapshots.append((offset, entries))
 
     def _check_snapshots(self, below: int) -> Iterator[Finding]:
-        """Those up to an offset, now that all batches before it were read."""
+        """Check the snapshots up to an offset, now that all batches before it were read."""
         while self._snapshots and self._snapshots[0][0] <= below:
             offset, entries = self._snapshots.pop(0)
             for entry in entries:
@@ -172,7 +175,7 @@ class PartitionCheck:
         self._end_offset = max(before, scan.end_offset)
         yield from self._check_snapshots(self._end_offset)
         yield from self._scanned(name, scan, last=not later)
-        # What a crash left of the newest indexes is made anew; so are all of a segment that is put right.
+        # The newest indexes that a crash left are rebuilt, and so are all of a segment that is repaired.
         excused = (not self._known.clean and not later) or bool(scan.holes)
         if indexed or later or self._known.clean:
             for index in (offset_index, time_index):
@@ -222,7 +225,7 @@ class PartitionCheck:
             yield self._finding(name, text, fault=not excused)
 
     def _began_before(self, there: list[AbortedTransaction], wanted: list[AbortedTransaction]) -> bool:
-        """Whether all that differs are transactions whose first batches were deleted or compacted away."""
+        """Return whether all differences are transactions whose first batches were deleted or compacted away."""
         markers = [[(entry.producer_id, entry.last_offset) for entry in entries] for entries in (there, wanted)]
         return markers[0] == markers[1] and all(
             entry.first_offset <= other.first_offset for entry, other in zip(there, wanted, strict=True)
@@ -248,7 +251,7 @@ class _IndexEntries:
         self.last_value = pairs[-1][1] if pairs else -1
 
     def met(self, key: int, value: int) -> None:
-        """A batch: its position and last offset, or its last offset and the largest timestamp up to it."""
+        """Note a batch: its position and last offset, or its last offset and the largest timestamp up to it."""
         if self._entries.get(key) == value:
             del self._entries[key]
 

@@ -1,10 +1,15 @@
-"""Is a stopped volume sound? Everything in it is read, nothing is changed.
+"""The verification of a stopped volume: everything in it is read, nothing is changed.
 
-Of every partition: each batch's length and CRC, offsets and leader epochs against their neighbours, every entry of the
-offset and time indexes against the batch it leads to, transaction indexes against the markers in the log, producer
-snapshots against the batches before them, the list of leader epochs, partition.metadata, and the checkpoints' offsets.
+In every partition the verification compares:
 
-A *fault* is something that was right once and is not any more. A *note* is what a start of the broker puts right
+- each batch's length and CRC
+- offsets and leader epochs with their neighbours
+- every entry of the offset and time indexes with the batch it leads to
+- transaction indexes with the markers in the log
+- producer snapshots with the batches before them
+- the list of leader epochs, partition.metadata, and the checkpoints' offsets
+
+A *fault* is something that was right once and is wrong now. A *note* is something that a start of the broker repairs
 without any loss: after a crash a torn end, or indexes that were not written to the end.
 """
 
@@ -37,7 +42,7 @@ class Totals:
 
 
 def verify(root: str, totals: Totals) -> Iterator[Finding]:
-    """What is wrong in a data folder, as it is found; `totals` grows meanwhile.
+    """Yield the findings in a data folder; `totals` grows while they are yielded.
 
     Raises:
         DataFolderInUse: a broker uses it.

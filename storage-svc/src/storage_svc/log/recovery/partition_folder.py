@@ -1,4 +1,4 @@
-"""What lies in a partition's folder when it is opened, after whatever a crash left half done there is finished.
+"""The content of a partition's folder when it is opened, once the steps that a crash left half done are finished.
 
 Every file of a segment is named by its base offset in 20 digits, a producer snapshot by the offset it reaches to:
 
@@ -6,10 +6,15 @@ Every file of a segment is named by its base offset in 20 digits, a producer sna
     00000000000000000700.snapshot                              producer state
     <any of them>.deleted                                      no part of the log any more
     <segment file>.cleaned                                     a rewritten segment that was not finished
-    <segment file>.swap                                        a rewritten segment that was: it replaces what it covers
+    <segment file>.swap                                        a finished one: it replaces the segments it covers
 
-Rules, in order: `.deleted` and `.cleaned` go; so do `.swap` files at or behind an unfinished `.cleaned`; what the other
-`.swap` segments cover goes, and they take its place; index files without a log go. Other names are left alone.
+Rules, in order:
+
+1. `.deleted` and `.cleaned` files go, and so do `.swap` files at or after an unfinished `.cleaned`
+2. the segments that the other `.swap` segments cover go, and those take their place
+3. index files without a log go
+
+Other names are left alone.
 """
 
 from __future__ import annotations
@@ -54,12 +59,12 @@ class FolderContents:
     transaction_indexes: set[int]
     #: The base offsets of the segments that have an offset or time index.
     indexes: set[int]
-    #: Names of what a crash left half done.
+    #: Names of the files that a crash left half done.
     left_over: list[str]
 
 
 def partition_of(files: Files, root: str, name: str) -> tuple[str, int] | None:
-    """(topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
+    """Return (topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
     topic, dash, partition = name.rpartition("-")
     if not (dash and topic and partition.isascii() and partition.isdigit()) or name.endswith(_SET_ASIDE):
         return None
@@ -69,7 +74,7 @@ def partition_of(files: Files, root: str, name: str) -> tuple[str, int] | None:
 
 
 def tidy(files: Files, folder: str) -> FolderContents:
-    """Finish what was begun, remove what is left over, and say what there is.
+    """Finish or undo the steps that a crash cut short, remove leftovers, and return the content of the folder.
 
     Raises:
         StorageFailure: the folder cannot be read or written.
@@ -84,7 +89,7 @@ def tidy(files: Files, folder: str) -> FolderContents:
 
 
 def contents(files: Files, folder: str) -> FolderContents:
-    """What there is, as it is.
+    """Return the content of the folder as it is.
 
     Raises:
         StorageFailure: the folder cannot be read.
@@ -121,7 +126,7 @@ def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
             data = any(_is_data(name, suffix) for suffix in SUFFIXES)
             if data and swapped[0] <= _offset(name) < end:
                 files.unlink(f"{folder}/{name}")
-        files.sync_path(folder)  # else a power cut could bring one back beside what takes its place
+        files.sync_path(folder)  # else a power cut could bring one back next to its replacement
     for name in sorted(swaps):
         files.rename(f"{folder}/{name}", f"{folder}/{name[: -len(SWAP_SUFFIX)]}")
         _log.info("segment swap finished", path=f"{folder}/{name}")
@@ -143,7 +148,7 @@ def _remove_unfinished(files: Files, folder: str, names: set[str]) -> set[str]:
 
 
 def _swap_end(files: Files, folder: str, base: int) -> int:
-    """The offset behind the last batch of a `.log.swap` file."""
+    """Return the offset after the last batch of a `.log.swap` file."""
     path = f"{folder}/{file_stem(base)}{LOG_SUFFIX}{SWAP_SUFFIX}"
     descriptor = files.open(path, create=False)
     try:

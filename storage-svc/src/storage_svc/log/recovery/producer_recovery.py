@@ -1,8 +1,8 @@
-"""Producer state and aborted transactions when a log is opened: the newest sound snapshot, then the batches behind it.
+"""Producer state and aborted transactions when a log is opened: the newest sound snapshot, then the batches after it.
 
-A snapshot knows the last batch of each producer only; what it leaves out of the five that are remembered is found in
-the log when it is asked for (producer_look_back.py). A snapshot that cannot be read is removed and an older one taken,
-or everything replayed. Snapshots that no start needs any more are removed: all but the newest and those where a segment
+A snapshot knows the last batch of each producer only. The other four that are remembered are found in the log when they
+are needed (producer_look_back.py). A snapshot that cannot be read is removed; an older one is used instead, or
+everything is replayed. Snapshots that no start needs any more are removed: all but the newest and those where a segment
 begins.
 """
 
@@ -31,7 +31,7 @@ _log = logs.get(__name__)
 
 
 class ProducerRecovery:
-    """Of one partition's folder; used by recovery.py."""
+    """The producers of one partition's folder; used by recovery.py."""
 
     def __init__(self, files: Files, folder: str, snapshots: Iterable[int], now_ms: int) -> None:
         self._files = files
@@ -40,7 +40,7 @@ class ProducerRecovery:
         self._now_ms = now_ms
 
     def state_at(self, segments: Sequence[Segment], end_offset: int) -> ProducerState:
-        """The state as of an offset; these segments hold the batches below it.
+        """Return the state as of an offset; these segments hold the batches below it.
 
         Raises:
             StorageFailure: the folder cannot be read or written.
@@ -112,7 +112,7 @@ class ProducerRecovery:
             self._snapshots = sorted({*self._snapshots, offset})
 
     def has_snapshot(self, offset: int) -> bool:
-        """Whether there is one that reaches to the offset."""
+        """Return whether there is a snapshot that reaches to the offset."""
         return offset in self._snapshots
 
     def remove_stray(self, bases: Iterable[int], end_offset: int) -> None:
@@ -128,7 +128,9 @@ class ProducerRecovery:
 
 
 def _marker(batch: Buffer) -> EndTransactionMarker | None:
-    """What a control batch says; None for those that are none of ours, and those that compaction has emptied."""
+    """Return the marker in a control batch; None for those that are none of ours, and those that compaction has
+    emptied.
+    """
     try:
         record = next(read_records(batch), None)
         return None if record is None else read_marker(record)

@@ -1,14 +1,15 @@
-"""Damaged bytes of a log, taken out of it and kept: the folder `quarantine` in the partition's folder.
+"""Damaged bytes that were removed from a log and kept: the folder `quarantine` in the partition's folder.
 
     quarantine/00000000000000000000.log-8400-20-30     the bytes that were at position 8400 of that segment, between
                                                        the batches of offset 19 and offset 30
-    quarantine/00000000000000000700.log-0-712-         at the end of the log: nothing good came behind them
+    quarantine/00000000000000000700.log-0-712-         at the end of the log: nothing good came after them
 
-A hole is first copied here and synced; then the segment is written anew without it (`.cleaned`, synced, renamed over
-the old one), so that the segment is sound for every reader, Kafka's tools too, and the hole is a gap in the offsets, as
-compaction leaves them. The broker never reads, changes or deletes what is in here, it only looks at the names: they
-tell a gap that damage left from one that a power cut left. What to do with it is for people to say. It goes with its
-topic.
+A hole is first copied here and synced. Then the segment is written again without it (`.cleaned`, synced, renamed over
+the old one). So the segment is sound for every reader, Kafka's tools too, and the hole is a gap in the offsets, as
+compaction leaves them.
+
+The broker never reads, changes or deletes these files. It only looks at the names, which distinguish a gap that damage
+left from one that a power cut left. People decide about the content. It goes with its topic.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ _log = logs.get(__name__)
 
 
 def known_gaps(files: Files, folder: str) -> dict[int, int]:
-    """Where damage was taken out of a partition: the offset behind the batch before each gap -> that of the one behind
-    it. Of gaps that begin at one offset, the last one found is the widest.
+    """Return where damage was removed: the offset after the last batch before each gap -> the first offset after the
+    gap.
+
+    Of gaps that begin at one offset, the last one found is the widest.
 
     Raises:
         StorageFailure: the folder cannot be read.
@@ -53,7 +56,7 @@ def known_gaps(files: Files, folder: str) -> dict[int, int]:
 
 
 def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> None:
-    """Copy what is in the holes.
+    """Copy the bytes in the holes.
 
     Raises:
         StorageFailure: not all of it could be; nothing was changed.
@@ -65,7 +68,7 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
         name = f"{file_stem(segment.base_offset)}{LOG_SUFFIX}-{hole.start}-{hole.first_offset}-{following}"
         path, number = f"{folder}/{name}", 1
         while files.exists(path) and not _begins_with(files, path, segment, hole):
-            number += 1  # another damage at the same place, after the segment was written anew
+            number += 1  # another damage at the same position, after the segment was rewritten
             path = f"{folder}/{name}.{number}"
         temporary = f"{path}.tmp"
         files.unlink(temporary)
@@ -86,7 +89,7 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
 
 
 def log_holes(segment: Segment, holes: Sequence[Hole]) -> int:
-    """Say what was taken out of a segment; how many bytes it was."""
+    """Log which holes were cut out of a segment; return the number of their bytes."""
     for hole in holes:
         _log.error(
             "damage quarantined",
@@ -100,7 +103,7 @@ def log_holes(segment: Segment, holes: Sequence[Hole]) -> int:
 
 
 def log_corrected(segment: Segment, corrected: Sequence[tuple[int, Header]]) -> None:
-    """Say which headers of a segment, by position, are made what they should be."""
+    """Log which headers of a segment, by position, are corrected."""
     for position, header in corrected:
         _log.error(
             "batch header corrected",
@@ -112,7 +115,7 @@ def log_corrected(segment: Segment, corrected: Sequence[tuple[int, Header]]) -> 
 
 
 def _begins_with(files: Files, path: str, segment: Segment, hole: Hole) -> bool:
-    """Whether what is in the hole begins with what is in a file."""
+    """Return whether the bytes in the hole begin with the content of a file."""
     size = files.size(path)
     if size > hole.end - hole.start:
         return False
@@ -127,7 +130,7 @@ def _begins_with(files: Files, path: str, segment: Segment, hole: Hole) -> bool:
 
 
 def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: int) -> None:
-    """Write the segment anew: its bytes up to the end position without the holes. It is open afterwards.
+    """Write the segment again: its bytes up to the end position without the holes. It is open afterwards.
 
     Raises:
         StorageFailure: the old segment is as it was.
@@ -142,11 +145,12 @@ def write_without(files: Files, segment: Segment, holes: Sequence[Hole], end: in
 def write_sound(
     files: Files, segment: Segment, holes: Sequence[Hole], moved: Sequence[tuple[int, Header]], config: LogConfig
 ) -> int:
-    """Write what is good of a segment, with these headers as they should be, beside it: a `.cleaned` segment with its
-    indexes, complete and synced, for segment_swap.py. Its size.
+    """Write the good part of a segment, with these headers corrected, as a `.cleaned` segment; return its size.
+
+    The new segment has its indexes and is complete and synced, for segment_swap.py.
 
     Raises:
-        StorageFailure: what there is of it is to be removed.
+        StorageFailure: the caller removes the files that were written.
     """
     modified_ms = files.modified_ms(segment.path)
     size = _copy(files, segment, holes, moved, segment.size)

@@ -1,18 +1,21 @@
-"""Opening a partition's folder: after a clean stop by looking at it, after any other by reading what may be torn.
+"""Opening a partition's folder: a look at it after a clean stop, else a check of the part that may be torn.
 
 In order (Kafka's LogLoader):
-1. what a crash left half done in the folder is finished or removed (partition_folder.py)
-2. without the clean-shutdown marker, or if the log does not end where a clean stop left it, from the segment that holds
-   the recovery point on: every batch is checked, the indexes are made anew, and what is torn or damaged is put right
-   (segment_recovery.py). Of the batches of that segment below the recovery point, which are synced, the headers must
-   follow one another; the CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole
-   segment if a header does not follow. Damage inside a batch further below is the disk's, not the crash's: the scrub
-   that follows an unclean start finds it while the broker works (scrub.py). Internal topics, which coordinators load as
-   a whole before anybody is served, are checked as a whole
-3. what is left of the log start and recovery point checkpoints is applied
-4. producer state: the newest sound snapshot, then the batches behind it (producer_recovery.py)
-5. a transaction index that is not in order is made anew, and so is the list of leader epochs when it is lost or
-   contradicts the batches
+
+1. Steps that a crash left half done in the folder are finished or undone (partition_folder.py).
+2. Unless the stop was clean and the log ends where it left it, segments are read from the one that holds the recovery
+   point on. Every batch is checked, the indexes are rebuilt, and torn or damaged batches are repaired
+   (segment_recovery.py).
+3. The log start and recovery point checkpoints are applied as far as they still fit.
+4. Producer state is loaded: the newest sound snapshot, then the batches after it (producer_recovery.py).
+5. A transaction index that is not in order is rebuilt, and so is the list of leader epochs when it is lost or
+   contradicts the batches.
+
+In step 2 the batches of the first segment below the recovery point are synced: their headers must follow one another.
+The CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole segment if a header does
+not follow. Damage inside an older batch is the disk's, not the crash's: the scrub that follows an unclean start finds
+it while the broker works (scrubber.py). Internal topics are checked as a whole, since coordinators load them as a whole
+before they serve anybody.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ _log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the data folder's checkpoints say of one partition."""
+    """The state of one partition in the data folder's checkpoints."""
 
     clean: bool
     recovery_point: int = 0
@@ -53,7 +56,7 @@ class Known:
 
     @property
     def durable_offset(self) -> int:
-        """Below it everything was synced; what is missing there was compacted away."""
+        """The offset below which everything was synced; records that are missing there were compacted away."""
         return max(self.recovery_point, self.high_watermark, self.cleaned_to)
 
 
@@ -74,7 +77,7 @@ class Recovery:
         self._epochs = LeaderEpochs(self._files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
         self._damage: str | None = None
         self._producers = ProducerRecovery(self._files, folder, (), environment.clock())
-        #: As of the end offset; None until segments were scanned.
+        #: The state of producers at the end offset; None until segments were scanned.
         self._state: ProducerState | None = None
         self._epochs_wrong = False
         #: The base offset of the first segment that was read whole; None when none was.
@@ -83,7 +86,7 @@ class Recovery:
         self.quarantined_bytes = 0
 
     def run(self) -> PartitionLog:
-        """The log, ready for use.
+        """Return the log, ready for use.
 
         Raises:
             StorageFailure: the folder cannot be read or written.
@@ -128,7 +131,7 @@ class Recovery:
         return log
 
     def unusable(self, reason: str) -> PartitionLog:
-        """What the log is known as when `run` has failed: offline, for readers too, until a start can read it."""
+        """Return the log as it is known when `run` has failed: offline, for readers too, until a start can read it."""
         known = self._known
         start = known.log_start_offset
         segment = Segment(self._files, self._folder, start, self._config, self._environment.clock())
@@ -150,7 +153,7 @@ class Recovery:
         return log
 
     def _usable(self, segments: list[Segment]) -> list[Segment]:
-        """What the log goes on with of the segments found, never none; the end offset is known then."""
+        """Return the segments that stay of those found, never none; the end offset is known then."""
         if not self._known.clean:
             segments = self._recover(segments)
         if not segments:
@@ -179,7 +182,7 @@ class Recovery:
         return segments
 
     def _finish(self, log: PartitionLog, stored: list[tuple[int, int]]) -> None:
-        """What was lost, found or repaired becomes part of the log's state."""
+        """Make everything that was lost, found or repaired a part of the log's state."""
         if self._damage is not None:
             log.quarantine(self._damage, self._known.recovery_point, self._known.high_watermark)
             return
@@ -195,7 +198,8 @@ class Recovery:
                 _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
         recovered = not self._known.clean or self._state is not None
         if self._producers.has_snapshot(base := log.segments.active.base_offset):
-            # What a roll wrote was synced before a clean stop, which writes that of the log's end and does not sync it.
+            # A roll's snapshot was synced before a clean stop. The stop writes that of the log's end and does not sync
+            # it.
             path = log.snapshots.path(base)
             if recovered or base == self._end_offset:
                 log.unsynced.add_paths(path)
@@ -203,7 +207,7 @@ class Recovery:
                 log.snapshots.note_synced(base, [path])
         if recovered:
             log.sync_again(min(self._known.recovery_point, self._end_offset))
-        # Made anew or not: a transaction index that is missing at a later start counts as one that never was.
+        # Rebuilt or not: a transaction index that is missing at a later start counts as one that never was.
         if indexes := [each.transaction_index.file.path for each in log.segments if len(each.transaction_index)]:
             log.unsynced.add_paths(*indexes, log.folder)
             self._environment.mark(log)
@@ -211,7 +215,7 @@ class Recovery:
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def _segment(self, base_offset: int, size: int) -> Segment:
-        """One that is there, not opened yet."""
+        """Return a segment that is there, not opened yet."""
         created_ms = self._files.modified_ms(f"{self._folder}/{file_stem(base_offset)}{LOG_SUFFIX}")
         segment = Segment(self._files, self._folder, base_offset, self._config, created_ms)
         segment.size = size
@@ -252,14 +256,14 @@ class Recovery:
         return segments
 
     def _check_epochs(self, segments: list[Segment]) -> None:
-        """Make the epoch list anew if it was lost or contradicts the batches."""
+        """Rebuild the epoch list if it was lost or contradicts the batches."""
         if self._epochs_wrong or not self._epochs.agree(segments):
             if self._epochs.entries:
                 _log.warning("leader epochs rebuilt", log=self._folder, were=self._epochs.entries)
             self._epochs.rebuild(segments)
 
     def _topic_id(self) -> bytes:
-        """The topic's id, all zeros when the folder does not say."""
+        """Return the topic's id, all zeros when the folder does not say."""
         data = self._files.read_file(f"{self._folder}/{checkpoints.PARTITION_METADATA}")
         try:
             return bytes(16) if data is None else checkpoints.decode_partition_metadata(data)
@@ -273,7 +277,7 @@ def _was(known: Known) -> dict[str, int]:
 
 
 def _end(files: Files, active: Segment) -> tuple[int, int]:
-    """The offset and the position behind the last whole batch of a segment."""
+    """Return the offset and the position after the last whole batch of a segment."""
     entry = active.offset_index.last
     end, position = active.base_offset, entry[1] if entry else 0
     for start, header in headers(files, active.descriptor, position, active.size):

@@ -1,24 +1,24 @@
-"""Reading segments that may be torn or damaged, and putting them right.
+"""Reading segments that may be torn or damaged, and repairing them.
 
 At a bad batch one of three things has happened:
 
-    torn      the last writes before a power cut did not reach the disk, or not whole. Nothing good comes behind it, or
-              sectors in it were never written. The segment is cut there, later ones are dropped: what is lost was not
-              durable, and producers send it again. Good batches behind sectors that were never written cannot stay:
-              their producers send those before them again, and would find themselves out of order. Somebody may have
-              been told of them all the same (acks=1), so they are copied aside first.
-    damaged   a good batch that continues the offsets comes behind it, or it lies below an offset that is known to be
+    torn      the last writes before a power cut did not reach the disk, or not whole. Nothing good comes after it, or
+              sectors in it were never written. The segment is cut there, later ones are dropped: the lost batches were
+              not durable, and producers send them again. Good batches after sectors that were never written cannot
+              stay: their producers send the older ones again, and would find themselves out of order. Some may have
+              been acknowledged all the same (acks=1), so they are copied aside first.
+    damaged   a good batch that continues the offsets comes after it, or it lies below an offset that is known to be
               durable (the checkpoints of recovery point, high watermark and cleaner). Its bytes are copied aside and
-              taken out of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the
+              cut out of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the
               offsets.
-    moved     the batch is good, but its base offset or leader epoch, which its CRC does not cover, is not what its
-              neighbours say (segment_scan.py). The field is corrected in the file.
+    moved     the batch is good, but its base offset or leader epoch, which its CRC does not cover, contradicts its
+              neighbours (segment_scan.py). The field is corrected in the file.
 
 Batches that are missing between two segments are no damage: compaction and quarantine leave such gaps. A power cut
-does not under `flush.policy=group`, which begins a segment only once what it wrote to the one before is synced.
+leaves none under `flush.policy=group`, which begins a segment only once the one before is synced.
 
-If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline: what lies before
-the damage is read, appends get error 56, and the next start tries again.
+If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline: batches before the
+damage are read, appends get error 56, and the next start tries again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _log = logs.get(__name__)
 
 
 class SegmentRecovery:
-    """Of one partition's segments; used by recovery.py."""
+    """The recovery of one partition's segments; used by recovery.py."""
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class SegmentRecovery:
         synced_to: int,
         durable_offset: int,
     ) -> None:
-        """Below `synced_to` every byte was synced. Below `durable_offset` too, but what is missing there may have been
-        compacted away."""
+        """Prepare for `run`. Below `synced_to` every byte was synced, and below `durable_offset` too.
+
+        Batches that are missing below `durable_offset` may have been compacted away.
+        """
         self._files = files
         self._epochs = epochs
         self._producers = producers
@@ -66,12 +68,12 @@ class SegmentRecovery:
         self._durable_offset = durable_offset
         self._later: Sequence[Segment] = ()
         self._gaps: dict[int, int] = {}
-        # Whether good batches stand behind what is torn.
+        # Whether good batches come after the torn one.
         self._cuts_good = False
         self.end_offset = _NOWHERE
         #: Producers as of the end offset, once `run` was called.
         self.state = ProducerState()
-        #: Why the log must be opened offline.
+        #: The reason why the log must be opened offline.
         self.damage: str | None = None
         #: Whether the epoch list contradicts the batches.
         self.epochs_wrong = False
@@ -113,7 +115,7 @@ class SegmentRecovery:
         return [*segments]
 
     def drop(self, segment: Segment) -> None:
-        """The segment holds nothing that can be kept."""
+        """Remove a segment that holds nothing to keep."""
         segment.open()
         if segment.size and (segment.base_offset < self._durable_offset or self._cuts_good):
             self._set_aside(segment, [Hole(0, segment.size, segment.base_offset, None)])
@@ -150,7 +152,7 @@ class SegmentRecovery:
         return self._cuts_good
 
     def _put_right(self, segment: Segment, scan: SegmentScan) -> bool:
-        """Make the file what was read; whether later segments follow it."""
+        """Change the file to the batches that were read; return whether later segments follow it."""
         log_corrected(segment, scan.corrected)
         for position, header in scan.corrected:
             prefix = pack_prefix(header.base_offset, header.batch_length, header.leader_epoch)
@@ -177,8 +179,8 @@ class SegmentRecovery:
         if segment.size != end:
             self._files.truncate(segment.descriptor, end)
             segment.size = end
-            # Or a second power cut could bring the end back behind sectors that were written again since: good batches
-            # behind what is torn, with no sector that was never written between them.
+            # Or a second power cut could restore the end after sectors that were written again since: good batches
+            # after the torn one, with no sector that was never written between them.
             self._files.sync(segment.descriptor)
         if torn:
             _log.warning(
@@ -193,7 +195,7 @@ class SegmentRecovery:
         return not torn
 
     def _leave_alone(self, segment: Segment, end: int, reason: str) -> None:
-        """Nothing is changed: the log is read up to this position of the segment."""
+        """Change nothing: the log is read up to this position of the segment."""
         self.damage = f"{segment.relative_path} {reason}"
         segment.size = end
         segment.rebuild()

@@ -1,13 +1,14 @@
-"""What recovery finds in a segment: good batches, holes between them, and wrong fields that the CRC does not cover.
+"""The findings of recovery in a segment: good batches, holes between them, and wrong fields that the CRC does not
+cover.
 
     position  0        4200      8400      12600     16800         size
               [0-9]    [10-19]   ????????  [30-39]   [7-16]  ...             expected offsets 0, 10, 20, 30, 40
-                                 hole                corrected to 40-49: the batch behind it begins at 50
+                                 hole                corrected to 40-49: the next batch begins at 50
 
-A base offset is right if it is the one behind the last batch. A higher one may be, as compaction leaves gaps, a lower
-one never. Its neighbour decides: if exactly this batch fits between the one before it and the one behind it (or the
-next segment's base), that is where it belongs. The last batch of all has no neighbour: in a segment without any gap it
-follows the one before it, unless it is a copy of it, or stands behind a gap that damage is known to have left.
+A base offset is right if it is the one after the last batch. A higher one may be, as compaction leaves gaps, a lower
+one never. The next batch decides (or the next segment's base): if exactly this batch fits between the one before it and
+the next one, that is where it belongs. The last batch of all has no next one. In a segment without any gap it follows
+the one before it, with two exceptions: a copy of that one, or a batch after a gap that damage is known to have left.
 
 Batches that are known to be synced are followed by their headers only, as long as each continues the one before it in
 offset and epoch. The first that does not, above or below the synced end, has the whole segment checked instead.
@@ -30,7 +31,7 @@ from storage_svc.log.recovery.segment_window import RELATIVE_OFFSET_MAX, Segment
 from storage_svc.log.segment.segment import Segment
 
 _NO_EPOCH: Final = -1
-#: So much of a segment's end is checked in any case: what a crash harms most often.
+#: The part of a segment's end that is checked in any case: a crash harms it most often.
 _CHECKED_BYTES: Final = 256 << 10
 
 
@@ -39,9 +40,9 @@ class Hole(NamedTuple):
 
     start: int
     end: int
-    #: The offset behind the last good batch before it.
+    #: The offset after the last good batch before it.
     first_offset: int
-    #: That of the good batch behind it; None at the end of the segment.
+    #: The base offset of the good batch after it; None at the end of the segment.
     next_offset: int | None
 
 
@@ -57,9 +58,11 @@ class SegmentScan:
         synced_to: int = 0,
         gaps: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """`later` are the segments behind this one; what `is_torn` says yes to ends the scan. Below `synced_to` batches
-        are only followed, but for the last of the segment (`_CHECKED_BYTES`). `gaps` are those that damage has left
-        (quarantine.py): the offset behind the last batch before each, and that of the batch behind it.
+        """Prepare a scan of one segment; `later` are the segments after it.
+
+        A hole for which `is_torn` returns True ends the scan. Below `synced_to` batches are only followed, except at
+        the segment's end (`_CHECKED_BYTES`). `gaps` are those that damage has left (quarantine.py): the offset after
+        the last batch before each -> the first offset after it.
         """
         self._segment = segment
         self._epochs = epochs
@@ -80,12 +83,12 @@ class SegmentScan:
         #: Whether the batches that are known to be synced are not as they should be: iterate over another one, without
         #: `synced_to`.
         self.unlike_synced = False
-        #: Behind the last good batch.
+        #: The position after the last good batch.
         self.end_position = 0
         self.end_offset = segment.base_offset
 
     def __iter__(self) -> Iterator[tuple[int, Header]]:
-        """(position, header as it should be) of every good batch."""
+        """Yield (position, header as it should be) of every good batch."""
         if self._synced_to > self.end_offset:
             yield from self._follow()
             if self.unlike_synced:
@@ -115,7 +118,7 @@ class SegmentScan:
             self.end_position, self.end_offset = position, header.last_offset + 1
 
     def _follow(self) -> Iterator[tuple[int, Header]]:
-        """As `__iter__`, as long as batches are only followed."""
+        """Yield batches in the same form, as long as they are only followed."""
         expected, epoch, epoch_end = self.end_offset, _NO_EPOCH, -1
         last_position = self._segment.size - _CHECKED_BYTES
         for position, header in self._segment.headers():
@@ -144,10 +147,10 @@ class SegmentScan:
         return Hole(position, end, self.end_offset, header.base_offset)
 
     def _placed(self, position: int, header: Header) -> Header | None:
-        """The header with what is outside the CRC as it should be; None if nobody can tell where the batch belongs.
+        """Return the header, with the fields outside the CRC corrected; None if the batch's place cannot be found.
 
-        A message of format 0 or 1 has no epoch, and its offset tells where it ends, not where it begins: it stays as it
-        is if it lies behind the last batch.
+        A message of format 0 or 1 has no epoch, and its offset shows where it ends, not where it begins: it stays
+        unchanged if it comes after the last batch.
         """
         if header.magic < MAGIC:
             return header if header.base_offset >= self.end_offset else None
@@ -203,7 +206,7 @@ class SegmentScan:
 
 
 def first_good_batch(segments: Sequence[Segment]) -> Header | None:
-    """The header of the batch that the first of these segments that is not empty begins with, if it is good."""
+    """Return the header of the first batch in these segments, if it is good."""
     for segment in segments:
         was_open = segment.descriptor >= 0
         segment.open()

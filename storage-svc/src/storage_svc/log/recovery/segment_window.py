@@ -21,17 +21,17 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Larger pieces come from fresh pages each time, which costs more than the calls that they save.
 _STEP: Final = 96 << 10
 _SEARCH_STEP: Final = 1 << 20
-#: What a disk writes or does not write as a whole; what was never written reads as zeros.
+#: The unit that a disk writes or does not write as a whole; bytes that were never written read as zeros.
 _SECTOR: Final = 512
 _NO_SECTOR: Final = bytes(_SECTOR)
-#: So many leading zeros are not the beginning of a batch: its offset is zero only where a log begins.
+#: The number of leading zeros with which no batch begins: its offset is zero only where a log begins.
 _ZEROS_MIN: Final = 9
-#: From the first to the magic byte.
+#: The bytes from the first to the magic byte.
 _SEARCHED: Final = 17
 
 
 class SegmentWindow:
-    """A reader of one segment, front to back. What it returns a view of is there until the window moves on."""
+    """A reader of one segment, front to back. A returned view is valid until the window moves on."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -49,17 +49,17 @@ class SegmentWindow:
         return at
 
     def view(self, position: int, length: int) -> memoryview:
-        """The bytes there; fewer at the end of the segment."""
+        """Return the bytes there; fewer at the end of the segment."""
         length = max(0, min(length, self._segment.size - position))
         at = self._move_to(position, length)
         return self._bytes[at : at + length]
 
     def batch(self, position: int, header: Header) -> memoryview:
-        """The bytes of a good batch."""
+        """Return the bytes of a good batch."""
         return self.view(position, header.size)
 
     def good_batch(self, position: int) -> Header | None:
-        """The header of the batch at a position, if a good one is there."""
+        """Return the header of the batch at a position, if a good one is there."""
         room = self._segment.size - position
         at = self._move_to(position, HEADER_SIZE)
         if room < HEADER_SIZE or self._bytes[at + MAGIC_AT] != MAGIC:
@@ -73,21 +73,21 @@ class SegmentWindow:
         return Header._make(fields) if crc32c(self._bytes[at + CRC_START : at + size]) == fields[4] else None
 
     def _good_message(self, position: int) -> Header | None:
-        """As `good_batch`, for a message of format 0 or 1."""
+        """Return the header of a message of format 0 or 1 at a position, if a good one is there."""
         header = message_header(self.view(position, MESSAGE_HEAD_SIZE))
         if header is None or header.base_offset < 0:
             return None
         message = self.view(position, header.size)
         return header if len(message) == header.size and intact(message) else None
 
-    # -- behind a bad batch -------------------------------------------------------------------------------------------
+    # -- after a bad batch --------------------------------------------------------------------------------------------
 
     def next_good(self, position: int, offset_min: int) -> int | None:
-        """Where behind a bad batch at this position the next good one begins, with no lower offset than this.
+        """Return where, after a bad batch at this position, the next good one begins, with no lower offset than this.
 
-        The bad one's length is believed if it leads to a good batch, or to the end. Otherwise its length is what is
+        The bad one's length is believed if it leads to a good batch, or to the end. Otherwise the length itself is
         damaged, and the rest of the segment is searched. A good batch may also be found inside a record (a topic of
-        copied batches); one that is followed by another, or ends where the segment does, is preferred.
+        copied batches). So one that is followed by another, or ends where the segment does, is preferred.
         """
         head = self.view(position, LOG_OVERHEAD)
         next_position = position + LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
@@ -113,7 +113,7 @@ class SegmentWindow:
         return header
 
     def _candidates(self, start: int, offset_min: int) -> Iterator[int]:
-        """Where a header of format v2 with such an offset may begin."""
+        """Yield the positions where a header of format v2 with such an offset may begin."""
         upper = offset_min >> 32
         high = b"|".join(re.escape(each.to_bytes(4, "big")) for each in (upper, upper + 1))
         shape = re.compile(b"(?s)(?=(?:" + high + rb").{4}[\x00-\x7f].{7}\x02)")
@@ -124,15 +124,17 @@ class SegmentWindow:
                     yield step + match.start()
 
     def never_written(self, start: int, end: int) -> bool:
-        """Whether bytes between two positions look as if a sector never came to the disk: a power cut, not damage.
+        """Return whether bytes between two positions look as if a sector never came to the disk: a power cut, not
+        damage.
 
-        What a segment that is not the newest has in its last sector, which is no whole one, is not looked at: zeros
-        there are damage. Under `flush.policy=group` a power cut leaves none, as the segment is synced before the next
-        is begun. Under `os`, which promises nothing, they are copied aside and the batches behind them stay.
+        The last sector of an older segment, which is no whole one, is not looked at: zeros there are damage. Under
+        `flush.policy=group` a power cut leaves none, as the segment is synced before the next is begun. Under `os`,
+        which promises nothing, they are copied aside and the batches after them stay.
         """
         boundary = -(-start // _SECTOR) * _SECTOR
-        # Up to the sector's end, though another batch may begin in it: a sector has nothing behind what it lacks.
+        # Up to the sector's end, though another batch may begin in it: if the start of a sector is missing, so is the
+        # rest.
         if boundary - start >= _ZEROS_MIN and not any(self.view(start, boundary - start)):
             return True
-        # The last sector may go beyond the end: a good batch there begins with zeros of its own.
+        # The last sector may go beyond the end: a good batch there begins with zeros too.
         return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end, _SECTOR))

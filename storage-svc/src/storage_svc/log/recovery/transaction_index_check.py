@@ -1,11 +1,14 @@
-"""Is the transaction index of a segment true? Its format has no checksum, and a wrong entry shows aborted records to
-committed readers.
+"""The check of a segment's transaction index, whose format has no checksum.
 
-Of every segment that has one and that recovery does not read anyway, a start checks that it is what its seal says.
-Without a seal it checks the order of the entries, and of the first 2,000 of them that a marker of that producer stands
-at the last offset, that a batch of the producer begins at the first offset, and that the last stable offset is that of
-a transaction or behind the marker. Batches that were deleted or compacted away are taken on trust. What does not agree
-is made anew from the log.
+A wrong entry shows aborted records to committed readers. A start checks the index of every segment that recovery does
+not read anyway. With a seal, the file must agree with it. Without one the order of the entries is checked, and of the
+first 2,000 entries that:
+
+- a marker of that producer stands at the last offset
+- a batch of the producer begins at the first offset
+- the last stable offset is that of a transaction or after the marker
+
+Batches that were deleted or compacted away cannot be checked. An index that does not agree is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _log = logs.get(__name__)
 
 
 class TransactionIndexCheck:
-    """Of one log's segments, of which the last one is open; used by recovery.py."""
+    """The check of one log's segments, of which the last one is open; used by recovery.py."""
 
     def __init__(self, files: Files, producers: ProducerRecovery, segments: Sequence[Segment], end_offset: int) -> None:
         self._files = files
@@ -39,8 +42,9 @@ class TransactionIndexCheck:
         self._end_offset = end_offset
 
     def run(self, with_index: set[int], read_from: int | None) -> None:
-        """Check, and make anew, the indexes of the segments below the offset that recovery read from (None: it did not
-        read at all); those with these base offsets have one.
+        """Check the indexes of the segments below the offset that recovery read from, and rebuild those that are wrong.
+
+        The offset is None if recovery did not read at all; segments with these base offsets have an index.
 
         Raises:
             StorageFailure: the folder cannot be read or written.
@@ -84,7 +88,7 @@ class TransactionIndexCheck:
         )
 
     def _batch_with(self, offset: int) -> Header | None:
-        """The batch that contains an offset; None if it is gone."""
+        """Return the batch that contains an offset; None if it is gone."""
         holding = [segment for segment in self._segments if segment.base_offset <= offset]
         if not holding:
             return None

@@ -1,13 +1,13 @@
-"""What a scrub does to one partition: every batch of its segments is read as recovery reads it, whatever was synced.
+"""The scrub of one partition: every batch of its segments is read as recovery reads it, even if it is synced.
 
     job     {"folder": path, "segments": [[base offset, bytes], …], "bytes_per_second": 0 for no limit}
     found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage}
             for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
 
-Length, CRC and the place of each batch are checked. A segment in which each batch continues the one before it is gone
-through quickly; any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted.
-The job runs in a helper process (helper_process.py), whose word is only a hint: what is done about damage is decided by
-looking again, in the broker (scrub.py).
+Length, CRC and position of each batch are checked. A segment in which each batch continues the one before it is read
+quickly. Any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted. The job
+runs in a helper process (helper_process.py), whose findings are only a hint: the broker looks again before it repairs
+damage (scrubber.py).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _HEAD: Final = Struct(">qiibI2xi").unpack_from
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one segment was found to be."""
+    """The findings in one segment."""
 
     segment: Segment
     file_id: int
     size: int
     holes: list[Hole]
-    #: (position, header as it should be) of batches whose base offset or leader epoch is not what it should be.
+    #: Batches with a wrong base offset or leader epoch: (position, header as it should be).
     moved: list[tuple[int, Header]]
 
     @property
@@ -61,8 +61,9 @@ def look(
     pace: Callable[[int], None] = lambda _: None,
     epochs: LeaderEpochs | None = None,
 ) -> Iterator[Look]:
-    """Read the segments of a partition, of each so many bytes from the beginning; those that are gone, or shorter than
-    that by now, are passed over. Each is open while it is handed out.
+    """Read the first bytes of each segment of a partition; yield each segment, open, with the findings.
+
+    Segments that are gone, or shorter by now, are passed over.
 
     Raises:
         StorageFailure: the disk did not answer.
@@ -97,7 +98,7 @@ def look(
 
 
 def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], None]) -> bool:
-    """Whether each batch of the segment is good, continues the one before it, and has the epoch that the list says."""
+    """Return whether each batch is good, continues the one before it, and has the epoch that the list says."""
     position, expected, epoch, epoch_end, step = 0, segment.base_offset, -1, -1, _STEP
     while position < segment.size:
         piece = memoryview(segment.read(position, min(step, segment.size - position)))

@@ -1,14 +1,16 @@
-"""The scrub: all batches of all logs are read and checked while the broker works, and damage is taken out.
+"""The scrub: all batches of all logs are read and checked while the broker works, and damage is removed.
 
-A start checks what a crash may have torn, not everything that was ever synced (recovery.py). The rest is scrubbed once
-that start is over, and every log again each `log.scrub.interval.ms` (a week; counted over restarts by the file
-`last-scrub`), and a log at once in which somebody has met a batch that cannot be opened.
+A start checks the part that a crash may have torn, not everything that was ever synced (recovery.py). The scrub reads:
 
-Reading is a helper process's (scrub_job.py), at low priority and at most at `log.scrub.io.max.bytes.per.second`. A
-segment that it calls damaged is looked at again here, in a thread. What is damaged then is copied aside
-(quarantine.py), the rest becomes a new segment that takes the place of the old one as a compacted one does
-(segment_swap.py), and readers go over the gap. An active segment is closed for that first. A log that is being
-compacted waits. Batches whose base offset or leader epoch is wrong are put right in the new segment.
+    all logs    once such a start is over, and again each `log.scrub.interval.ms` (a week; counted over restarts by the
+                file `last-scrub`)
+    one log     at once, if a batch in it was found that cannot be opened
+
+A helper process reads (job.py), at low priority and at most at `log.scrub.io.max.bytes.per.second`. If it reports a
+damaged segment, the broker looks at that segment again, in a thread. Damage is then copied aside (quarantine.py), and
+the rest becomes a new segment that replaces the old one as a compacted one does (segment_swap.py). Readers pass over
+the gap. An active segment is closed for that first. A log that is being compacted waits. Wrong base offsets and leader
+epochs of batches are corrected in the new segment.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _log = logs.get(__name__)
 
 @dataclass(slots=True)
 class ScrubTotals:
-    """Since the start."""
+    """Totals since the start."""
 
     rounds: int = 0
     seconds: float = 0.0
@@ -53,7 +55,7 @@ class ScrubTotals:
 
 
 class Scrubber:
-    """Owned by the Maintenance, on the event loop's thread."""
+    """The scrubber of one data folder, owned by the Maintenance, on the event loop's thread."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Scrubber:
         self._helper: helper_process.Helper | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted: dict[PartitionLog, None] = {}
-        #: When a log may be asked for again.
+        #: The time from which on a log may be requested again.
         self._asked: dict[PartitionLog, float] = {}
         self._woken = asyncio.Event()
         self._stopping = False
@@ -80,12 +82,12 @@ class Scrubber:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._logs:  # a new folder: what will be written was not there to be damaged
+        if not self._logs:  # a new folder: later batches cannot have been damaged before
             self._note_round()
         self._task = loop.create_task(self._work())
 
     async def stop(self) -> None:
-        """A swap that was begun is finished."""
+        """Stop scrubbing; a swap that has begun is finished."""
         self._stopping = True
         self._woken.set()
         task, self._task = self._task, None
@@ -94,8 +96,7 @@ class Scrubber:
             await asyncio.wait([task], timeout=0.1)
 
     def request(self, log: PartitionLog) -> None:
-        """Somebody has met a batch in this log that is not what was written. Asked again within a minute, it is not
-        scrubbed once more."""
+        """Scrub this log, in which a damaged batch was found. A second request within a minute does nothing."""
         now = time.monotonic()
         if now >= self._asked.get(log, now):
             self._asked = {each: until for each, until in self._asked.items() if until > now}
@@ -126,7 +127,7 @@ class Scrubber:
                 due = max(due, time.monotonic() + self._settings.scrub_delay_ms / 1000)
 
     def _due_in_s(self) -> float:
-        """How long until the next round over everything."""
+        """Return the seconds until the next round over everything."""
         interval_ms, now_ms = self._settings.scrub_interval_ms, self._clock()
         content = self._files.read_file(self._last_scrub_path) or b""
         last_ms = int(content) if content.strip().isdigit() else 0
@@ -143,7 +144,7 @@ class Scrubber:
     # -- one round ----------------------------------------------------------------------------------------------------
 
     async def scrub(self, wanted: list[PartitionLog]) -> bool:
-        """Read these logs and take out what is damaged; whether all of them were read to the end."""
+        """Read these logs and remove damage; return whether all of them were read to the end."""
         started, read, whole = time.perf_counter(), self.totals.bytes_read, True
         damaged = self.totals.segments_damaged
         try:
@@ -224,7 +225,7 @@ class Scrubber:
             log.compaction.running = False
 
     async def _repair_alone(self, log: PartitionLog, base_offset: int) -> bool:
-        """As `repair`, while nobody else rewrites or deletes segments of the log."""
+        """Repair a segment while nobody else rewrites or deletes segments of the log."""
         wanted = _readable(log)
         index = next((number for number, each in enumerate(wanted) if each[0] == base_offset), None)
         if index is None:
@@ -253,8 +254,10 @@ class Scrubber:
         return next(scrub_job.look(self._files, log.folder, wanted, epochs=log.epochs), None)
 
     def _write_sound(self, log: PartitionLog, found: scrub_job.Look, size: int) -> int | None:
-        """Copy the damage aside and write the segment anew without it, `size` bytes of it; how many that leaves. None
-        if it is not the file that was looked at."""
+        """Copy the damage aside and write `size` bytes of the segment again without it; return the size of the new one.
+
+        The result is None if the file is not the one that was looked at.
+        """
         segment = found.segment
         segment.open()
         try:
@@ -275,7 +278,7 @@ class Scrubber:
 
 
 def _readable(log: PartitionLog) -> list[tuple[int, int]]:
-    """(base offset, bytes) of each segment, as far as consumers may read it."""
+    """Return (base offset, bytes) of each segment, as far as consumers may read it."""
     readable = log.readable
     found = []
     for segment in log.segments:
