@@ -1,4 +1,4 @@
-"""Small compacted logs, and what a reader finds in them."""
+"""Small compacted logs, and the records that a reader finds in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPACT = LogConfig(
 
 
 def records_of(log: PartitionLog) -> list[Record]:
-    """Every record from the log start on, as a reader gets them."""
+    """Return every record from the log start on, as a reader gets them."""
     found: list[Record] = []
     offset = log.log_start_offset
     while data := log.read_batches(offset, 400):
@@ -41,7 +41,7 @@ def append(
 
 
 def make_cleanable(directory: DataFolder, log: PartitionLog) -> None:
-    """Everything that was appended lies behind the active segment and is synced."""
+    """Roll, so that every record is older than the active segment, and sync."""
     if log.segments.active.size:
         log.roll(directory.clock())
     log.request_sync()

@@ -21,7 +21,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def descriptors(path: Path) -> int:
-    """How many this process has of files below the path: others come and go with what else runs in it."""
+    """Return how many descriptors this process has of files below the path; other code of the process opens and closes
+    its own.
+    """
     count = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the one that listed them
@@ -42,7 +44,7 @@ class Folders:
         return directory
 
     def crash(self, directory: DataFolder) -> None:
-        """As if the process had died."""
+        """Leave the folder as a process that dies does."""
         directory.check_invariants()
         directory.release()
         self._open.remove(directory)

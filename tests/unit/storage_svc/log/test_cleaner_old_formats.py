@@ -1,4 +1,4 @@
-"""A compacted log that an old Kafka began: what its segments of formats 0 and 1 hold becomes record batches."""
+"""A compacted log that an old Kafka began: the content of its segments of formats 0 and 1 becomes record batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Topic configs altered at run time: what an open log does from then on.
+"""Topic configs altered at run time: the behaviour of an open log from then on.
 
-Those of compaction are in test_cleaner_choice.py, flush.policy is in test_durability.py, what a batch is refused for in
-test_admission.py.
+Those of compaction are in cleaner/test_choice.py, flush.policy is in test_durability.py, reasons for refusing a batch
+are in batch/test_admission.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_segment_jitter_ms(log, make_batch):
 
 
 def entries(log):
-    """How many entries each segment's offset index file has, all segments being complete."""
+    """Return how many entries each segment's offset index file has, all segments being complete."""
     log.roll(NOW_MS)
     return [os.path.getsize(f"{log.folder}/{base:020d}.index") // 8 for base in log.segments.bases[:-1]]
 
@@ -124,7 +124,7 @@ def test_retention(log, fill):
     assert apply_retention(log, NOW_MS) == 0
     size = log.segments.size_bytes
     alter(log, segment_bytes="300", retention_bytes=str(size - 1))
-    assert apply_retention(log, NOW_MS) == 0  # the oldest segment is larger than what is too much
+    assert apply_retention(log, NOW_MS) == 0  # the oldest segment is larger than the surplus
     alter(log, segment_bytes="300", retention_bytes=str(size - log.segments[0].size))
     assert apply_retention(log, NOW_MS) > 0
     assert log.log_start_offset == 3

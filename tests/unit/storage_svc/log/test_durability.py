@@ -1,4 +1,4 @@
-"""When records count as durable, and what retention and deletion take away."""
+"""The moment when records count as durable, and the records that retention and deletion remove."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class GatedFiles(Files):
-    """Syncs wait until they are let through; what was synced is noted."""
+    """Real files whose syncs wait until the test lets them through; finished syncs are noted."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -342,13 +342,13 @@ def test_after_a_crash_what_a_log_promises_is_synced_before_it_is_served(tmp_pat
 
 
 async def test_recovery_points_are_stored_while_they_move(tmp_path, folders, make_batch):
-    """The next start after a crash checks what lies behind them."""
+    """The next start after a crash checks the records after them."""
     directory = folders.open(tmp_path, FlushPolicy.GROUP)
     log = directory.create("t", 0, bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
     log.append(make_batch(2))
     await log.durable(2)
     directory.checkpoints.freshen_recovery_points()
-    assert await directory.checkpoints.store(checkpoints.LOG_START)  # comes behind it
+    assert await directory.checkpoints.store(checkpoints.LOG_START)  # comes after it
     assert (tmp_path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 2\n"
     await directory.close()

@@ -59,7 +59,7 @@ def test_a_partition_that_cannot_be_read_is_offline_and_all_others_are_served(
     stored = [b"".join(batch for _, batch in fill(log, [2, 3])) for log in logs]
     directory.checkpoints.store_all()
     folders.crash(directory)
-    for _ in range(2):  # what the checkpoints say of it is not forgotten
+    for _ in range(2):  # the checkpoints keep the offsets of the log
         directory = folders.open(tmp_path, files=UnreadablePartition())
         log = directory.logs["t", 1]
         assert (log.offline, log.withheld, log.checkpoint) == ("Input/output error", True, (0, 5))
@@ -88,7 +88,7 @@ def test_full_disk_leaves_no_trace_and_writing_goes_on_later(tmp_path, folders, 
     assert read_all(log) == b"".join(batch for _, batch in stored)
     directory.check_invariants()
     files.write_errno = 0
-    # The producer sends it again: its first attempt left no producer state behind either.
+    # The producer sends it again: its first attempt left no producer state either.
     assert log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=0)).base_offset == 5
 
 

@@ -1,4 +1,4 @@
-"""Folders that Kafka leaves behind and that are not topics of ours."""
+"""Folders that Kafka leaves in a data folder and that are not topics of ours."""
 
 from __future__ import annotations
 

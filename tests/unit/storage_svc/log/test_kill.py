@@ -1,4 +1,4 @@
-"""A process that is killed while it appends: what it acknowledged is there afterwards, once and in order."""
+"""A process that is killed while it appends: the acknowledged records are there afterwards, once and in order."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def records(first: int, count: int) -> list[Record]:
     return [Record(n, NOW_MS + n, b"key", b"%d" % n) for n in range(first, first + count)]
 
 
-#: (bytes, first offset, offsets it ends before) of what stands in the file, one after the other.
+#: The pieces of the file, one after the other: (bytes, first offset, offset it ends before).
 PIECES = [
     *[(build_message_set(records(n, 1), magic=0), n, n + 1) for n in range(3)],
     (build_message_set(records(3, 4), magic=0, codec=Codec.GZIP), 3, 7),
@@ -32,7 +32,7 @@ CONTENT = b"".join(piece for piece, _, _ in PIECES)
 
 @pytest.fixture
 def folder(tmp_path):
-    """As Kafka leaves it after a kill: no marker, nothing known to be durable."""
+    """A folder as Kafka leaves it after a kill: no marker, nothing known to be durable."""
     made = tmp_path / "t-0"
     made.mkdir()
     (made / f"{0:020d}.log").write_bytes(CONTENT)
@@ -114,7 +114,7 @@ def test_a_torn_end_is_cut_at_the_last_whole_message(tmp_path, folders, folder, 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 8])
 def test_damage_in_the_middle_costs_the_damaged_message_only(tmp_path, folders, folder, count):
-    """Behind it a record batch is found again by its looks, a message only where the damaged one says it ends."""
+    """After it a record batch is found again by its looks, a message only where the damaged one says it ends."""
     position = CONTENT.index(PIECES[count][0])
     damaged = bytearray(CONTENT)
     damaged[position + len(PIECES[count][0]) - 1] ^= 1

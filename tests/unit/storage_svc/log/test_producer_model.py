@@ -1,7 +1,7 @@
-"""Producers, transactions and starts against a model that forgets nothing but what Kafka forgets.
+"""Producers, transactions and starts against a model that forgets only as much as Kafka does.
 
-The log is stopped, killed and given damaged snapshots and transaction indexes at any moment; who sends a batch again
-gets the answer that the model knows, and committed readers see what the model says.
+The log is stopped, killed and damaged (snapshots, transaction indexes) at any moment. A producer that sends a batch
+again gets the answer that the model knows, and committed readers see the records of the model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Producer:
     next_sequence: int
     epoch: int = 0
     known: bool = False
-    #: Under this epoch, the newest last.
+    #: The batches under this epoch, the newest last.
     batches: list[Batch] = field(default_factory=list)
     may_begin: bool = False
     open_since: int | None = None
@@ -105,7 +105,7 @@ class ProducerModel(RuleBasedStateMachine):
 
     @rule(number=PRODUCER)
     def produce_outside(self, number: int) -> None:
-        """In a transaction that was not begun, or without the one that is open."""
+        """Produce in a transaction that was not begun, or without the one that is open."""
         producer = self.producers[number]
         if producer.open_since is not None or not producer.may_begin:
             transactional = producer.open_since is None
@@ -161,7 +161,7 @@ class ProducerModel(RuleBasedStateMachine):
         self.offsets.append(self.end)
         self.end += 1
 
-    # -- what happens to the log --------------------------------------------------------------------------------------
+    # -- events of the log --------------------------------------------------------------------------------------------
 
     @rule()
     def roll(self) -> None:
@@ -180,7 +180,7 @@ class ProducerModel(RuleBasedStateMachine):
             producer.may_begin = False
         self._open()
 
-    # -- what must be so ----------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def readers_see_what_is_decided(self) -> None:

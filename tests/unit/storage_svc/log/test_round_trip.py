@@ -1,4 +1,4 @@
-"""What was appended is what is read, over rolls, clean stops and crashes."""
+"""Records are read as they were appended, over rolls, clean stops and crashes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_any_history_reads_back(folders, make_batch, read_all, events, data):
 
 
 def follow(log: PartitionLog, stored: list[tuple[int, int, bytes]], limit: int) -> None:
-    """A consumer reads everything, each time from behind what it was given."""
+    """Read everything as a consumer does, each time from after the last record received."""
     for base, _, _ in stored:
         check_spans(log, stored, base, limit)
     offset = 0
@@ -65,7 +65,9 @@ def follow(log: PartitionLog, stored: list[tuple[int, int, bytes]], limit: int) 
 
 
 def check_spans(log: PartitionLog, stored: list[tuple[int, int, bytes]], offset: int, limit: int) -> None:
-    """A read starts at the batch with the offset and takes as many whole batches as fit, or one if none does."""
+    """Check that a read starts at the batch with the offset and has as many whole batches as fit, or one if
+    none does.
+    """
     behind = [batch for _, last, batch in stored if last >= offset]
     fitting, size = [], 0
     for batch in behind:

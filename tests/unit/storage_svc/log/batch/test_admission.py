@@ -1,4 +1,4 @@
-"""Every exit of the append pipeline, with its error code; nothing of a refused batch is left behind."""
+"""Every exit of the append pipeline, with its error code; nothing of a refused batch stays in the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPACT = {"cleanup.policy": "compact"}
 BOMB = zlib.compress(bytes(17 << 20), wbits=31)
 ONE_RECORD = bytes(GOOD[61 : 61 + 1 + (GOOD[61] >> 1)])
 
-#: What is appended, the topic's settings, the error code, and the indexes of the records that are blamed.
+#: A case: the bytes to append, the topic's settings, the error code, and the indexes of the records that are blamed.
 CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
     "4 nothing": (b"", {}, 87, []),
     "4 shorter than a length": (GOOD[:11], {}, 87, []),

@@ -14,7 +14,7 @@ from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append
 
 @pytest.fixture
 def log(folders: Any, tmp_path: Path) -> PartitionLog:
-    """Segments [0, 2), [2, 4), [4, 6) and an active one of one record, timestamps a minute apart."""
+    """A log of segments [0, 2), [2, 4), [4, 6) and an active one of one record; timestamps rise by a minute."""
     directory = folders.open(tmp_path)
     log: PartitionLog = directory.create("t", 0, TOPIC_ID, COMPACT)
     for segment in range(3):
@@ -57,7 +57,7 @@ def test_a_checkpoint_out_of_the_log_means_all_is_dirty(log: PartitionLog, clean
     assert bounds(cleanable(log, NOW_MS)) == (2, 6)
 
 
-def test_not_behind_what_is_synced(log: PartitionLog) -> None:
+def test_nothing_after_the_synced_part(log: PartitionLog) -> None:
     log.recovery_point = 5
     assert bounds(cleanable(log, NOW_MS)) == (0, 4)
 

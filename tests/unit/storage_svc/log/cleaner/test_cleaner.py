@@ -1,4 +1,4 @@
-"""Compaction of whole logs: what stays is the last record of each key, at the offset it always had."""
+"""Compaction of whole logs: the last record of each key stays, at the offset it always had."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class CompactedLog(RuleBasedStateMachine):
         self._check_repetitions()
 
     def _check_repetitions(self) -> None:
-        """Producers are remembered, though all their records may be gone."""
+        """Check that producers are remembered, though all their records may be gone."""
         for producer, sequence in self._sequences.items():
             if sequence:
                 last = self.log.producers.producers[producer].batches[-1]

@@ -1,4 +1,4 @@
-"""What compaction leaves of one batch, byte for byte where it matters."""
+"""The remainder of one batch after compaction, byte for byte where it matters."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_batch_of_which_all_stays_is_the_same_bytes() -> None:
     assert filtered(batch_filter({b"a": 0, b"b": 1}), batch) is batch
 
 
-def test_behind_the_map_everything_stays() -> None:
+def test_after_the_map_everything_stays() -> None:
     batch = build_batch(records(10, (b"a", b"1"), (None, b"x"), (b"a", b"2"), (None, b"y")), base_offset=10)
     latest = {b"a": 900}
     assert filtered(batch_filter(latest, mapped_end=10), batch) is batch
@@ -147,7 +147,7 @@ def test_an_emptied_batch_stays_at_the_high_watermark() -> None:
 
 
 def transaction(base: int, producer_id: int, end: ControlType) -> tuple[bytes, bytes]:
-    """A batch of one record and its marker behind it."""
+    """Return a batch of one record and the marker after it."""
     batch = build_batch(
         records(base, (b"t", b"1")),
         base_offset=base,

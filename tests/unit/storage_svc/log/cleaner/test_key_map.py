@@ -1,4 +1,4 @@
-"""The key map tells keys apart, keeps the last offset of each, and never outgrows its bytes."""
+"""The key map distinguishes keys, keeps the last offset of each, and never outgrows its bytes."""
 
 from __future__ import annotations
 

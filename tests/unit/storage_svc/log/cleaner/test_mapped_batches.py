@@ -1,4 +1,4 @@
-"""What stays of a batch is the same whether it is remembered from the first look at the log or looked at again."""
+"""A batch that is remembered from the first walk of the log keeps the same records as one that is read again."""
 
 from __future__ import annotations
 

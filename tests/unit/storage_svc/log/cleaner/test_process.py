@@ -1,4 +1,4 @@
-"""Compaction as it runs: by itself, in a process of its own, while the log is used."""
+"""Compaction as it runs: by itself, in a helper process, while the log is used."""
 
 from __future__ import annotations
 

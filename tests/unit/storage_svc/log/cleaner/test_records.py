@@ -1,4 +1,4 @@
-"""Compaction's own way through the records of a batch sees what protocol_lib's does, and no more than is there."""
+"""Compaction's walk through the records of a batch sees the same records as protocol_lib's, and stops at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints with a damaged byte are not believed, whatever they still seem to say."""
+"""Checkpoints with a damaged byte are not believed, even if they are well formed."""
 
 from __future__ import annotations
 

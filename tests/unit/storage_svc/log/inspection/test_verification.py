@@ -12,7 +12,7 @@ from storage_svc.log.inspection.verification import Totals, verify
 
 
 def found(path: Path) -> tuple[list[str], list[str]]:
-    """(faults, notes)."""
+    """Return (faults, notes)."""
     totals = Totals()
     findings = list(verify(str(path), totals))
     assert findings == totals.findings
@@ -24,7 +24,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def write(log, make_batch) -> None:
-    """Records, transactions and two leader epochs, over several segments."""
+    """Write records, transactions and two leader epochs, over several segments."""
     for number in range(40):
         producer = number % 3
         if number == 20:

@@ -1,4 +1,4 @@
-"""The newest leader epoch is never taken back: clients that know it refuse to work with an older one."""
+"""The newest leader epoch never falls: clients that know it refuse to work with an older one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def written(folders, make_batch, tmp_path):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_has_no_records_yet_survives_a_start(folders, make_batch, written, clean):
-    """As a Kafka leader leaves it behind when nothing was written since its election."""
+    """A Kafka leader leaves such an epoch when nothing was written since its election."""
     file = written / "t-0" / "leader-epoch-checkpoint"
     file.write_bytes(b"0\n2\n0 0\n4 6\n")
     if not clean:

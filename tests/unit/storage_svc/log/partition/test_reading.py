@@ -1,4 +1,4 @@
-"""Who follows a log is answered without a look at its files, as long as nothing else stands there by now."""
+"""A reader that follows a log is answered without a look at its files, as long as the noted positions are right."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_position_at_the_end_of_a_segment_is_in_the_next(
 
 
 def test_a_position_without_a_batch_is_not_known(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> None:
-    """The next offsets may have been compacted away: the segment behind this one is to be looked at."""
+    """The next offsets may have been compacted away: the search must go on in the next segment."""
     log = folders.open(tmp_path).create("t", 0, TOPIC_ID, LogConfig())
     segment, positions = log.segments.active, ReadPositions()
     positions.note(0, segment, 0)

@@ -1,4 +1,4 @@
-"""Which segments retention deletes, against the three rules of Kafka told one after the other."""
+"""The segments that retention deletes, against Kafka's three rules in their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Expected(NamedTuple):
 
 
 def left(segments: list[Expected], log_start_offset: int, config: LogConfig) -> list[Expected]:
-    """What remains of segments of which the last one is the active one; an empty active one stays."""
+    """Return the remaining segments, of which the last one is the active one; an empty active one stays."""
     while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
         segments = segments[1:]
     if "delete" not in config.cleanup_policy:

@@ -18,7 +18,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
-# Segments [0, 2), [2, 4), [4, 6); what is left of the first two ends with offset 2, a gap before the next segment.
+# Segments [0, 2), [2, 4), [4, 6); the rest of the first two ends with offset 2, a gap before the next segment.
 PAIRS = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3" * 400), (b"a", b"4" * 400), (b"b", b"5" * 400), (b"a", b"6")]
 LAST = [2, 4, 5]
 
@@ -28,7 +28,7 @@ class Death(BaseException):
 
 
 class FailingFiles(Files):
-    """Real files; the call of that number does not happen, nor do those behind it if it was the end of the process."""
+    """Real files; the call of that number does not happen, nor do the later ones if it was the end of the process."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -80,7 +80,7 @@ def make_log(directory: DataFolder) -> PartitionLog:
 
 
 def cleaned(folders: Any, path: Path, fail_at: int, failure: BaseException) -> tuple[DataFolder, PartitionLog, int]:
-    """A log that was cleaned with a failure at that call; how many calls there were."""
+    """Return a log that was cleaned with a failure at that call, and the number of calls."""
     files = FailingFiles()
     directory = folders.open(path, files=files)
     log = make_log(directory)
@@ -160,7 +160,7 @@ def test_readers_go_on_between_the_steps(folders: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_log_that_lost_segments_meanwhile_keeps_what_it_has(folders: Any, tmp_path: Path, step: int) -> None:
+def test_a_log_that_lost_segments_during_a_cleaning_keeps_the_others(folders: Any, tmp_path: Path, step: int) -> None:
     directory = folders.open(tmp_path)
     log = make_log(directory)
     group = next(Cleaning(directory.files, _job(cleanable(log, NOW_MS), NOW_MS, directory.settings)).run())

@@ -1,4 +1,4 @@
-"""Transactions in one log: what may be appended, where committed readers stop, what they are told to leave out."""
+"""Transactions in one log: the batches that may be appended, the end of committed reads, the batches they leave out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def end(log, producer, *, commit, epoch=0, coordinator_epoch=0):
 
 
 def committed(log, offset=0, max_bytes=1 << 20):
-    """What a read_committed consumer gets: (base offsets of the batches, aborted transactions)."""
+    """Return the view of a read_committed consumer: (base offsets of the batches, aborted transactions)."""
     spans = log.spans(offset, max_bytes, min_one=True, committed=True)
     data = b"".join(segment.read(position, length) for segment, position, length in spans)
     return [header.base_offset for header, _ in read_batches(data)], log.transactions.aborted(offset, spans)
@@ -80,12 +80,12 @@ def test_markers_are_fenced_by_both_epochs(log, produce):
     assert end(log, 7, commit=False, epoch=0) == (INVALID_EPOCH, -1)
     assert end(log, 7, commit=True, epoch=1, coordinator_epoch=5) == (0, 1)
     assert end(log, 7, commit=True, epoch=1, coordinator_epoch=4) == (COORDINATOR_FENCED, -1)
-    assert end(log, 7, commit=True, epoch=1, coordinator_epoch=5) == (0, 2)  # said again after a crash
+    assert end(log, 7, commit=True, epoch=1, coordinator_epoch=5) == (0, 2)  # repeated after a crash
     assert log.transactions.begin(7, 0) == INVALID_EPOCH
 
 
 def test_a_marker_of_a_new_epoch_fences_the_old_one(log, produce):
-    """As a coordinator that aborts for a producer it has lost (and transaction version 2 at every end)."""
+    """A coordinator writes one when it aborts for a producer it has lost (transaction version 2 does at every end)."""
     log.transactions.begin(7, 0)
     produce(log, 7, 0, 3)
     assert end(log, 7, commit=False, epoch=1) == (0, 3)
@@ -156,7 +156,7 @@ def test_a_decision_counts_once_it_is_durable(tmp_path, folders, produce):
 
 
 class FailingFiles(Files):
-    """Writes to files of one suffix fail while `error` is set."""
+    """Real files; writes to files of one suffix fail while `error` is set."""
 
     suffix = ""
     error: Exception | None = None
@@ -190,7 +190,9 @@ def test_a_marker_that_cannot_be_written_moves_nothing(tmp_path, folders, produc
 
 @pytest.fixture
 def written(tmp_path, folders, produce, small):
-    """A log of several segments with committed, aborted and open transactions: (directory, what a start must find)."""
+    """A log of several segments with committed, aborted and open transactions: (directory, the expected state at a
+    start).
+    """
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), small)
     for number in range(45):

@@ -1,4 +1,4 @@
-"""Duplicates, sequences, epochs; what a start knows of them."""
+"""Duplicates, sequences, epochs, and the producer state after a start."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_a_restart_knows_the_last_five_batches(tmp_path, folders, produce, small
     assert log.log_end_offset == 81
 
 
-def test_batches_from_before_the_snapshot_are_found_behind_those_of_others(tmp_path, folders, produce, small):
-    """Producer 1 wrote three batches long ago, two segments and many batches of producer 2 lie behind them."""
+def test_batches_from_before_the_snapshot_are_found_among_those_of_others(tmp_path, folders, produce, small):
+    """Producer 1 wrote three batches long ago; two segments and many batches of producer 2 come after them."""
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), small)
     for sequence in range(3):
@@ -121,7 +121,7 @@ def test_damaged_snapshot(log, produce, damage):
 
 
 def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
-    """Not by the records' timestamps, which may be of any age."""
+    """Timestamps of records may be of any age and do not count."""
     now = [1_700_000_000_000]
     directory = folders.open(tmp_path, clock=lambda: now[0])
     log = directory.create("t", 0, bytes(16), LogConfig())

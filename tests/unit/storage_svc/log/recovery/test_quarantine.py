@@ -1,4 +1,4 @@
-"""Damage in the middle of a log: copied aside and taken out, everything else stays readable, the log goes on."""
+"""Damage in the middle of a log: copied aside and cut out, everything else stays readable, the log goes on."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_a_flip_anywhere_in_a_batch_costs_that_batch_only(crashed, folders, read
 
 
 @pytest.mark.parametrize("number", [3, 0])
-def test_the_last_batch_stays_where_it_is_behind_a_gap(tmp_path, folders, fill, read_all, number):
-    """Without a neighbour behind it, it would have to follow the batch before it."""
+def test_the_last_batch_stays_where_it_is_after_a_gap(tmp_path, folders, fill, read_all, number):
+    """Without the gap it would have to follow the batch before it: no later batch confirms its offset."""
     directory = folders.open(tmp_path)
     counts = [2, 1, 3, 2, 1] if number else [2, 1]
     stored = fill(directory.create("t", 0, bytes(range(16)), LogConfig()), counts, size=100)
@@ -86,7 +86,7 @@ def test_the_last_batch_stays_where_it_is_behind_a_gap(tmp_path, folders, fill, 
 
 
 def test_a_batch_between_a_gap_and_damage_stays_where_it_is(crashed, folders, read_all):
-    """As compaction leaves gaps."""
+    """Compaction leaves such gaps."""
     path, stored = crashed
     data = flipped(log_file(path).read_bytes(), position_of(stored, 3) + 80)
     log_file(path).write_bytes(data[: position_of(stored, 1)] + data[position_of(stored, 2) :])
@@ -147,8 +147,10 @@ def test_a_batch_inside_a_record_is_not_the_next_one(tmp_path, folders, make_bat
 
 
 def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all, fill):
-    """What was not synced is lost from its first missing sector on: producers send it again, in order. Who was told of
-    the batches behind it, though they were not synced (acks=1), finds them in a copy."""
+    """Unsynced batches are lost from the first missing sector on: producers send them again, in order.
+
+    Later batches that were acknowledged without a sync (acks=1) are found in a copy.
+    """
     path, stored = crashed
     directory = folders.open(path)
     stored += fill(directory.logs["t", 0], [5, 5, 5], size=400)
@@ -261,7 +263,7 @@ def test_after_a_clean_stop_an_end_that_moved_is_looked_into(crashed, folders, r
 
 @pytest.mark.parametrize(("topic", "found"), [("__consumer_offsets", True), ("t", False)])
 def test_an_internal_topic_is_checked_as_a_whole(tmp_path, folders, fill, topic, found):
-    """Damage far below what is synced: of other topics the scrub takes care."""
+    """Damage in synced batches, which in other topics the scrub finds."""
     directory = folders.open(tmp_path)
     log = directory.create(topic, 0, bytes(range(16)), LogConfig(segment_bytes=300_000))
     for count in [2, 1, 3] + [100] * 100:

@@ -48,7 +48,7 @@ def test_torn_at_every_byte_of_the_last_two_batches(crashed, folders, read_all, 
         folders.crash(directory)
 
 
-def test_garbage_behind_the_last_batch(crashed, folders, read_all):
+def test_garbage_after_the_last_batch(crashed, folders, read_all):
     path, _ = crashed
     whole = log_file(path).read_bytes()
     for tail in (b"\0" * 200, b"\xff" * 200, whole[-50:], whole[:61], random.Random(1).randbytes(4000)):
@@ -149,7 +149,7 @@ def test_crash_rebuilds_the_active_index(tmp_path, folders, fill):
     directory, _ = reopened(folders, tmp_path)
     folders.stop(directory)
     first, second = (len(batch) for _, batch in stored[:2])
-    assert first <= 4096 < first + second  # only the third batch starts more than 4096 bytes behind the log's start
+    assert first <= 4096 < first + second  # only the third batch starts more than 4096 bytes after the log's start
     assert index.read_bytes() == (5).to_bytes(4, "big") + (first + second).to_bytes(4, "big")
 
 
@@ -200,7 +200,7 @@ def test_finished_swap_replaces_the_segments_it_covers(tmp_path, folders, fill, 
 
 
 def test_a_gap_between_segments_is_kept(tmp_path, folders, fill, small, read_all):
-    """As compaction leaves it, and no checkpoint may know of it yet."""
+    """Compaction leaves such a gap, and no checkpoint may know of it yet."""
     directory = folders.open(tmp_path)
     stored = fill(directory.create("t", 0, bytes(16), small), [5] * 24)
     bases = directory.logs["t", 0].segments.bases
@@ -242,7 +242,7 @@ def test_lost_readable_records_raise_the_leader_epoch(crashed, folders, make_bat
     assert log.epochs.entries == [(0, 0), (1, 3), (2, 4)]
 
 
-def test_log_start_behind_the_end_begins_anew(crashed, folders, make_batch):
+def test_a_log_start_after_the_end_begins_a_new_segment(crashed, folders, make_batch):
     path, _ = crashed
     (path / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 50\n")
     _, log = reopened(folders, path)

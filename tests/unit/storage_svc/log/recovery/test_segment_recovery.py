@@ -1,4 +1,4 @@
-"""What recovery makes of a write that a power cut tore, and what another cut finds of that."""
+"""Recovery from a write that a power cut tore, and from a second cut after that."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from storage_svc.log.partition.outcome import Origin
 
 ROOT = Path("/simulated/data")
 SECTOR = 512
-#: So many bytes of small offsets are zeros.
+#: The number of bytes of a small offset that are zeros.
 OFFSET_ZEROS = 7
 
 
 @pytest.fixture
 def lay_out(tmp_path, folders, fill, make_batch):
-    """Four batches in one segment, of which the third begins so many bytes before a sector ends; (path, batches)."""
+    """Write four batches to one segment, the third beginning that many bytes before a sector ends; return (path,
+    batches).
+    """
 
     def lay_out(reach):
         torn = len(make_batch(5, size=300))
@@ -42,8 +44,10 @@ def quarantined(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("reach", range(OFFSET_ZEROS + 2))
 def test_a_lost_sector_that_ends_in_the_next_batch_tears_the_log(lay_out, folders, read_all, reach):
-    """Up to seven bytes of the next batch's offset are zeros anyway, and it is found good; with eight its offset is
-    lost too."""
+    """The next batch is found good while up to seven bytes of its offset are lost, which are zeros anyway.
+
+    With eight its offset is lost too.
+    """
     path, batches = lay_out(reach)
     start, following = len(batches[0]), len(batches[0] + batches[1])
     sector = following + reach - SECTOR
@@ -91,7 +95,7 @@ def test_every_flipped_byte_of_such_a_sector_is_damage(lay_out, folders, read_al
 
 
 class AllBut:
-    """What a power cut leaves: all that was written but one sector, and of files the size they had at their longest."""
+    """The disk after a power cut: everything that was written but one sector, and files at their greatest size."""
 
     def __init__(self, sector: int) -> None:
         self._lost = range(sector * SECTOR, (sector + 1) * SECTOR)
@@ -109,7 +113,7 @@ class AllBut:
 
 @pytest.fixture
 def lose(folders):
-    """The power goes, and of what was not synced one sector; the log as the next start finds it."""
+    """Cut the power, lose one unsynced sector, and return the log as the next start finds it."""
 
     def lose(disk, directory, sector):
         folders.crash(directory)
@@ -123,8 +127,10 @@ def lose(folders):
 
 @pytest.mark.parametrize("policy", FlushPolicy)
 def test_what_was_cut_does_not_come_back_at_the_next_power_cut(folders, fill, read_all, lose, policy):
-    """The batch that was torn is followed by a good one. It is sent again, and torn elsewhere: were its first attempt
-    still there, no sector of it would be zeros now, and the good one behind it would stay behind a gap."""
+    """The torn batch is followed by a good one. It is sent again, and torn at another sector.
+
+    If its first attempt were still there, no sector of it would be zeros now, and the good one would stay after a gap.
+    """
     disk = SimulatedDisk()
     directory = folders.open(ROOT, policy, files=disk)
     log = directory.create("t", 0, bytes(range(16)), LogConfig())
@@ -161,8 +167,12 @@ def test_what_recovery_cuts_is_synced_before_anything_is_written_there(folders, 
 
 
 def test_what_a_full_disk_had_no_room_for_does_not_come_back(folders, fill, make_batch, read_all, lose):
-    """Of three batches written together two had room. All are refused and cut off, and a smaller one is written there:
-    behind it the second would stand whole, and its producer, who sends the first one again, would be out of order."""
+    """Two of three batches that were written together had room. All are refused and cut off, and a smaller one is
+    written.
+
+    If the cut were undone, the second would stand whole after it. Its producer sends the first one again, which would
+    then be out of order.
+    """
     disk = SimulatedDisk()
     directory = folders.open(ROOT, FlushPolicy.GROUP, files=disk)
     log = directory.create("t", 0, bytes(range(16)), LogConfig())

@@ -1,4 +1,4 @@
-"""What recovery checks of a segment of which a part is known to be synced."""
+"""The checks of recovery in a segment of which a part is known to be synced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 16_000
 
 @pytest.fixture
 def crashed(tmp_path, folders, fill):
-    """A folder whose process died with 40 batches that the checkpoint knows to be synced, and 5 behind them."""
+    """A folder whose process died with 40 batches that the checkpoint knows to be synced, and 5 later ones."""
     directory = folders.open(tmp_path / "data", FlushPolicy.GROUP)
     log = directory.create("t", 0, bytes(range(16)), LogConfig())
     stored = []

@@ -1,4 +1,4 @@
-"""What tells sectors that never came to the disk (a power cut) from bytes that were damaged there."""
+"""Sectors that never came to the disk (a power cut) are distinguished from bytes that were damaged there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def never_written(tmp_path):
         (500, 1100, (512, 1024)),
         (100, 2048, (1024, 1536)),
         (100, 2048, (1536, 2048)),
-        # The batch behind it begins with the last zeros of the sector: an offset begins with up to seven.
+        # The next batch begins with the last zeros of the sector: an offset begins with up to seven.
         (500, 1023, (512, 1024)),
         (500, 1017, (512, 1024)),
         (512, 1017, (512, 1024)),
@@ -63,13 +63,13 @@ def test_a_whole_sector_or_the_rest_of_one_was_never_written(never_written, star
         (100, 2000, (512, 1023)),
         (100, 2000, (768, 1280)),  # as long as a sector, and none
         (500, 1017, (513, 1024)),
-        (500, 1017, (512, 1017)),  # what lies behind in the same sector is there
+        (500, 1017, (512, 1017)),  # the rest of the sector is there
         (512, 1017, (512, 1017)),
         (500, 1100, (501, 512)),  # the batch's first byte is there
         (500, 1100, (500, 511)),
-        (300, 400, (300, 400)),  # a whole batch, with a good one behind it in its sector
+        (300, 400, (300, 400)),  # a whole batch, and a good one after it in its sector
         (504, 1100, (504, 512)),  # eight are an offset, which can be put right
-        (100, 1024, (1024, 1536)),  # behind the hole
+        (100, 1024, (1024, 1536)),  # after the hole
         (600, 1100, (0, 512)),  # before it
     ],
 )

@@ -1,4 +1,4 @@
-"""Scrubbing: damage that no start looks for is found while the log is used, and taken out of it."""
+"""Scrubbing: damage that no start looks for is found while the log is used, and removed from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_directory(path: Path, settings: LogSettings = NEVER_BY_ITSELF) -> DataF
 def filled(
     path: Path, fill: Any, config: LogConfig = SMALL
 ) -> tuple[DataFolder, PartitionLog, list[tuple[int, bytes]]]:
-    """Several segments of batches of 2 KB, all durable."""
+    """Return a log with several segments of batches of 2 KB, all durable."""
     directory = open_directory(path)
     log = directory.create("t", 0, bytes(range(16)), config)
     stored = fill(log, [2] * 60, size=1000)
@@ -123,7 +123,7 @@ async def test_aborted_transactions_stay_aborted(tmp_path, fill, make_batch):
 
 
 async def test_a_start_after_a_crash_is_followed_by_a_scrub(tmp_path, fill, folders, read_all):
-    """Of what was synced, the start itself looks at the headers and the last 256 KB of a segment only."""
+    """The start itself looks only at the headers of synced batches and the last 256 KB of a segment."""
     directory, log, stored = filled(tmp_path, fill, LogConfig())
     stored += fill(log, [1] * 100, size=4000)
     log.request_sync()
@@ -168,7 +168,7 @@ async def test_a_new_folder_has_nothing_to_scrub(tmp_path, make_batch):
     await stop(directory, maintenance)
 
 
-async def test_who_meets_damage_has_it_taken_out(tmp_path, fill, read_all):
+async def test_damage_that_a_reader_meets_is_repaired(tmp_path, fill, read_all):
     directory, log, stored = filled(tmp_path, fill)
     flip_batch(log, 50)
     maintenance = start(directory)

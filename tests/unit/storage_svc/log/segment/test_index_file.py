@@ -61,7 +61,7 @@ def test_a_loaded_index_grows_on(tmp_path, index):
 
 
 @pytest.mark.parametrize("growing", [True, False])
-def test_the_zeros_that_kafka_leaves_behind_are_no_entries(tmp_path, index, growing):
+def test_the_zeros_that_kafka_leaves_at_the_end_are_no_entries(tmp_path, index, growing):
     entries = b"".join(ENTRY.pack(number, number * 10) for number in range(5))
     for zeros in (0, 1, 2, 1000):
         (tmp_path / "x").write_bytes(entries + bytes(zeros * ENTRY.size))

@@ -1,4 +1,4 @@
-"""Few open segments for many partitions: what is not used gives its descriptors back, and nobody notices."""
+"""Few open segments for many partitions: unused ones give their descriptors back, and nobody notices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 
 
 def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, folders, fill, read_all):
-    """They hold, and their files are, what they would be if every segment stayed open."""
+    """The records and files are the same as if every segment stayed open."""
     chance = random.Random(3)
     steps = [(chance.randrange(40), chance.randint(1, 4), chance.randint(10, 300)) for _ in range(400)]
     plenty = folders.open(tmp_path / "plenty")
@@ -52,7 +52,7 @@ def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, 
 def test_a_segment_that_was_used_again_stays_open(tmp_path, folders, make_batch):
     directory = folders.open(tmp_path, settings={"open_segments_max": 3})
     logs = directory.create_many("t", range(4), bytes(16), CONFIG)
-    for log in (logs[1], logs[2], logs[3]):  # the first one is closed, the flags of the others are taken away
+    for log in (logs[1], logs[2], logs[3]):  # the first one is closed, the flags of the others are cleared
         log.append(make_batch(1))
     logs[1].append(make_batch(1))
     logs[0].append(make_batch(1))

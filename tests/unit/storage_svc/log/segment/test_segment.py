@@ -75,7 +75,7 @@ def test_every_flipped_byte_of_an_index_is_found_out_or_does_no_harm(closed, fin
         (folder / name).write_bytes(files[name])
 
 
-def test_a_damaged_index_of_a_closed_segment_is_written_anew_at_once(closed):
+def test_a_damaged_index_of_a_closed_segment_is_rewritten_at_once(closed):
     folder, files, _ = closed
     (folder / f"{0:020d}.index").write_bytes(bytes(range(1, 17)))
     (folder / f"{0:020d}.timeindex").unlink()

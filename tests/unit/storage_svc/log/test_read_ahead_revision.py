@@ -1,4 +1,4 @@
-"""Whatever changes what a reader is told of a log moves its number in Revisions; what does not leaves it."""
+"""Every change of the records that readers may see moves the log's number in Revisions; nothing else does."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ CHANGES: dict[str, Callable[[DataFolder, PartitionLog, Any], Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_moves_the_number_once(directory: DataFolder, make_batch: Callable[..., bytes], change: str) -> None:
     log = directory.logs["t", 0]
-    place, number = log.current_revision()
-    assert log.current_revision() == (place, number)
+    slot, number = log.current_revision()
+    assert log.current_revision() == (slot, number)
     CHANGES[change](directory, log, make_batch())
-    assert directory.revisions[place] > number
+    assert directory.revisions[slot] > number
 
 
-@pytest.mark.parametrize("same", ["roll", "deleted before", "told nobody"])
-def test_what_changes_nothing_for_readers_leaves_the_number(
+@pytest.mark.parametrize("same", ["roll", "deleted before", "no reader ahead"])
+def test_a_step_that_readers_cannot_see_leaves_the_number(
     directory: DataFolder, make_batch: Callable[..., bytes], same: str
 ) -> None:
     log = directory.logs["t", 0]
-    if same != "told nobody":
+    if same != "no reader ahead":
         log.current_revision()
-    place, number = log._revision_slot, directory.revisions[log._revision_slot]
+    slot, number = log._revision_slot, directory.revisions[log._revision_slot]
     if same == "roll":
         log.roll(log.now_ms())
     elif same == "deleted before":
         log.raise_log_start(0)
     else:
         log.append(make_batch())
-    assert directory.revisions[place] == number
+    assert directory.revisions[slot] == number
 
 
-def test_logs_have_places_of_their_own(directory: DataFolder, make_batch: Callable[..., bytes]) -> None:
+def test_every_log_has_its_slot(directory: DataFolder, make_batch: Callable[..., bytes]) -> None:
     log, other = directory.logs["t", 0], directory.create("u", 0, TOPIC_ID, LogConfig())
-    told = other.current_revision()
+    revision = other.current_revision()
     log.current_revision()
     log.append(make_batch())
-    assert other.current_revision() == told
+    assert other.current_revision() == revision
