@@ -25,7 +25,7 @@ class GroupExchange:
         self.messages = 0
         #: Promises that have ended, and how many messages with repeats were heard.
         self.ended: set[int] = set()
-        self.heard = 0
+        self.reports = 0
         #: Repeated commits that are durable, and those that have to come whole.
         self.committed: list[int] = []
         self.refused: list[int] = []
@@ -45,7 +45,7 @@ class GroupExchange:
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
         self.ended |= set(message.ended)
-        self.heard += message.heard
+        self.reports += message.heard
         self.committed += message.committed
         self.refused += message.refused
         return {answer.call_id: answer for answer in message.answers}
@@ -54,8 +54,8 @@ class GroupExchange:
         """These were said again; until that was heard."""
         await self._stream.write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
         if call_ids:
-            self.heard -= 1
-            while self.heard < 0:
+            self.reports -= 1
+            while self.reports < 0:
                 await self.receive_one()
 
     async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:

@@ -17,14 +17,14 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.classic.events import Commit, GroupState
+from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
-from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset, metadata_fault
+from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset, metadata_fault
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.coordinator.stored.offset_expiration import (
     CONSUMER_PROTOCOL,
@@ -70,63 +70,32 @@ class GroupOffsets:
         self._room_fault = room_fault
         self._serves = serves
 
-    def commit(
-        self,
-        group_id: str,
-        commit: Commit,
-        offsets: Sequence[NewOffset],
-        done: Callable[[list[ErrorCode]], None],
-        *,
-        retention_time_ms: int = -1,
-        group_not_found: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
-        will_repeat: bool = False,
-    ) -> RepeatableCommit | None:
-        """`done` gets one code per offset, in order, once what was accepted is durable: all of it in one batch.
+    def commit(self, request: CommitRequest, done: Callable[[Sequence[ErrorCode]], None]) -> RepeatableCommit | None:
+        """Commit offsets; `done` gets one code per offset, in order, once the accepted ones are durable in one batch.
 
         Returns:
-            How to say it again with other offsets, if `will_repeat` and all of it was accepted.
+            The commit to repeat with other offsets, if `will_repeat` and all offsets were accepted.
         """
-        error = self._group_fault(group_id, empty_allowed=True)
-        hosted = self._groups.get(group_id)
-        if not error and hosted is None:
-            error = group_not_found if commit.generation_id >= 0 else self._room_fault()
-        if error:
-            done([error] * len(offsets))
+        hosted, error = self._host(request)
+        if hosted is None:
+            done([error] * len(request.offsets))
             return None
-        hosted = hosted or self._hosted.host(group_id)
-        error = self._member_fault(hosted, commit, offsets, group_not_found is ErrorCode.GROUP_ID_NOT_FOUND)
-        errors = [error or self._offset_fault(each) for each in offsets]
+        error = self._member_fault(hosted, request)
+        errors = [error or self._offset_fault(each) for each in request.offsets]
         now_ms = self._now_ms()
-        expire_ms = now_ms + retention_time_ms if retention_time_ms >= 0 else -1
-        accepted = {
-            (each.topic, each.partition): OffsetCommitValue(
-                offset=each.offset,
-                leader_epoch=each.leader_epoch,
-                metadata=each.metadata or "",
-                commit_timestamp=now_ms,
-                expire_timestamp=expire_ms,
-            )
-            for each, fault in zip(offsets, errors, strict=True)
-            if not fault
-        }
+        accepted = _accepted(request, errors, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)
             done(errors)
             return None
-
-        def written(code: int) -> None:
-            outcome = group_error(code)
-            done([fault or outcome for fault in errors])
-
-        tails = [
-            write_tail(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in accepted.items()
-        ]
-        self._hosted.write_offsets(hosted, accepted, tails, now_ms, written)
-        if not will_repeat or retention_time_ms >= 0 or not len(offsets) == len(accepted) <= PARTITIONS_MAX:
+        self._write(hosted, accepted, errors, now_ms, done)
+        if not request.will_repeat or request.retention_time_ms >= 0:
+            return None
+        if not len(request.offsets) == len(accepted) <= PARTITIONS_MAX:
             return None
         return RepeatableCommit(
             hosted,
-            commit,
+            request.caller,
             accepted,
             hosts=self._hosted,
             classic=self._classic,
@@ -135,16 +104,51 @@ class GroupOffsets:
             now_ms=self._now_ms,
         )
 
-    def _member_fault(
-        self, hosted: HostedGroup, commit: Commit, offsets: Sequence[NewOffset], knows_epochs: bool
-    ) -> ErrorCode:
-        """Why its group does not take this commit."""
+    def _host(self, request: CommitRequest) -> tuple[HostedGroup | None, ErrorCode]:
+        """Return the group, which a commit by no member makes; or the error."""
+        error = self._group_fault(request.group_id, empty_allowed=True)
+        hosted = self._groups.get(request.group_id)
+        if not error and hosted is None:
+            if request.caller.generation_id < 0:
+                error = self._room_fault()
+            elif request.knows_epochs:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            else:
+                error = ErrorCode.ILLEGAL_GENERATION
+        return (None, error) if error else (hosted or self._hosted.host(request.group_id), error)
+
+    def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
+        """Return why the group does not accept this commit."""
+        caller = request.caller
         if not isinstance(hosted.group, ConsumerGroup):
-            return self._classic.commit_fault(hosted, commit)
-        places = ((each.topic, each.partition) for each in offsets)
+            return self._classic.commit_fault(hosted, caller)
+        partitions = ((each.topic, each.partition) for each in request.offsets)
         return commit_fault(
-            hosted.group, commit.member_id, commit.generation_id, places, self._topics, knows_epochs=knows_epochs
+            hosted.group,
+            caller.member_id,
+            caller.generation_id,
+            partitions,
+            self._topics,
+            knows_epochs=request.knows_epochs,
         )
+
+    def _write(
+        self,
+        hosted: HostedGroup,
+        accepted: dict[TopicPartition, OffsetCommitValue],
+        errors: Sequence[ErrorCode],
+        now_ms: int,
+        done: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        def written(code: int) -> None:
+            outcome = group_error(code)
+            done([fault or outcome for fault in errors])
+
+        group_id = hosted.group.group_id
+        tails = [
+            write_tail(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in accepted.items()
+        ]
+        self._hosted.write_offsets(hosted, accepted, tails, now_ms, written)
 
     def fetch(
         self,
@@ -228,3 +232,20 @@ class GroupOffsets:
             self._hosted.delete_if_unused(hosted)
             if due:
                 log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
+
+
+def _accepted(
+    request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
+) -> dict[TopicPartition, OffsetCommitValue]:
+    expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    return {
+        (each.topic, each.partition): OffsetCommitValue(
+            offset=each.offset,
+            leader_epoch=each.leader_epoch,
+            metadata=each.metadata or "",
+            commit_timestamp=now_ms,
+            expire_timestamp=expire_ms,
+        )
+        for each, error in zip(request.offsets, errors, strict=True)
+        if not error
+    }

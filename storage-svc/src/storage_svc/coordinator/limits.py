@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.coordinator.classic.events import Join
+from storage_svc.coordinator.classic.events import Commit, Join
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
@@ -46,6 +47,22 @@ class NewOffset:
     offset: int
     leader_epoch: int
     metadata: str | None
+
+
+@dataclass(slots=True)
+class CommitRequest:
+    """An OffsetCommit of one group."""
+
+    group_id: str
+    #: The member that commits; no member and a generation below 0 for a client that manages its partitions itself.
+    caller: Commit
+    offsets: Sequence[NewOffset]
+    #: -1 for the broker's offsets.retention.
+    retention_time_ms: int = -1
+    #: The request is of version 9 or newer, which has KIP-848's epochs and errors.
+    knows_epochs: bool = False
+    #: The client will send the same partitions with other offsets.
+    will_repeat: bool = False
 
 
 def group_id_fault(group_id: str, *, empty_allowed: bool) -> ErrorCode:

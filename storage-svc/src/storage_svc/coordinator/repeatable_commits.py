@@ -38,7 +38,7 @@ class RepeatableCommit:
         "_hosted",
         "_hosts",
         "_now_ms",
-        "_places",
+        "_partitions",
         "_serves",
         "_session",
         "_topics",
@@ -69,7 +69,7 @@ class RepeatableCommit:
         self._now_ms = now_ms
         self._session = classic.session(hosted, commit.member_id)
         group_id = hosted.group.group_id
-        self._places = [
+        self._partitions = [
             (key, value.leader_epoch, value.metadata, OffsetTail(group_id, key, value))
             for key, value in accepted.items()
         ]
@@ -81,7 +81,7 @@ class RepeatableCommit:
         now_ms = self._now_ms()
         values: dict[TopicPartition, OffsetCommitValue] = {}
         tails: list[bytes] = []
-        for (key, leader_epoch, metadata, tail), offset in zip(self._places, offsets, strict=True):
+        for (key, leader_epoch, metadata, tail), offset in zip(self._partitions, offsets, strict=True):
             values[key] = OffsetCommitValue(
                 offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp=now_ms
             )

@@ -61,8 +61,8 @@ class _Exchange:
         self._committed: list[int] = []
         self._refused: list[int] = []
         #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
-        self._heard = 0
-        self._over: list[int] = []
+        self._reports = 0
+        self._ended_promises: list[int] = []
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -143,7 +143,7 @@ class _Exchange:
             self._open_calls += 1
             try:
                 commit = self._commits.get(like)
-                if commit is None or not commit(offsets[begin:end], partial(self._committed_again, call_id)):
+                if commit is None or not commit(offsets[begin:end], partial(self._committed_repeat, call_id)):
                     self._commits.pop(like, None)
                     self._refused.append(call_id)
                     self._wake.set()
@@ -152,7 +152,7 @@ class _Exchange:
                 self._answer(pb.GroupAnswer(call_id=call_id))
             begin = end
 
-    def _committed_again(self, call_id: int, error_codes: Sequence[int]) -> None:
+    def _committed_repeat(self, call_id: int, error_codes: Sequence[int]) -> None:
         if error_codes:
             outcome = pb.CommitOffsetsResponse(error_codes=error_codes)
             self._answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
@@ -178,7 +178,7 @@ class _Exchange:
 
     def _end(self, call_id: int) -> None:
         """The gateway may have heard the member before it hears of this: the repeat is kept until it forgets it."""
-        self._over.append(call_id)
+        self._ended_promises.append(call_id)
         self._wake.set()
 
     def _repeat(self, call_ids: Sequence[int]) -> None:
@@ -187,7 +187,7 @@ class _Exchange:
             repeat = self._repeats.get(call_id)
             if repeat is not None:
                 repeat.start_session(REPEATS_LATE_MS)
-        self._heard += 1
+        self._reports += 1
         self._wake.set()
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
@@ -198,7 +198,7 @@ class _Exchange:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or self._committed or self._refused or self._heard or self._over:
+            while self._answers or self._committed or self._refused or self._reports or self._ended_promises:
                 await self._context.write(self._next_message())
             if self._open_calls <= _CALLS_MAX:
                 self._room.set()
@@ -212,10 +212,14 @@ class _Exchange:
             # It may have ended already.
             answer.may_repeat = answer.call_id in self._commits if repeat is None else repeat.is_promised
         message = pb.GroupAnswers(
-            answers=answers, heard=self._heard, ended=self._over, committed=self._committed, refused=self._refused
+            answers=answers,
+            heard=self._reports,
+            ended=self._ended_promises,
+            committed=self._committed,
+            refused=self._refused,
         )
         self._open_calls -= len(answers) + len(self._committed) + len(self._refused)
-        self._heard, self._over, self._committed, self._refused = 0, [], [], []
+        self._reports, self._ended_promises, self._committed, self._refused = 0, [], [], []
         return message
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker_contract import groups_pb2 as pb
@@ -14,7 +14,7 @@ from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
-from storage_svc.coordinator.limits import NewOffset
+from storage_svc.coordinator.limits import CommitRequest, NewOffset
 from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
@@ -120,22 +120,21 @@ class GroupsService:
             if name is not None
         ]
 
-        def committed(errors: list[ErrorCode]) -> None:
+        def committed(errors: Sequence[ErrorCode]) -> None:
             if len(errors) != len(names):
                 known = iter(errors)
                 errors = [ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(known) for name in names]
             done(pb.CommitOffsetsResponse(error_codes=errors))
 
-        supported = request.group_not_found_supported
-        return self._coordinator.offsets.commit(
+        wanted = CommitRequest(
             request.group_id,
             commit,
             offsets,
-            committed,
             retention_time_ms=request.retention_time_ms,
-            group_not_found=ErrorCode.GROUP_ID_NOT_FOUND if supported else ErrorCode.ILLEGAL_GENERATION,
+            knows_epochs=request.group_not_found_supported,
             will_repeat=request.will_repeat and None not in names,
         )
+        return self._coordinator.offsets.commit(wanted, committed)
 
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest) -> pb.FetchOffsetsResponse:
         return pb.FetchOffsetsResponse(groups=[self._fetch(group) for group in request.groups])

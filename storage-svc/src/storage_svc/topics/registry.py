@@ -153,8 +153,8 @@ class TopicRegistry(Generic[ConfigT]):
         """The directory belongs to the topic, or nobody gets anything of it."""
         partition = self._logs.logs[topic.name, index]
         found = partition.topic_id
-        if found == NO_ID or _one_character_apart(found, topic.id):
-            log.warning("a directory is told its topic id", topic=topic.name, partition=index, found=_spelled(found))
+        if found == NO_ID or _differ_in_one_character(found, topic.id):
+            log.warning("wrote the topic id of a directory", topic=topic.name, partition=index, found=_spelled(found))
             self._logs.identify(topic.name, index, topic.id)
         elif found != topic.id:
             partition.withhold(
@@ -168,7 +168,7 @@ class TopicRegistry(Generic[ConfigT]):
                 key
                 for key, partition in self._logs.logs.items()
                 if partition.topic_id == topic_id
-                or (key[0] == name and _one_character_apart(partition.topic_id, topic_id))
+                or (key[0] == name and _differ_in_one_character(partition.topic_id, topic_id))
             ]
             for key in left:
                 self._logs.delete(*key)
@@ -292,7 +292,7 @@ class TopicRegistry(Generic[ConfigT]):
             callback()
 
 
-def _one_character_apart(one: bytes, other: bytes) -> bool:
+def _differ_in_one_character(one: bytes, other: bytes) -> bool:
     """Whether two ids are spelled alike in partition.metadata but for one character."""
     return sum(a != b for a, b in zip(_spelled(one), _spelled(other), strict=True)) == 1
 

@@ -1,7 +1,7 @@
 """A second, smaller account of the classic group, which predicts every answer of the state machine it is compared with.
 
 It is told the same events (the machine's own), and says who is in the group, whose calls wait, what is due when on a
-clock that stands still unless the test moves it, and what every caller is told. It knows no instructions: a timer is a
+clock that stands still unless the test moves it, and what every caller is events. It knows no instructions: a timer is a
 deadline, a write a row in a list. After each event it asks one question: is everybody in whom the rebalance waits for?
 
     who calls        not a member 25; a static member's name under another id 82; another generation 22
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from protocol_lib.errors import ErrorCode as E
-from storage_svc.coordinator.classic import events as told
+from storage_svc.coordinator.classic import events
 
 from tests.unit.storage_svc.coordinator.classic_people import People, Person
 
@@ -52,39 +52,39 @@ class ClassicModel:
     protocol: str | None = None
     people: People = field(default_factory=People)
     #: Timer -> when it is due.
-    due: dict[told.Timer, int] = field(default_factory=dict)
+    due: dict[events.Timer, int] = field(default_factory=dict)
     #: By how much the delay of the first rebalance may still grow; None when there is none.
     growth_ms: int | None = None
     has_newcomer: bool = False
     rows: list[Row] = field(default_factory=list)
     #: What was said since the last `hear`.
-    said: dict[int, told.AnswerValue] = field(default_factory=dict)
+    answers: dict[int, events.AnswerValue] = field(default_factory=dict)
 
-    def hear(self, event: told.Event) -> dict[int, told.AnswerValue]:
+    def expect(self, event: events.Event) -> dict[int, events.AnswerValue]:
         """Who is answered what because of this event."""
-        self.said = {}
+        self.answers = {}
         match event:
-            case told.Join():
+            case events.Join():
                 self._join(event)
-            case told.Sync():
+            case events.Sync():
                 self._sync(event)
-            case told.Heartbeat():
-                self.said[event.request] = told.ErrorAnswer(self._heartbeat(event))
-            case told.Commit():
-                self.said[event.request] = told.ErrorAnswer(self._commit(event))
-            case told.Leave():
+            case events.Heartbeat():
+                self.answers[event.request] = events.ErrorAnswer(self._heartbeat(event))
+            case events.Commit():
+                self.answers[event.request] = events.ErrorAnswer(self._commit(event))
+            case events.Leave():
                 self._leave(event)
-            case told.TimerFired(timer):
+            case events.TimerFired(timer):
                 self._time(timer)
-            case told.Stored():
+            case events.Stored():
                 self._stored(self.rows.pop(0), event.error)
-            case told.Retire() if self.state == "Empty":
+            case events.Retire() if self.state == "Empty":
                 self.state = "Dead"
                 for member_id in list(self.people.pending):
                     self._drop(member_id)
         if self._everybody_is_in():
             self._begin_generation()
-        return self.said
+        return self.answers
 
     # --- who is who -----------------------------------------------------------------------------------------------
 
@@ -102,19 +102,19 @@ class ClassicModel:
 
     def _alive(self, person: Person, milliseconds: int | None = None) -> None:
         lasts_ms = person.session_ms if milliseconds is None else milliseconds
-        self.due[told.session_timer(person.id)] = self.now + lasts_ms
+        self.due[events.session_timer(person.id)] = self.now + lasts_ms
 
     def _drop(self, member_id: str, error: E = E.UNKNOWN_MEMBER_ID) -> None:
-        self.due.pop(told.session_timer(member_id), None)
+        self.due.pop(events.session_timer(member_id), None)
         person = self.people.drop(member_id)
         if person is not None:
             self._send_away(person, error)
 
     def _send_away(self, person: Person, error: E) -> None:
         if person.join is not None:
-            self.said[person.join] = told.JoinAnswer(error=error, member_id=person.id)
+            self.answers[person.join] = events.JoinAnswer(error=error, member_id=person.id)
         if person.sync is not None:
-            self.said[person.sync] = told.SyncAnswer(error=error)
+            self.answers[person.sync] = events.SyncAnswer(error=error)
         person.join = person.sync = None
 
     def _expel(self, *member_ids: str, changes: bool = False) -> None:
@@ -132,16 +132,16 @@ class ClassicModel:
             return
         for person in self.people.values():
             if person.sync is not None:
-                self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
+                self.answers[person.sync] = events.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
                 person.sync = None
                 self._alive(person)
         self.people.unsynced.clear()
-        self.due.pop(told.SYNC_TIMER, None)
+        self.due.pop(events.SYNC_TIMER, None)
         wait_ms = self.people.patience_ms()
         if self.state == "Empty":
             self.growth_ms, self.has_newcomer = max(wait_ms - self.delay_ms, 0), False
             wait_ms = self.delay_ms
-        self.due[told.JOIN_TIMER] = self.now + wait_ms
+        self.due[events.JOIN_TIMER] = self.now + wait_ms
         self.state = "Preparing"
 
     def _everybody_is_in(self) -> bool:
@@ -160,9 +160,9 @@ class ClassicModel:
                 self._drop(person.id)
         joined = [each for each in self.people.values() if each.join is not None]
         if self.people and not joined:
-            self.due[told.JOIN_TIMER] = self.now + self.people.patience_ms()
+            self.due[events.JOIN_TIMER] = self.now + self.people.patience_ms()
             return
-        del self.due[told.JOIN_TIMER]
+        del self.due[events.JOIN_TIMER]
         self.generation += 1
         if not joined:
             self.state, self.protocol = "Empty", None
@@ -172,19 +172,21 @@ class ClassicModel:
             self.people.leader = joined[0].id
         self.state, self.protocol = "Completing", self.people.elected_protocol()
         self.people.unsynced = set(self.people)
-        self.due[told.SYNC_TIMER] = self.now + self.people.patience_ms()
+        self.due[events.SYNC_TIMER] = self.now + self.people.patience_ms()
         for person in self.people.values():
             if person.join is not None:
-                self.said[person.join] = self._generation_for(person)
+                self.answers[person.join] = self._generation_for(person)
                 person.join = None
             person.is_new = False
             self._alive(person)
 
-    def _generation_for(self, person: Person, leader: str | None = None, *, skip: bool = False) -> told.JoinAnswer:
+    def _generation_for(self, person: Person, leader: str | None = None, *, skip: bool = False) -> events.JoinAnswer:
         leader = self.people.leader if leader is None else leader
         protocol = self.protocol or ""
-        everybody = tuple(told.JoinedMember(each.id, each.name, each.says(protocol)) for each in self.people.values())
-        return told.JoinAnswer(
+        everybody = tuple(
+            events.JoinedMember(each.id, each.name, each.metadata(protocol)) for each in self.people.values()
+        )
+        return events.JoinAnswer(
             member_id=person.id,
             generation_id=self.generation,
             protocol_type=self.kind,
@@ -196,15 +198,15 @@ class ClassicModel:
 
     # --- join -----------------------------------------------------------------------------------------------------
 
-    def _join(self, join: told.Join) -> None:
+    def _join(self, join: events.Join) -> None:
         person = self.people.get(join.member_id)
         error, member_id = self._join_error(join), join.member_id
         if not error and not member_id and join.instance_id is None and join.require_known_member_id:
             error, member_id = E.MEMBER_ID_REQUIRED, join.new_member_id
             self.people.pending.add(member_id)
-            self.due[told.session_timer(member_id)] = self.now + join.session_timeout_ms
+            self.due[events.session_timer(member_id)] = self.now + join.session_timeout_ms
         if error:
-            self.said[join.request] = told.JoinAnswer(error=error, member_id=member_id)
+            self.answers[join.request] = events.JoinAnswer(error=error, member_id=member_id)
             if error is E.GROUP_MAX_SIZE_REACHED and member_id:
                 self._expel(member_id)
         elif person is not None:
@@ -214,7 +216,7 @@ class ClassicModel:
         else:
             self._enter(join.member_id or join.new_member_id, join)
 
-    def _join_error(self, join: told.Join) -> E:
+    def _join_error(self, join: events.Join) -> E:
         if self.state == "Dead":
             return E.COORDINATOR_NOT_AVAILABLE
         if self._is_full_for(join.member_id):
@@ -240,12 +242,12 @@ class ClassicModel:
             taken = list(self.people.values())
         return len(taken) + len(self.people.pending - {member_id}) >= self.size_max
 
-    def _enter(self, member_id: str, join: told.Join) -> None:
+    def _enter(self, member_id: str, join: events.Join) -> None:
         if not self.people:
             self.kind = join.protocol_type
         self.people.pending.discard(member_id)
         person = Person(member_id, join.instance_id, 0, 0, ())
-        person.take(join)
+        person.update(join)
         person.is_new = True
         self.people[member_id] = person
         self.people.leader = self.people.leader or member_id
@@ -253,22 +255,22 @@ class ClassicModel:
         self._alive(person, NEW_JOIN_MS)
         self._rebalance()
 
-    def _join_again(self, person: Person, join: told.Join) -> None:
+    def _join_again(self, person: Person, join: events.Join) -> None:
         is_same = person.protocols == join.protocols
         if is_same and (self.state == "Completing" or (self.state == "Stable" and person.id != self.people.leader)):
-            self.said[join.request] = self._generation_for(person)
+            self.answers[join.request] = self._generation_for(person)
             return
         if person.join is not None:
-            self.said[person.join] = told.JoinAnswer(error=E.REBALANCE_IN_PROGRESS, member_id=person.id)
-        person.take(join)
+            self.answers[person.join] = events.JoinAnswer(error=E.REBALANCE_IN_PROGRESS, member_id=person.id)
+        person.update(join)
         self._rebalance()
 
-    def _return(self, was: Person, join: told.Join) -> None:
+    def _return(self, was: Person, join: events.Join) -> None:
         """A static member has lost its id: it takes its own place under a new one."""
         self._send_away(was, E.FENCED_INSTANCE_ID)
         led = self.people.leader or ""
         person = replace(was, id=join.new_member_id, is_new=False)
-        person.take(join)
+        person.update(join)
         self._put_in_place_of(was, person)
         if self.state == "Stable" and self.people.elected_protocol() == self.protocol:
             self.rows.append(
@@ -285,12 +287,12 @@ class ClassicModel:
 
     def _put_in_place_of(self, was: Person, person: Person) -> None:
         self.people.put_in_place_of(was, person)
-        self.due.pop(told.session_timer(was.id), None)
+        self.due.pop(events.session_timer(was.id), None)
         self._alive(person)
 
     # --- sync, heartbeat, commit, leave ---------------------------------------------------------------------------
 
-    def _sync(self, sync: told.Sync) -> None:
+    def _sync(self, sync: events.Sync) -> None:
         error = self._caller(sync.member_id, sync.instance_id, sync.generation_id)
         wrong_type = sync.protocol_type not in (None, self.kind)
         if not error and (wrong_type or sync.protocol_name not in (None, self.protocol)):
@@ -298,17 +300,17 @@ class ClassicModel:
         if not error and self.state == "Preparing":
             error = E.REBALANCE_IN_PROGRESS
         if error:
-            self.said[sync.request] = told.SyncAnswer(error=error)
+            self.answers[sync.request] = events.SyncAnswer(error=error)
             return
         person = self.people[sync.member_id]
         self.people.unsynced.discard(person.id)
         if not self.people.unsynced:
-            self.due.pop(told.SYNC_TIMER, None)
+            self.due.pop(events.SYNC_TIMER, None)
         if self.state == "Stable":
             self._hand_over(person, sync.request)
             return
         if person.sync is not None:
-            self.said[person.sync] = told.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
+            self.answers[person.sync] = events.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
         person.sync = sync.request
         is_stored = any(row.shares is not None and row.generation == self.generation for row in self.rows)
         if person.id == self.people.leader and not is_stored:
@@ -316,19 +318,19 @@ class ClassicModel:
             self.rows.append(Row(self.generation, shares=shares))
 
     def _hand_over(self, person: Person, request: int) -> None:
-        self.said[request] = told.SyncAnswer(
+        self.answers[request] = events.SyncAnswer(
             protocol_type=self.kind, protocol_name=self.protocol, assignment=person.share
         )
         self._alive(person)
 
-    def _heartbeat(self, heartbeat: told.Heartbeat) -> E:
+    def _heartbeat(self, heartbeat: events.Heartbeat) -> E:
         error = self._caller(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
         if error:
             return error
         self._alive(self.people[heartbeat.member_id])
         return E.REBALANCE_IN_PROGRESS if self.state == "Preparing" else E.NONE
 
-    def _commit(self, commit: told.Commit) -> E:
+    def _commit(self, commit: events.Commit) -> E:
         if self.state == "Empty" and commit.generation_id < 0:
             return E.NONE
         error = self._caller(commit.member_id, commit.instance_id, commit.generation_id)
@@ -338,9 +340,9 @@ class ClassicModel:
             self._alive(self.people[commit.member_id])
         return error
 
-    def _leave(self, leave: told.Leave) -> None:
+    def _leave(self, leave: events.Leave) -> None:
         if self.state == "Dead":
-            self.said[leave.request] = told.LeaveAnswer(E.COORDINATOR_NOT_AVAILABLE, ())
+            self.answers[leave.request] = events.LeaveAnswer(E.COORDINATOR_NOT_AVAILABLE, ())
             return
         going: list[str] = []
         errors: list[E] = []
@@ -351,26 +353,26 @@ class ClassicModel:
             errors.append(E.UNKNOWN_MEMBER_ID if who in going else error)
             if not errors[-1]:
                 going.append(who)
-        self.said[leave.request] = told.LeaveAnswer(E.NONE, tuple(errors))
+        self.answers[leave.request] = events.LeaveAnswer(E.NONE, tuple(errors))
         self._expel(*going, changes=bool(going) and self.state != "Empty")
 
     # --- time and the log -----------------------------------------------------------------------------------------
 
-    def _time(self, timer: told.Timer) -> None:
+    def _time(self, timer: events.Timer) -> None:
         assert self.due.pop(timer) <= self.now
         match timer.kind:
-            case told.TimerKind.SESSION:
+            case events.TimerKind.SESSION:
                 person = self.people.get(timer.member_id)
                 is_waiting = person is not None and not person.is_new and (person.join, person.sync) != (None, None)
                 if not is_waiting:
                     self._expel(timer.member_id)
-            case told.TimerKind.SYNC:
+            case events.TimerKind.SYNC:
                 self._expel(*self.people.unsynced)
-            case told.TimerKind.JOIN if self.growth_ms and self.has_newcomer:
+            case events.TimerKind.JOIN if self.growth_ms and self.has_newcomer:
                 more_ms = min(self.delay_ms, self.growth_ms)
                 self.growth_ms, self.has_newcomer = self.growth_ms - more_ms, False
                 self.due[timer] = self.now + more_ms
-            case told.TimerKind.JOIN:
+            case events.TimerKind.JOIN:
                 self.due[timer] = self.now
                 self._begin_generation()
 
@@ -384,12 +386,12 @@ class ClassicModel:
         request, person.join = person.join, None
         if error:
             self._put_in_place_of(person, row.was)
-            self.said[request] = told.JoinAnswer(error=error)
+            self.answers[request] = events.JoinAnswer(error=error)
             return
         self._alive(person)
         leads = person.id == self.people.leader
         # Before KIP-814 a leader that came back was shown its old id as leader, lest it assign anew.
-        self.said[request] = self._generation_for(
+        self.answers[request] = self._generation_for(
             person, None if row.may_skip else row.led, skip=row.may_skip and leads
         )
 
@@ -397,7 +399,7 @@ class ClassicModel:
         waiting = [each for each in self.people.values() if each.sync is not None]
         if error:
             for person in waiting:
-                self.said[person.sync or 0] = told.SyncAnswer(error=error)
+                self.answers[person.sync or 0] = events.SyncAnswer(error=error)
                 person.sync = None
                 self._alive(person)
             self._rebalance()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from storage_svc.coordinator.classic import events as told
+from storage_svc.coordinator.classic import events
 
 
 @dataclass
@@ -22,10 +22,10 @@ class Person:
     join: int | None = None
     sync: int | None = None
 
-    def says(self, protocol: str) -> bytes:
+    def metadata(self, protocol: str) -> bytes:
         return dict(reversed(self.protocols)).get(protocol, b"")
 
-    def take(self, join: told.Join) -> None:
+    def update(self, join: events.Join) -> None:
         self.session_ms, self.rebalance_ms = join.session_timeout_ms, join.rebalance_timeout_ms
         self.protocols, self.join = join.protocols, join.request
 

@@ -21,7 +21,7 @@ from storage_svc.coordinator.classic.events import (
     SyncAnswer,
 )
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import partition_of
 from storage_svc.log.config import LogConfig, LogSettings
@@ -106,7 +106,8 @@ class Node:
     ) -> list[ErrorCode]:
         commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
         new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
-        return await answered(self.coordinator.offsets.commit, group, commit, new, **rest)  # type: ignore[no-any-return]
+        request = CommitRequest(group, commit, new, **rest)  # type: ignore[arg-type]
+        return await answered(self.coordinator.offsets.commit, request)  # type: ignore[no-any-return]
 
     def fetched(self, group: str) -> dict[tuple[str, int], int]:
         error, found = self.coordinator.offsets.fetch(group, None)

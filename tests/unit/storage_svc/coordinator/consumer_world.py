@@ -84,7 +84,7 @@ class World:
     def environment(self) -> Environment:
         return Environment(self.topics, self.settings, GroupLimits(), self.now_ms)
 
-    def tell(self, event: ConsumerEvent) -> ConsumerAnswer | None:
+    def send(self, event: ConsumerEvent) -> ConsumerAnswer | None:
         """Return the answer; None also when the log has refused the records."""
         return self.perform(handle(self.group, event, self.environment))
 
@@ -117,10 +117,10 @@ class World:
     def resolve(self) -> None:
         names = self.topics.names()
         found = {each: compile_pattern(each).select(names) for each in self.group.subscribed_patterns()}
-        self.tell(PatternsResolved(found, self.topics.version))
+        self.send(PatternsResolved(found, self.topics.version))
 
     def beat(self, event: ConsumerEvent) -> HeartbeatAnswer:
-        answer = self.tell(event)
+        answer = self.send(event)
         assert isinstance(answer, HeartbeatAnswer)
         return answer
 
@@ -130,7 +130,7 @@ class World:
         while due := [(at, timer) for timer, at in self.timers.items() if at <= end_ms]:
             self.now_ms, timer = min(due)
             del self.timers[timer]
-            self.tell(TimerFired(timer))
+            self.send(TimerFired(timer))
         self.now_ms = end_ms
 
     def restored(self) -> ConsumerGroup:
@@ -148,7 +148,7 @@ def enter(world: World, member_id: str, **fields: Any) -> HeartbeatAnswer:
 
 
 def beat(world: World, member_id: str, epoch: int, *owned: int, **fields: Any) -> HeartbeatAnswer:
-    """`owned` are partitions of orders; none are told to be owned with `owned={}`."""
+    """`owned` are partitions of orders; none are informed to be owned with `owned={}`."""
     if owned:
         fields["owned"] = {orders(world): frozenset(owned)}
     return world.beat(ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields))
@@ -163,8 +163,8 @@ def pair(world: World) -> tuple[int, int]:
     """m1 and m2 with two partitions each; their epochs."""
     enter(world, "m1")
     enter(world, "m2")
-    told = beat(world, "m1", 2, 0, 1, 2, 3)
-    beat(world, "m1", 2, *given(world, told))
+    informed = beat(world, "m1", 2, 0, 1, 2, 3)
+    beat(world, "m1", 2, *given(world, informed))
     beat(world, "m2", 3, owned={})
     assert world.group.state is ConsumerGroupState.STABLE
     return 3, 3

@@ -10,7 +10,7 @@ from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitVal
 from protocol_lib.internal.record import read_key
 from protocol_lib.records.batch import read_batches
 from storage_svc.coordinator.classic.events import Commit
-from storage_svc.coordinator.limits import CoordinatorSettings, NewOffset
+from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
 from storage_svc.log.disk.files import Files
 from support.group_calls import answered
@@ -63,7 +63,7 @@ async def test_each_offset_is_checked_by_itself(node: Node) -> None:
         NewOffset("nothing", 0, 5, -1, None),
         NewOffset("orders", 2, 5, -1, None),
     ]
-    assert await answered(node.coordinator.offsets.commit, "g", commit, offsets) == [
+    assert await answered(node.coordinator.offsets.commit, CommitRequest("g", commit, offsets)) == [
         E.NONE,
         E.OFFSET_METADATA_TOO_LARGE,
         E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,17 +85,14 @@ async def test_each_offset_is_checked_by_itself(node: Node) -> None:
 )
 async def test_metadata_is_measured_in_javas_characters(node: Node, metadata: str, expected: E) -> None:
     commit = Commit(request=0, member_id="", generation_id=-1)
-    assert await answered(node.coordinator.offsets.commit, "g", commit, [NewOffset("orders", 0, 1, -1, metadata)]) == [
-        expected
-    ]
+    request = CommitRequest("g", commit, [NewOffset("orders", 0, 1, -1, metadata)])
+    assert await answered(node.coordinator.offsets.commit, request) == [expected]
 
 
 async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
     assert await node.commit("g", ("nothing", 0, 1)) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert await node.commit("h", ("orders", 0, 1), generation_id=3) == [E.ILLEGAL_GENERATION]
-    assert await node.commit("h", ("orders", 0, 1), generation_id=3, group_not_found=E.GROUP_ID_NOT_FOUND) == [
-        E.GROUP_ID_NOT_FOUND
-    ]
+    assert await node.commit("h", ("orders", 0, 1), generation_id=3, knows_epochs=True) == [E.GROUP_ID_NOT_FOUND]
     assert node.coordinator.groups == {}
 
 
@@ -103,7 +100,7 @@ async def test_a_commit_too_large_for_one_batch_is_refused(node: Node) -> None:
     node.registry.create("wide", 400, {})
     commit = Commit(request=0, member_id="", generation_id=-1)
     offsets = [NewOffset("wide", index, 1, -1, "x" * 4096) for index in range(400)]
-    errors = await answered(node.coordinator.offsets.commit, "g", commit, offsets)
+    errors = await answered(node.coordinator.offsets.commit, CommitRequest("g", commit, offsets))
     assert errors == [E.UNKNOWN_SERVER_ERROR] * 400
     assert node.coordinator.groups == {}
 

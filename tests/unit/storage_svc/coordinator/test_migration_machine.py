@@ -63,7 +63,7 @@ class Client:
     topics: tuple[str, ...]
     epoch: int = 0
     owned: set[Place] = field(default_factory=set)
-    told: set[Place] = field(default_factory=set)
+    assigned: set[Place] = field(default_factory=set)
     #: A classic member that has joined and not been given its share.
     must_sync: bool = False
 
@@ -93,19 +93,19 @@ class MixedGroups(RuleBasedStateMachine):
 
     def heartbeat(self, client: Client, **fields: object) -> HeartbeatAnswer:
         event = ConsumerHeartbeat(member_id=client.member_id, member_epoch=client.epoch, **fields)  # type: ignore[arg-type]
-        answer = self.world.tell(event)
+        answer = self.world.send(event)
         assert isinstance(answer, HeartbeatAnswer)
         return answer
 
-    def hear(self, client: Client, answer: HeartbeatAnswer) -> None:
+    def receive(self, client: Client, answer: HeartbeatAnswer) -> None:
         assert answer.error is E.NONE, answer
         client.epoch = answer.member_epoch
         if answer.assignment is not None:
             names = self.world.topics.name_of
-            client.told = {
+            client.assigned = {
                 (names(topic_id) or "", each) for topic_id, held in answer.assignment.items() for each in held
             }
-            client.owned |= client.told
+            client.owned |= client.assigned
 
     @rule(name=NAMES, topics=TOPICS)
     def enters(self, name: str, topics: tuple[str, ...]) -> None:
@@ -130,10 +130,10 @@ class MixedGroups(RuleBasedStateMachine):
             rebalance_timeout_ms=REBALANCE_MS,
             owned={},
         )
-        answer = self.world.tell(event) if classic is None else self.world.take_over(classic, event)
+        answer = self.world.send(event) if classic is None else self.world.take_over(classic, event)
         assert isinstance(answer, HeartbeatAnswer)
         self.clients[name] = client
-        self.hear(client, answer)
+        self.receive(client, answer)
 
     @rule(name=NAMES, revokes=st.booleans(), topics=st.none() | TOPICS)
     def goes_on(self, name: str, revokes: bool, topics: tuple[str, ...] | None) -> None:
@@ -141,10 +141,10 @@ class MixedGroups(RuleBasedStateMachine):
         if client is None or client.is_classic:
             return
         if revokes:
-            client.owned &= client.told
+            client.owned &= client.assigned
         client.topics = topics or client.topics
         subscription = None if topics is None else frozenset(topics)
-        self.hear(client, self.heartbeat(client, topics=subscription, owned=grouped(self.world, client.owned)))
+        self.receive(client, self.heartbeat(client, topics=subscription, owned=grouped(self.world, client.owned)))
 
     @rule(name=NAMES)
     def leaves(self, name: str) -> None:
@@ -201,11 +201,11 @@ class MixedGroups(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None:
             client = Client(self.new_id(name), True, topics)
-            self.joined(client, self.world.tell(self.join(client, "")))
+            self.joined(client, self.world.send(self.join(client, "")))
             self.clients[name] = client
         elif client.is_classic:
             client.topics = topics
-            self.joined(client, self.world.tell(self.join(client, client.member_id)))
+            self.joined(client, self.world.send(self.join(client, client.member_id)))
 
     @rule(name=NAMES)
     @precondition(lambda self: self.classic is None)
@@ -214,11 +214,11 @@ class MixedGroups(RuleBasedStateMachine):
         if client is None or not client.is_classic:
             return
         sync = Sync(request=0, member_id=client.member_id, generation_id=client.epoch, protocol_name=PROTOCOL)
-        answer = self.world.tell(sync)
+        answer = self.world.send(sync)
         assert isinstance(answer, SyncAnswer)
         assert answer.error in (E.NONE, E.REBALANCE_IN_PROGRESS)
         if not answer.error:
-            client.told = client.owned = places(answer.assignment)
+            client.assigned = client.owned = places(answer.assignment)
             client.must_sync = False
 
     @rule(name=NAMES, ahead=st.sampled_from([0, 0, 0, 1, -1]), is_known=st.booleans())
@@ -228,7 +228,7 @@ class MixedGroups(RuleBasedStateMachine):
         if client is None:
             return
         member_id = client.member_id if is_known else "nobody"
-        answer = self.world.tell(Heartbeat(request=0, member_id=member_id, generation_id=client.epoch + ahead))
+        answer = self.world.send(Heartbeat(request=0, member_id=member_id, generation_id=client.epoch + ahead))
         assert isinstance(answer, ErrorAnswer)
         if not client.is_classic or not is_known:
             assert answer.error is E.UNKNOWN_MEMBER_ID
@@ -244,7 +244,7 @@ class MixedGroups(RuleBasedStateMachine):
         if client is None or not client.is_classic:
             return
         members = [Leaver(client.member_id), Leaver("nobody")]
-        answer = self.world.tell(Leave(request=0, members=members))
+        answer = self.world.send(Leave(request=0, members=members))
         assert answer == LeaveAnswer(E.NONE, (E.NONE, E.UNKNOWN_MEMBER_ID))
         del self.clients[name]
 
@@ -276,7 +276,7 @@ class MixedGroups(RuleBasedStateMachine):
             answer = answers[request]
             assert isinstance(answer, SyncAnswer)
             assert answer.error is E.NONE
-            client.told = client.owned = places(answer.assignment)
+            client.assigned = client.owned = places(answer.assignment)
             client.must_sync = False
 
     def of_classic(self, group: Group, event: Event) -> dict[int, object]:
@@ -357,7 +357,7 @@ class MixedGroups(RuleBasedStateMachine):
             self.nobody_owns_what_another_owns()
         if self.classic is None:
             for client in self.classic_clients:
-                assert self.world.tell(
+                assert self.world.send(
                     Heartbeat(request=0, member_id=client.member_id, generation_id=client.epoch)
                 ) == ErrorAnswer(E.NONE)
         wanted = {place for client in self.clients.values() for place in self.everything(client.topics)}

@@ -13,7 +13,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import Commit, GroupState, Leave, Leaver
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
-from storage_svc.coordinator.limits import NewOffset
+from storage_svc.coordinator.limits import CommitRequest, NewOffset
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.log.errors import StorageFailure
 from support.group_calls import answered
@@ -41,12 +41,13 @@ async def committed(
     commit = Commit(request=0, member_id=who[0], generation_id=who[1])
     offsets = [NewOffset(*place, 5, 7, "note") for place in places or (("orders", 0),)]
     codes: asyncio.Future[list[E]] = asyncio.get_running_loop().create_future()
-    repeat = node.coordinator.offsets.commit("g", commit, offsets, codes.set_result, **{"will_repeat": True, **rest})
+    request = CommitRequest("g", commit, offsets, **{"will_repeat": True, **rest})
+    repeat = node.coordinator.offsets.commit(request, codes.set_result)
     await codes
     return repeat
 
 
-async def said(repeat: RepeatableCommit | None, *offsets: int) -> Sequence[int] | None:
+async def repeated(repeat: RepeatableCommit | None, *offsets: int) -> Sequence[int] | None:
     """What it is answered; None when it has to come whole."""
     assert repeat is not None
     codes: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
@@ -69,8 +70,8 @@ async def test_records_and_memory_are_those_of_the_whole_commit(node: Node) -> N
     node.now_ms += 1000
     whole = Commit(request=0, member_id="", generation_id=-1)
     offsets = [NewOffset(*place, offset, 7, "note") for place, offset in zip(places, (6, 2**63 - 1, 8), strict=True)]
-    assert await answered(node.coordinator.offsets.commit, "g", whole, offsets) == [E.NONE] * 3
-    assert await said(repeat, 6, 2**63 - 1, 8) == ()
+    assert await answered(node.coordinator.offsets.commit, CommitRequest("g", whole, offsets)) == [E.NONE] * 3
+    assert await repeated(repeat, 6, 2**63 - 1, 8) == ()
     records = node.records("g")
     assert len(records) == 9
     assert records[6:] == records[3:6]
@@ -84,12 +85,12 @@ async def test_records_and_memory_are_those_of_the_whole_commit(node: Node) -> N
 async def test_it_is_seen_and_answered_when_it_is_durable(node: Node) -> None:
     repeat = await committed(node)
     assert repeat is not None
-    told: list[Sequence[int]] = []
-    assert repeat((6,), told.append)
+    answers: list[Sequence[int]] = []
+    assert repeat((6,), answers.append)
     await asyncio.sleep(0)
-    assert (told, node.fetched("g")) == ([], {("orders", 0): 5})
+    assert (answers, node.fetched("g")) == ([], {("orders", 0): 5})
     await node.settled("g")
-    assert (told, node.fetched("g")) == ([()], {("orders", 0): 6})
+    assert (answers, node.fetched("g")) == ([()], {("orders", 0): 6})
 
 
 async def test_only_what_was_accepted_whole_is_said_again(node: Node) -> None:
@@ -157,10 +158,10 @@ async def test_it_has_to_come_whole_once_something_has_happened(
     node: Node, event: Callable[[Node], Awaitable[None]]
 ) -> None:
     repeat = await committed(node)
-    assert await said(repeat, 6) == ()
+    assert await repeated(repeat, 6) == ()
     await event(node)
     records = node.records("g")
-    assert await said(repeat, 7) is None
+    assert await repeated(repeat, 7) is None
     assert node.records("g") == records
 
 
@@ -173,25 +174,25 @@ async def test_a_classic_member_repeats_while_its_generation_is_stable_and_keeps
     repeat = await committed(node, who=who)
     for offset in range(4):
         await played.go_on(5)
-        if await said(repeat, offset) is None:  # its session's timer had to be set anew
+        if await repeated(repeat, offset) is None:  # its session's timer had to be set anew
             repeat = await committed(node, who=who)
     assert node.state("g") is GroupState.STABLE
     joining = asyncio.create_task(node.join("g"))
     await asyncio.sleep(0)
     assert node.state("g") is GroupState.PREPARING_REBALANCE
-    assert await said(repeat, 9) is None
+    assert await repeated(repeat, 9) is None
     await node.coordinator.leave("g", Leave(request=0, members=[Leaver(who[0])]))
-    assert await said(repeat, 9) is None
+    assert await repeated(repeat, 9) is None
     await node.coordinator.stop()
     await joining
 
 
 async def test_a_member_of_a_consumer_group_repeats_until_the_group_changes(node: Node) -> None:
     epoch = await enter(node, "m1")
-    repeat = await committed(node, who=("m1", epoch), group_not_found=E.GROUP_ID_NOT_FOUND)
-    assert await said(repeat, 6) == ()
+    repeat = await committed(node, who=("m1", epoch), knows_epochs=True)
+    assert await repeated(repeat, 6) == ()
     await enter(node, "m2")
-    assert await said(repeat, 7) is None
+    assert await repeated(repeat, 7) is None
     assert node.fetched("g") == {("orders", 0): 6}
 
 
@@ -206,7 +207,7 @@ async def test_a_disk_that_breaks_is_told_for_every_partition(node: Node) -> Non
     await node.restart()
     repeat = await committed(node, ("orders", 0), ("orders", 1))
     disk.fault = StorageFailure("the disk is gone")
-    assert await said(repeat, 6, 7) == [E.NOT_COORDINATOR] * 2
+    assert await repeated(repeat, 6, 7) == [E.NOT_COORDINATOR] * 2
     await asyncio.sleep(0)
-    assert await said(repeat, 6, 7) is None
+    assert await repeated(repeat, 6, 7) is None
     disk.fault = None

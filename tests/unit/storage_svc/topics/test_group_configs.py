@@ -14,7 +14,7 @@ from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
 LIMITS = {SESSION: (2000, 45000, 60000), HEARTBEAT: (1000, 5000, 15000), ASSIGNMENT: (0, 1000, 15000)}
-Told = list[tuple[str, Mapping[str, int]]]
+Changes = list[tuple[str, Mapping[str, int]]]
 
 
 def broker(**others: str) -> dict[str, BrokerValue]:
@@ -34,20 +34,20 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def told() -> Told:
+def changes() -> Changes:
     """What the coordinator hears."""
     return []
 
 
-def configs_on(catalog: Catalog, told: Told, **others: str) -> GroupConfigs:
-    made = GroupConfigs(catalog, broker(**others), lambda group_id, own: told.append((group_id, own)))
+def configs_on(catalog: Catalog, changes: Changes, **others: str) -> GroupConfigs:
+    made = GroupConfigs(catalog, broker(**others), lambda group_id, own: changes.append((group_id, own)))
     made.load()
     return made
 
 
 @pytest.fixture
-def configs(catalog: Catalog, told: Told) -> GroupConfigs:
-    return configs_on(catalog, told)
+def configs(catalog: Catalog, changes: Changes) -> GroupConfigs:
+    return configs_on(catalog, changes)
 
 
 def test_the_names_of_the_brokers_keys() -> None:
@@ -105,36 +105,38 @@ def test_what_may_not_be_set(configs: GroupConfigs, given: dict[str, str | None]
     assert str(raised.value) == message
 
 
-def test_what_is_set_counts_at_once_and_after_a_restart(catalog: Catalog, configs: GroupConfigs, told: Told) -> None:
+def test_what_is_set_counts_at_once_and_after_a_restart(
+    catalog: Catalog, configs: GroupConfigs, changes: Changes
+) -> None:
     configs.configure("g", {SESSION: "50000"})
     configs.configure("h", {HEARTBEAT: "6000"})
     configs.configure("h", {})
-    assert told == [("g", {SESSION: 50000}), ("h", {HEARTBEAT: 6000}), ("h", {})]
-    told.clear()
-    again = configs_on(catalog, told)
+    assert changes == [("g", {SESSION: 50000}), ("h", {HEARTBEAT: 6000}), ("h", {})]
+    changes.clear()
+    again = configs_on(catalog, changes)
     assert (again.group_ids(), again.own("g"), again.own("h")) == (["g"], {SESSION: "50000"}, {})
-    assert told == [("g", {SESSION: 50000})]
+    assert changes == [("g", {SESSION: 50000})]
 
 
 def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
-    catalog: Catalog, configs: GroupConfigs, told: Told
+    catalog: Catalog, configs: GroupConfigs, changes: Changes
 ) -> None:
     configs.configure("g", {SESSION: "50000", HEARTBEAT: "2000"})
-    told.clear()
+    changes.clear()
     again = configs_on(
         catalog,
-        told,
+        changes,
         group_consumer_max_session_timeout_ms="46000",
         group_consumer_min_heartbeat_interval_ms="3000",
     )
-    assert told == [("g", {HEARTBEAT: 3000, SESSION: 46000})]
+    assert changes == [("g", {HEARTBEAT: 3000, SESSION: 46000})]
     assert again.own("g") == {SESSION: "50000", HEARTBEAT: "2000"}
 
 
-def test_what_cannot_be_stored_does_not_count(tmp_path: Path, told: Told) -> None:
+def test_what_cannot_be_stored_does_not_count(tmp_path: Path, changes: Changes) -> None:
     catalog = Catalog.open(tmp_path)
-    configs = configs_on(catalog, told)
+    configs = configs_on(catalog, changes)
     catalog.close()
     with pytest.raises(CatalogError):
         configs.configure("g", {SESSION: "50000"})
-    assert (configs.group_ids(), told) == ([], [])
+    assert (configs.group_ids(), changes) == ([], [])

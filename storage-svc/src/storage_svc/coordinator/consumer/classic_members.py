@@ -49,8 +49,8 @@ from storage_svc.coordinator.machine.events import TimerKind
 def on_join(step: Step, join: Join) -> JoinAnswer:
     member_id = join.member_id or join.new_member_id
     if error := _join_error(step, join):
-        told = member_id if error is ErrorCode.MEMBER_ID_REQUIRED else join.member_id
-        return JoinAnswer(error=error, member_id=told)
+        shown_id = member_id if error is ErrorCode.MEMBER_ID_REQUIRED else join.member_id
+        return JoinAnswer(error=error, member_id=shown_id)
     try:
         subscription = consumer_protocol.decode_subscription(join.protocols[0][1])
     except ProtocolError:

@@ -218,7 +218,7 @@ class ConsumerGroup:
 
     def check_invariants(self) -> None:
         """What must hold between events. For tests."""
-        held = [place for member in self.members.values() for place in member.holds()]
+        held = [partition for member in self.members.values() for partition in member.holds()]
         assert len(held) == len(set(held)), "a partition is held twice"
         static = {each.instance_id: each.member_id for each in self.members.values() if each.instance_id is not None}
         assert static == self.static, (static, self.static)

@@ -70,7 +70,7 @@ class ConsumerHost:
             self._own_settings.pop(group_id, None)
         hosted = self._hosted.by_id.get(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
-            self._performer.tell(hosted, Configured())
+            self._performer.send(hosted, Configured())
 
     def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
         return self._own_settings.get(group_id, self._settings)
@@ -115,7 +115,7 @@ class ConsumerHost:
             if heartbeat.member_epoch != JOIN_EPOCH:
                 done(not_a_consumer_group(group_id))
                 return None
-            hosted = self._hosted.place(ConsumerGroup(group_id))
+            hosted = self._hosted.locate(ConsumerGroup(group_id))
         heartbeat.request = self._performer.calls.expect(done)
         was_writing = hosted.write is not None
         if isinstance(hosted.group, Group):
@@ -140,7 +140,7 @@ class ConsumerHost:
     def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
         """Answer a heartbeat of the classic protocol."""
         heartbeat.request = self._performer.calls.expect(lambda answer: done(answer.error))
-        self._performer.tell(hosted, heartbeat)
+        self._performer.send(hosted, heartbeat)
 
     # --- patterns -------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class ConsumerHost:
         topics = await asyncio.to_thread(_matching, patterns, names)
         hosted = self._hosted.by_id.get(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
-            self._performer.tell(hosted, PatternsResolved(topics, version))
+            self._performer.send(hosted, PatternsResolved(topics, version))
 
 
 def _matching(patterns: set[str], names: list[str]) -> Mapping[str, frozenset[str]]:

@@ -49,10 +49,10 @@ class HostedGroups:
         """Return the group; a new classic one if it is not there."""
         hosted = self.by_id.get(group_id)
         if hosted is None:
-            hosted = self.by_id[group_id] = self.place(Group(group_id, self._limits, self._now_ms()))
+            hosted = self.by_id[group_id] = self.locate(Group(group_id, self._limits, self._now_ms()))
         return hosted
 
-    def place(self, group: Group | ConsumerGroup) -> HostedGroup:
+    def locate(self, group: Group | ConsumerGroup) -> HostedGroup:
         """Return a group with its place in the log; it is not hosted yet."""
         return HostedGroup(group, self._offsets_log.partition_of(group.group_id), CommittedOffsets({}))
 
@@ -67,7 +67,7 @@ class HostedGroups:
         for group_id, group in groups.items():
             hosted = HostedGroup(group, partition, CommittedOffsets(loaded.offsets.get(group_id, {})))
             self.by_id[group_id] = hosted
-            self.performer.tell(hosted, Installed())
+            self.performer.send(hosted, Installed())
 
     def unload(self, partition: int) -> int:
         """Forget the groups of an offsets partition and return their number.
@@ -77,7 +77,7 @@ class HostedGroups:
         gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
         for hosted in gone:
             del self.by_id[hosted.group.group_id]
-            self.performer.tell(hosted, Removed(ErrorCode.NOT_COORDINATOR))
+            self.performer.send(hosted, Removed(ErrorCode.NOT_COORDINATOR))
         return len(gone)
 
     def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:
@@ -143,7 +143,7 @@ class HostedGroups:
         if self.by_id.get(group.group_id) is hosted:
             del self.by_id[group.group_id]
         if isinstance(group, Group):
-            self.performer.tell(hosted, Retire())
+            self.performer.send(hosted, Retire())
 
     def forget_if_unused(self, hosted: HostedGroup) -> None:
         """Forget a group of which the log holds nothing, if it holds nothing itself."""

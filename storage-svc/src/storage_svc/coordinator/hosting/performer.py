@@ -61,7 +61,7 @@ class Performer:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def tell(self, hosted: HostedGroup, event: Any) -> None:
+    def send(self, hosted: HostedGroup, event: Any) -> None:
         """Have the group's machine handle the event, and perform its outcome."""
         machine = self._machines[type(hosted.group)]
         self.perform(hosted, machine.handle(hosted, event), machine)
@@ -72,13 +72,13 @@ class Performer:
         Raises:
             CallsEndedError: `close` was called before there was an answer.
         """
-        return await self.calls.ask(call, kind, partial(self.tell, hosted))
+        return await self.calls.ask(call, kind, partial(self.send, hosted))
 
     def _on_timer(self, key: tuple[str, Timer]) -> None:
         group_id, timer = key
         hosted = self._by_id.get(group_id)
         if hosted is not None:
-            self.tell(hosted, TimerFired(timer))
+            self.send(hosted, TimerFired(timer))
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Performer:
             hosted.changed()
         self.change_timers(outcome.entity.group_id, outcome.timers)
         if outcome.to_successor is not None:
-            self.tell(hosted, outcome.to_successor)
+            self.send(hosted, outcome.to_successor)
         machine.performed(hosted, outcome)
         self._answer(outcome.answers, write)
         if outcome.stored is not None and write is not None:
@@ -119,7 +119,7 @@ class Performer:
 
     def _replace(self, hosted: HostedGroup, outcome: Outcome[Any]) -> None:
         if outcome.to_replaced is not None:
-            self.tell(hosted, outcome.to_replaced)
+            self.send(hosted, outcome.to_replaced)
         hosted.group = outcome.entity
         self._by_id[outcome.entity.group_id] = hosted
 
@@ -143,7 +143,7 @@ class Performer:
         self, hosted: HostedGroup, entity: object, stored: Callable[[ErrorCode], object], error: ErrorCode
     ) -> None:
         if hosted.group is entity:  # or another one has taken its place, and nobody waits any more
-            self.tell(hosted, stored(error))
+            self.send(hosted, stored(error))
 
 
 def _answer_stored(done: Callable[[Any], None], answer: Answer, error: ErrorCode) -> None:

@@ -86,7 +86,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def send(self, event: Event) -> None:
         written = len(self.writes)
-        expected = self.model.hear(event)
+        expected = self.model.expect(event)
         assert self.perform(event) == expected, event
         rows = self.model.rows[len(self.model.rows) - (len(self.writes) - written) :]
         assert len(self.model.rows) == len(self.writes)

@@ -42,19 +42,19 @@ def join(world: World, member_id: str, *owned: int, name: str = "range", **field
         "protocol_type": "consumer",
         "protocols": ((name, metadata),),
     }
-    answer = world.tell(Join(**(given_ | fields)))
+    answer = world.send(Join(**(given_ | fields)))
     assert isinstance(answer, JoinAnswer)
     return answer
 
 
 def classic_beat(world: World, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
-    answer = world.tell(Heartbeat(request=1, member_id=member_id, generation_id=epoch, instance_id=instance_id))
+    answer = world.send(Heartbeat(request=1, member_id=member_id, generation_id=epoch, instance_id=instance_id))
     assert isinstance(answer, ErrorAnswer)
     return answer.error
 
 
 def sync(world: World, member_id: str, epoch: int, **fields: Any) -> SyncAnswer:
-    answer = world.tell(Sync(request=1, member_id=member_id, generation_id=epoch, **fields))
+    answer = world.send(Sync(request=1, member_id=member_id, generation_id=epoch, **fields))
     assert isinstance(answer, SyncAnswer)
     return answer
 
@@ -129,7 +129,7 @@ def test_members_are_removed_by_name_and_id(world: World) -> None:
     enter(world, "m1", instance_id="one")
     enter(world, "m2")
     leavers = [Leaver("", "one"), Leaver("m2"), Leaver("", "two"), Leaver("m9", "one"), Leaver("m9")]
-    answer = world.tell(Leave(request=1, members=leavers))
+    answer = world.send(Leave(request=1, members=leavers))
     assert isinstance(answer, LeaveAnswer)
     assert answer.members == (
         E.NONE,

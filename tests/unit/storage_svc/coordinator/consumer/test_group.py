@@ -1,4 +1,4 @@
-"""The consumer group machine, step by step: who is let in, who is told what, and what becomes of members."""
+"""The consumer group machine, step by step: who is let in, who is informed what, and what becomes of members."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_the_second_waits_until_the_first_has_given_up(world: World) -> None:
     second = enter(world, "m2")
     assert (second.member_epoch, given(world, second)) == (3, set())
     assert world.group.members["m2"].state is MemberState.UNRELEASED_PARTITIONS
-    told = beat(world, "m1", 2, 0, 1, 2, 3)
-    kept = given(world, told)
-    assert (told.member_epoch, len(kept)) == (2, 2)
+    informed = beat(world, "m1", 2, 0, 1, 2, 3)
+    kept = given(world, informed)
+    assert (informed.member_epoch, len(kept)) == (2, 2)
     assert world.timers[Timer(Kind.REBALANCE, "m1")] == world.now_ms + 60_000
     assert beat(world, "m2", 3).assignment is None
     assert beat(world, "m1", 2, *kept).member_epoch == 3
@@ -78,7 +78,7 @@ def test_an_answer_that_the_log_refused_told_nobody_anything(world: World) -> No
     enter(world, "m1", connection_id=1)
     enter(world, "m2", connection_id=2)
     world.log_refuses = True
-    assert world.tell(ConsumerHeartbeat(member_id="m1", member_epoch=2, connection_id=3)) is None
+    assert world.send(ConsumerHeartbeat(member_id="m1", member_epoch=2, connection_id=3)) is None
     world.log_refuses = False
     kept = given(world, beat(world, "m1", 2, connection_id=1))
     assert beat(world, "m1", 2, connection_id=1).assignment is None
@@ -98,11 +98,11 @@ def test_a_write_that_the_log_refuses_changes_nothing_in_memory(world: World) ->
         ConsumerHeartbeat(member_id="m1", member_epoch=-1),
     ]
     for heartbeat in heartbeats:
-        assert world.tell(heartbeat) is None
+        assert world.send(heartbeat) is None
     assert world.group is group
     assert vars(group) == before
     world.log_refuses = False
-    assert world.tell(heartbeats[1]) is not None
+    assert world.send(heartbeats[1]) is not None
     assert (world.group.hashed_version, world.group.informed_over) == (world.topics.version, {"m1": 3, "m2": 2})
 
 
@@ -134,8 +134,8 @@ def test_a_heartbeat_that_says_nothing_new_only_starts_the_session_again(world: 
     )
     assert (world.timers, world.written) == ({Timer(Kind.SESSION, "m1"): world.now_ms + 45_000}, written)
     world.topics.create("orders", 6)  # in the place of the one it reads
-    told = beat(world, "m1", epoch)
-    assert (world.group.epoch, given(world, told)) == (epoch + 1, set())  # it gives up what is deleted
+    informed = beat(world, "m1", epoch)
+    assert (world.group.epoch, given(world, informed)) == (epoch + 1, set())  # it gives up what is deleted
 
 
 def test_the_assignment_waits_for_its_interval() -> None:

@@ -45,10 +45,10 @@ class Client:
     #: What it may be reading now.
     owned: set[tuple[bytes, int]] = field(default_factory=set)
     #: What it was last told to have.
-    told: set[tuple[bytes, int]] = field(default_factory=set)
+    assigned: set[tuple[bytes, int]] = field(default_factory=set)
     is_away: bool = False
     #: It has missed an answer: it says everything, to be told everything.
-    says_all: bool = False
+    sends_all: bool = False
 
 
 class ConsumerGroups(RuleBasedStateMachine):
@@ -77,15 +77,15 @@ class ConsumerGroups(RuleBasedStateMachine):
             member_id=client.member_id,
             member_epoch=client.epoch,
             instance_id=client.instance_id,
-            **(everything if client.says_all else {}) | fields,  # type: ignore[arg-type]
+            **(everything if client.sends_all else {}) | fields,  # type: ignore[arg-type]
         )
-        answer = self.world.tell(heartbeat)
+        answer = self.world.send(heartbeat)
         assert answer is None or isinstance(answer, HeartbeatAnswer)
         return answer
 
-    def hear(self, client: Client, answer: HeartbeatAnswer | None) -> None:
+    def receive(self, client: Client, answer: HeartbeatAnswer | None) -> None:
         """Takes what is new at once; what it shall give up it keeps until it revokes."""
-        client.says_all = answer is None
+        client.sends_all = answer is None
         if answer is None:
             return
         if answer.error in (E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID):
@@ -94,8 +94,8 @@ class ConsumerGroups(RuleBasedStateMachine):
         assert answer.error == E.NONE, answer
         client.epoch = answer.member_epoch
         if answer.assignment is not None:
-            client.told = {(topic_id, each) for topic_id, held in answer.assignment.items() for each in held}
-            client.owned |= client.told
+            client.assigned = {(topic_id, each) for topic_id, held in answer.assignment.items() for each in held}
+            client.owned |= client.assigned
 
     def forget(self, client: Client) -> None:
         self.clients = {name: each for name, each in self.clients.items() if each is not client}
@@ -118,17 +118,17 @@ class ConsumerGroups(RuleBasedStateMachine):
             assert answer.error in allowed, answer
             return
         self.clients[name] = client
-        self.hear(client, answer)
+        self.receive(client, answer)
 
-    @rule(name=MEMBERS, revokes=st.booleans(), says=st.booleans(), is_lost=st.booleans())
-    def go_on(self, name: str, revokes: bool, says: bool, is_lost: bool) -> None:
+    @rule(name=MEMBERS, revokes=st.booleans(), states_owned=st.booleans(), is_lost=st.booleans())
+    def go_on(self, name: str, revokes: bool, states_owned: bool, is_lost: bool) -> None:
         client = self.clients.get(name)
         if client is None or client.is_away:
             return
         if revokes:
-            client.owned &= client.told
-        answer = self.heartbeat(client, **{"owned": grouped(client.owned)} if says or is_lost else {})
-        self.hear(client, None if is_lost else answer)
+            client.owned &= client.assigned
+        answer = self.heartbeat(client, **{"owned": grouped(client.owned)} if states_owned or is_lost else {})
+        self.receive(client, None if is_lost else answer)
 
     @rule(name=MEMBERS, subscription=SUBSCRIPTIONS)
     def subscribe(self, name: str, subscription: tuple[frozenset[str], str]) -> None:
@@ -138,7 +138,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         answer = self.heartbeat(client, topics=subscription[0], pattern=subscription[1])
         if answer is not None and not answer.error:
             client.topics, client.pattern = subscription
-        self.hear(client, answer)
+        self.receive(client, answer)
 
     @rule(name=MEMBERS)
     def leave(self, name: str) -> None:
@@ -226,18 +226,18 @@ class ConsumerGroups(RuleBasedStateMachine):
             for client in list(self.clients.values()):
                 if client.is_away:
                     continue
-                client.owned &= client.told
+                client.owned &= client.assigned
                 answer = self.heartbeat(client, owned=grouped(client.owned))
                 if answer is not None and answer.error:
                     self.forget(client)
                 else:
-                    self.hear(client, answer)
+                    self.receive(client, answer)
             self.nobody_owns_what_another_owns()
         group = self.world.group
         clients = self.clients.values()
         assert {client.member_id for client in clients} == group.members.keys()
         for client in clients:
-            assert client.owned == client.told == spread(group.target.get(client.member_id, {}))
+            assert client.owned == client.assigned == spread(group.target.get(client.member_id, {}))
         assert group.state is (ConsumerGroupState.STABLE if clients else ConsumerGroupState.EMPTY)
         assert {each for client in clients for each in client.owned} == {
             (topic.id, index)

@@ -1,4 +1,4 @@
-"""Commits without an answer: told in time, once, in the order they came."""
+"""Commits without an answer: answered in time, once, in the order they came."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from storage_svc.coordinator.hosting.commit_deadlines import CommitDeadlines
 
 
 class HeldClock(asyncio.SelectorEventLoop):
-    """An event loop whose time goes on when it is told to."""
+    """An event loop whose time goes on when it is answered to."""
 
     now = 0.0
 
@@ -22,29 +22,29 @@ class HeldClock(asyncio.SelectorEventLoop):
 
 
 def test_what_is_late_is_told_once_and_in_order() -> None:
-    told: list[tuple[str, int]] = []
+    answered: list[tuple[str, int]] = []
 
-    def tell(name: str, code: int) -> None:
-        told.append((name, code))
+    def note(name: str, code: int) -> None:
+        answered.append((name, code))
 
     loop = HeldClock()
     deadlines = CommitDeadlines(loop, 50)
-    answers = {name: deadlines.watch(partial(tell, name)) for name in "abc"}
+    answers = {name: deadlines.watch(partial(note, name)) for name in "abc"}
     answers["b"](0)
-    assert told == [("b", 0)]
+    assert answered == [("b", 0)]
     loop.go_to(0.03)
-    answers["d"] = deadlines.watch(partial(tell, "d"))
+    answers["d"] = deadlines.watch(partial(note, "d"))
     loop.go_to(0.049)
-    assert told == [("b", 0)]
+    assert answered == [("b", 0)]
     loop.go_to(0.051)
-    assert told == [("b", 0), ("a", 7), ("c", 7)]
+    assert answered == [("b", 0), ("a", 7), ("c", 7)]
     answers["a"](0)
     answers["d"](56)
-    assert told == [("b", 0), ("a", 7), ("c", 7), ("d", 56)]
-    late = deadlines.watch(partial(tell, "e"))
+    assert answered == [("b", 0), ("a", 7), ("c", 7), ("d", 56)]
+    late = deadlines.watch(partial(note, "e"))
     loop.go_to(0.081)
-    assert len(told) == 4
+    assert len(answered) == 4
     loop.go_to(0.102)
     late(0)
-    assert told[4:] == [("e", 7)]
+    assert answered[4:] == [("e", 7)]
     loop.close()

@@ -1,4 +1,4 @@
-"""Consumer groups on real logs: what is told is durable, and a restart costs nobody anything."""
+"""Consumer groups on real logs: what is informed is durable, and a restart costs nobody anything."""
 
 from __future__ import annotations
 
@@ -90,21 +90,21 @@ async def test_a_restart_in_the_middle_of_a_reconciliation(node: Node) -> None:
     orders = node.registry.get("orders")
     assert orders is not None
     everything = {orders.id: frozenset({0, 1, 2})}
-    told = await beat(node, "m1", first.member_epoch, instance_id="static", owned=everything)
+    informed = await beat(node, "m1", first.member_epoch, instance_id="static", owned=everything)
     assert found(node).members["m1"].state.name == "UNREVOKED_PARTITIONS"
     await patterns_resolved(node)
     await node.settled("g")
     before = snapshot(found(node))
     await node.restart()
     assert snapshot(found(node)) == before
-    kept = told.assignment[orders.id]  # type: ignore[index]
-    await beat(node, "m1", told.member_epoch, instance_id="static", owned={orders.id: frozenset(kept)})
+    kept = informed.assignment[orders.id]  # type: ignore[index]
+    await beat(node, "m1", informed.member_epoch, instance_id="static", owned={orders.id: frozenset(kept)})
     got = await beat(node, "m2", second.member_epoch, owned={})
     assert set(got.assignment[orders.id]) == {0, 1, 2} - set(kept)  # type: ignore[index]
 
 
 async def test_loaded_members_are_told_what_they_have_once_more(node: Node) -> None:
-    """The answer that told them may have been lost with the process that gave it, and they say no more than usual."""
+    """The answer that informed them may have been lost with the process that gave it, and they say no more than usual."""
     joined = await enter(node, "m1")
     assert (await beat(node, "m1", joined.member_epoch)).assignment is None
     await node.restart()
@@ -167,9 +167,7 @@ async def test_a_groups_own_assignment_interval(tmp_path: Path) -> None:
 async def test_a_deleted_group_leaves_nothing(node: Node) -> None:
     joined = await enter(node, "m1", pattern="orders")
     await patterns_resolved(node)
-    await node.commit(
-        "g", ("orders", 0, 5), member_id="m1", generation_id=joined.member_epoch, group_not_found=E.GROUP_ID_NOT_FOUND
-    )
+    await node.commit("g", ("orders", 0, 5), member_id="m1", generation_id=joined.member_epoch, knows_epochs=True)
     assert await node.coordinator.delete_group("g") == E.NON_EMPTY_GROUP
     await beat(node, "m1", -1)
     assert await node.coordinator.delete_group("g") == E.NONE

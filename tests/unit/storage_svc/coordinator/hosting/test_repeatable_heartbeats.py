@@ -1,4 +1,4 @@
-"""A heartbeat said again without its words: allowed as long as the whole one would be answered the same, no longer."""
+"""A heartbeat calls again without its words: allowed as long as the whole one would be answered the same, no longer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
-from storage_svc.coordinator.limits import NewOffset
+from storage_svc.coordinator.limits import CommitRequest, NewOffset
 from storage_svc.log.errors import StorageFailure
 from support.group_calls import answered
 
@@ -52,10 +52,10 @@ def consumer(
 
 
 def promised(repeat: RepeatableHeartbeat) -> list[str]:
-    """What is said of it from now on."""
-    said: list[str] = []
-    repeat.promise(lambda: said.append("ended"))
-    return said
+    """What is calls of it from now on."""
+    calls: list[str] = []
+    repeat.promise(lambda: calls.append("ended"))
+    return calls
 
 
 async def enter(node: Node, member_id: str = "m1", **fields: Any) -> int:
@@ -120,16 +120,16 @@ async def test_nobody_repeats_while_their_partition_is_offline(node: Node) -> No
     node.files.sync_fault = StorageFailure("broken")
     ended = promised(repeat)
     seen: list[tuple[bool, E]] = []
-    told = asyncio.Event()
+    answered_late = asyncio.Event()
 
     def done(_: list[E]) -> None:  # the partition is lost; its groups are forgotten in the next turn
         assert ended == ["ended"]
         seen.append((repeat(), classic(node, member_id, generation_id)[0]))
-        told.set()
+        answered_late.set()
 
     commit = Commit(request=0, member_id=member_id, generation_id=generation_id)
-    node.coordinator.offsets.commit("g", commit, [NewOffset("orders", 0, 1, 0, "")], done)
-    await told.wait()
+    node.coordinator.offsets.commit(CommitRequest("g", commit, [NewOffset("orders", 0, 1, 0, "")]), done)
+    await answered_late.wait()
     await asyncio.sleep(0)
     seen.append((repeat(), classic(node, member_id, generation_id)[0]))
     assert seen == [(False, E.NOT_COORDINATOR), (False, E.NOT_COORDINATOR)]

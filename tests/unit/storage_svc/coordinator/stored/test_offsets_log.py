@@ -22,16 +22,16 @@ class Writes:
         self.outcomes: dict[str, int] = {}
         node.offsets_log.ensure_topic()
 
-    def _told(self, name: str, code: int) -> None:
-        assert name not in self.outcomes, "told twice"
+    def _ended(self, name: str, code: int) -> None:
+        assert name not in self.outcomes, "ended twice"
         self.outcomes[name] = code
 
     def gather(self, name: str, value: bytes = b"v") -> None:
         tails = [write_tail(name.encode(), value)]
-        self._node.offsets_log.gather(1, tails, NOW_MS, lambda code: self._told(name, code))
+        self._node.offsets_log.gather(1, tails, NOW_MS, lambda code: self._ended(name, code))
 
     def write(self, name: str) -> None:
-        self._node.offsets_log.write(1, [(name.encode(), b"v")], NOW_MS, lambda code: self._told(name, code))
+        self._node.offsets_log.write(1, [(name.encode(), b"v")], NOW_MS, lambda code: self._ended(name, code))
 
     async def batches(self) -> list[list[str]]:
         """The keys of each batch, once everything is durable."""
