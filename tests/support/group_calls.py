@@ -11,19 +11,19 @@ from broker_contract import groups_pb2, groups_pb2_grpc
 
 
 async def answered(call: Callable[..., None], *arguments: Any, **named: Any) -> Any:
-    """What the call gives its `done`, which comes behind the positional arguments."""
+    """Make a call, and return the value that its `done` gets. `done` comes after the positional arguments."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     call(*arguments, answer.set_result, **named)
     return await answer
 
 
 class GroupExchange:
-    """A gateway's end of the stream. Messages are sent as they are given; answers are gathered by call id."""
+    """A gateway's end of the stream. Messages are sent in the order of the calls; answers are gathered by call id."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stream = groups_pb2_grpc.GroupsStub(channel).Exchange()
         self.messages = 0
-        #: Promises that have ended, and how many messages with repeats were heard.
+        #: The promises that have ended, and the number of confirmed messages with repeats.
         self.ended: set[int] = set()
         self.reports = 0
         #: Repeated commits that are durable, and those that have to come whole.
@@ -40,7 +40,7 @@ class GroupExchange:
         return answers
 
     async def receive_one(self) -> dict[int, groups_pb2.GroupAnswer]:
-        """Of the next message."""
+        """Return the answers of the next message."""
         message = await asyncio.wait_for(self._stream.read(), 10)
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
@@ -51,7 +51,7 @@ class GroupExchange:
         return {answer.call_id: answer for answer in message.answers}
 
     async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> None:
-        """These were said again; until that was heard."""
+        """Report that these heartbeats were repeated, and wait until that is confirmed."""
         await self._stream.write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
         if call_ids:
             self.reports -= 1
@@ -59,7 +59,7 @@ class GroupExchange:
                 await self.receive_one()
 
     async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
-        """Each a call id, whom it is like, and its offsets; until all are answered."""
+        """Repeat commits, each a call id, the id of its original, and its offsets; wait until all are answered."""
         ids, likes, offsets = zip(*commits, strict=True)
         flat = [offset for each in offsets for offset in each]
         await self._stream.write(
@@ -76,7 +76,7 @@ class GroupExchange:
             await self.receive_one()
 
     async def ask(self, **call: Any) -> Any:
-        """One call, `heartbeat=HeartbeatRequest(...)` for example; its answer."""
+        """Make one call, `heartbeat=HeartbeatRequest(...)` for example, and return its answer."""
         (kind,) = call
         await self.send(groups_pb2.GroupCall(call_id=1, **call))
         return getattr((await self.receive(1))[1], kind)
@@ -86,5 +86,5 @@ class GroupExchange:
         assert await self._stream.read() is grpc.aio.EOF
 
     def cut(self) -> None:
-        """As when the gateway dies."""
+        """Break the stream, as the death of the gateway does."""
         self._stream.cancel()

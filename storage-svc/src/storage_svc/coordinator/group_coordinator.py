@@ -1,9 +1,8 @@
-"""The calls of groups of both protocols: join, sync, heartbeat, leave, delete; and what becomes of them. Committed
-offsets: `group_offsets`.
+"""The calls of groups of both protocols: join, sync, heartbeat, leave, delete. Committed offsets: `group_offsets`.
 
 A group lives in the offsets partition its id hashes to; partitions load one after the other at start, and calls for a
-group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A change is told to a client only after
-its record is durable.
+group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A client learns of a change only
+after its record is durable.
 
 Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
 """
@@ -91,7 +90,7 @@ class GroupCoordinator:
 
     @property
     def fault(self) -> str | None:
-        """Why some groups cannot be served; None when all can, or will be."""
+        """A reason why some groups cannot be served; None when all can, or will be."""
         return self._partitions.fault
 
     @property
@@ -103,13 +102,13 @@ class GroupCoordinator:
         return self._settings.consumer.assignors
 
     def configure(self, group_id: str, own: Mapping[str, int]) -> None:
-        """What the group says of itself, by Kafka's names of group configs; there or not, of either protocol."""
+        """Let the group follow these configs, by Kafka's names. The group may be missing, and of either protocol."""
         self._consumer.configure(group_id, own)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:
-        """Begins to load; the returned task ends when everything is, or has failed."""
+        """Begin to load; the returned task ends when everything is loaded, or has failed."""
         logs = self._offsets_log.to_load()
         self._partitions.begin_loading(each.partition for each in logs)
         loading = asyncio.create_task(self._load(logs), name="load groups")
@@ -137,7 +136,8 @@ class GroupCoordinator:
         return self._partitions.is_loading
 
     def _on_offline(self, partition: int, reason: str) -> None:
-        """Nobody is served from memory that may be ahead of the log; whoever waits for its records is told first."""
+        """Stop serving groups of a partition whose memory may be ahead of the log. Callers that wait for its records
+        are answered first."""
         if self._partitions.lost(partition, reason):
             self._end_promises()
             asyncio.get_running_loop().call_soon(self._unload, partition)
@@ -147,7 +147,7 @@ class GroupCoordinator:
         log.error("groups are not served any more", partition=partition, groups=groups)
 
     async def stop(self) -> None:
-        """Answers everything parked: its clients look for their coordinator again, and find it after the restart."""
+        """Answer everything parked: its clients look for their coordinator again, and find it after the restart."""
         self._stopping = True
         self._end_promises()
         for task in self._tasks:
@@ -160,7 +160,7 @@ class GroupCoordinator:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, join: Join) -> JoinAnswer:
-        """Parked until the rebalance ends."""
+        """Join a group, and return its answer once the rebalance ends."""
         error = self._group_fault(group_id) or join_fault(join, self._settings)
         hosted = None if error else self.groups.get(group_id)
         if not error and hosted is None:
@@ -183,7 +183,7 @@ class GroupCoordinator:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
-        """Parked until the leader's assignment is durable."""
+        """Sync with a group, and return its answer once the leader's assignment is durable."""
         error = self._group_fault(group_id)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
@@ -216,10 +216,10 @@ class GroupCoordinator:
         *,
         needs_member_id: bool,
     ) -> RepeatableHeartbeat | None:
-        """ConsumerGroupHeartbeat: answered once what it tells is durable.
+        """Handle a ConsumerGroupHeartbeat; `done` gets the answer once its contents are durable.
 
         Args:
-            needs_member_id: the member has to have an id; else it is given one (before version 1).
+            needs_member_id: the member has to have an id; else it is assigned one (before version 1).
         """
         if fault := self._heartbeat_fault(group_id, heartbeat, needs_member_id=needs_member_id):
             done(fault)
@@ -251,7 +251,8 @@ class GroupCoordinator:
         return await self._performer.ask(hosted, leave, LeaveAnswer)
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        """NONE once an empty group and its offsets are gone for good; a group with members is NON_EMPTY_GROUP."""
+        """Delete an empty group with its offsets, and return NONE once that is durable. A group with members is
+        NON_EMPTY_GROUP."""
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = self.groups.get(group_id)
         if error or hosted is None:
@@ -269,7 +270,8 @@ class GroupCoordinator:
         return error, None if hosted is None else hosted.group
 
     def topics_changed(self) -> None:
-        """A topic has come or gone, or has more partitions: consumer groups look at it with the next heartbeat."""
+        """End promises after a topic has come or gone, or has more partitions: consumer groups look at it with the next
+        heartbeat."""
         self._end_promises()
 
     def _end_promises(self) -> None:
@@ -295,7 +297,7 @@ class GroupCoordinator:
         return ErrorCode.POLICY_VIOLATION
 
     def counts(self) -> dict[str, int]:
-        """Groups by Kafka's name of their state."""
+        """Return the number of groups by Kafka's name of their state."""
         counts = dict.fromkeys([state.value for states in (GroupState, ConsumerGroupState) for state in states], 0)
         for hosted in list(self.groups.values()):  # a copy: metrics are collected by another thread
             counts[hosted.group.state.value] += 1

@@ -1,7 +1,7 @@
 """The committed offsets of the groups this broker hosts, of both protocols: commit, fetch, delete, expire.
 
-What a commit says is visible, and its caller answered, once the records are durable: all of one commit are one batch.
-A group that nobody joined is made by its first commit, and forgotten with its last offset.
+A commit is visible, and its caller answered, once its records are durable: all of one commit are one batch. The first
+commit makes a group that nobody joined; the group is forgotten with its last offset.
 
 Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
 """
@@ -38,7 +38,8 @@ log = service_logs.get(__name__)
 
 
 class GroupFault(Protocol):
-    """Why nothing can be done for a group now: its name, its partition, a stop; NONE when it can."""
+    """A look-up of the reason why nothing can be done for a group now: its name, its partition, a stop. NONE when it
+    can."""
 
     def __call__(self, group_id: str, *, empty_allowed: bool = False) -> ErrorCode: ...
 
@@ -66,7 +67,7 @@ class GroupOffsets:
         self._partition_exists = partition_exists
         self._now_ms = wall_clock_ms
         self._group_fault = group_fault
-        #: Why no group can be made.
+        #: The reason why no group can be made.
         self._room_fault = room_fault
         self._serves = serves
 
@@ -157,7 +158,7 @@ class GroupOffsets:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> tuple[ErrorCode, list[tuple[TopicPartition, OffsetCommitValue | None]]]:
-        """Committed offsets in the order wanted; all of the group's, sorted, for None."""
+        """Return committed offsets in the order wanted; all of the group's, sorted, for None."""
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = self._groups.get(group_id)
         if not error and hosted is not None and isinstance(hosted.group, ConsumerGroup):
@@ -169,7 +170,8 @@ class GroupOffsets:
         return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
 
     async def delete(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """The group's error, or one code per offset once they are gone for good. One that was not there is gone, too.
+        """Delete offsets, and return the group's error, or one code per offset once they are gone for good. An offset
+        that was not there counts as gone.
 
         KIP-496: while the group has members, only offsets of topics that none of them subscribes to can be deleted.
         """
@@ -201,7 +203,7 @@ class GroupOffsets:
         return ErrorCode.NONE
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: so are its committed offsets."""
+        """Forget the committed offsets of a topic that was deleted."""
         for hosted in list(self._groups.values()):
             self._hosted.delete_offsets(hosted, hosted.offsets.of_topic(topic))
 
@@ -221,7 +223,7 @@ class GroupOffsets:
                 log.exception("expiring offsets failed")
 
     def expire(self) -> None:
-        """Forgets offsets that are due, and empty groups that hold none."""
+        """Forget offsets that are due, and empty groups that hold none."""
         now_ms, retention_ms = self._now_ms(), self._settings.offsets_retention_ms
         for hosted in list(self._groups.values()):
             offsets = hosted.offsets

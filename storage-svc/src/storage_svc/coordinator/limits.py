@@ -1,4 +1,4 @@
-"""What group calls may bring: the coordinator's settings, and checks that need nothing but them and the call."""
+"""The coordinator's settings, and checks of group calls that need nothing but them and the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage_svc.coordinator.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STA
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.stored.records import STRING_BYTES_MAX
 
-#: Metadata of one member's join: what fits one stored record (max.message.bytes) anyway.
+#: The metadata of one member's join: as much as fits one stored record (max.message.bytes) anyway.
 MEMBER_METADATA_BYTES_MAX: Final = 1 << 20
 #: Protocol names and other strings a join brings: a record's string, with room for a member id made of it.
 JOIN_STRING_BYTES_MAX: Final = STRING_BYTES_MAX - 64
@@ -31,7 +31,7 @@ class CoordinatorSettings:
     group_size_max: int = 10_000
     groups_max: int = 100_000
     offset_metadata_bytes_max: int = 4096
-    #: How long a commit waits for the disk.
+    #: The time for which a commit waits for the disk.
     offsets_commit_timeout_ms: int = 5000
     offsets_retention_ms: int = 7 * 86_400_000
     retention_check_interval_ms: int = 600_000
@@ -66,7 +66,8 @@ class CommitRequest:
 
 
 def group_id_fault(group_id: str, *, empty_allowed: bool) -> ErrorCode:
-    """Offsets may be committed under the empty id, as old clients do; joining needs a name."""
+    """Return INVALID_GROUP_ID for a name that cannot be used. Old clients commit under the empty id; joining needs a
+    name."""
     if (not group_id and not empty_allowed) or len(group_id.encode()) > STRING_BYTES_MAX:
         return ErrorCode.INVALID_GROUP_ID
     return ErrorCode.NONE
@@ -90,7 +91,8 @@ def join_fault(join: Join, settings: CoordinatorSettings) -> ErrorCode:
 def heartbeat_fault(
     heartbeat: ConsumerHeartbeat, settings: ConsumerGroupSettings, *, needs_member_id: bool
 ) -> HeartbeatAnswer | None:
-    """What is wrong with a ConsumerGroupHeartbeat whatever the group. From version 1 on members make their ids."""
+    """Return the fault of a ConsumerGroupHeartbeat that is wrong for every group. From version 1 on members make their
+    ids."""
     epoch = heartbeat.member_epoch
     fault = None
     if not heartbeat.member_id and (needs_member_id or epoch > 0 or epoch == LEAVE_EPOCH):
@@ -128,7 +130,8 @@ def _first_heartbeat_fault(heartbeat: ConsumerHeartbeat) -> str | None:
 
 
 def metadata_fault(metadata: str | None, settings: CoordinatorSettings) -> ErrorCode:
-    """The limit counts Java's characters (UTF-16 units), as Kafka does in spite of the setting's name."""
+    """Return an error for metadata that is too long, in Java's characters (UTF-16 units): so Kafka counts, in spite of
+    the setting's name."""
     if not metadata:
         return ErrorCode.NONE
     length = len(metadata.encode("utf-16-be", "surrogatepass")) // 2

@@ -1,8 +1,8 @@
-"""A commit said again by the same client, of the same partitions, with the same metadata: only the offsets differ.
+"""A commit that the same client repeats, of the same partitions, with the same metadata: only the offsets differ.
 
-Most are. Who has seen one accepted may keep a `RepeatableCommit` of it and call that with the new offsets instead of
-coming with the whole commit. It looks at everything on which it depends whether a commit is accepted, and says False
-when any of it may have changed: then the commit has to come whole, and False has done nothing.
+Most commits are such. The caller of an accepted one may keep a `RepeatableCommit` and call that with the new offsets,
+instead of sending the whole commit. It looks at everything that decides whether a commit is accepted. It returns False
+when any of that may have changed: then the commit has to come whole, and nothing has been done.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from storage_svc.topic_partition import TopicPartition
 #: One of more partitions is not kept: each of them takes some hundred bytes for as long as the client may repeat it.
 PARTITIONS_MAX: Final = 16
 
-#: Gets Kafka's code of each partition once they are durable; an empty list when all are 0.
+#: A function that gets Kafka's code of each partition once they are durable; an empty list when all are 0.
 Done = Callable[[Sequence[int]], None]
 
 
 class RepeatableCommit:
-    """Owned by who keeps it; knows the group until then."""
+    """A commit to repeat. Owned by its keeper; refers to the group until then."""
 
     __slots__ = (
         "_classic",
@@ -57,7 +57,7 @@ class RepeatableCommit:
         serves: Serves,
         now_ms: Callable[[], int],
     ) -> None:
-        """`accepted`: all that the commit said, in its order, without a retention time."""
+        """Keep a commit; `accepted` is all of it, in its order, without a retention time."""
         self._hosted = hosted
         self._group = hosted.group
         self._commit = commit
@@ -75,7 +75,7 @@ class RepeatableCommit:
         ]
 
     def __call__(self, offsets: Sequence[int], done: Done) -> bool:
-        """With as many offsets as it had, in its order. True: `done` is called once, later or before this returns."""
+        """Commit as many offsets as it had, in its order. True: `done` is called once, later or before this returns."""
         if not self._is_accepted():
             return False
         now_ms = self._now_ms()
@@ -94,10 +94,11 @@ class RepeatableCommit:
         return True
 
     def forget(self) -> None:
-        """Nobody asks any more; nothing is kept of it elsewhere."""
+        """Forget the commit; there is nothing kept of it elsewhere."""
 
     def _is_accepted(self) -> bool:
-        """Whether the whole commit would be, for all its partitions; its member's session has started again then."""
+        """Return whether the whole commit would be accepted, for all its partitions. Its member's session has started
+        again then."""
         hosted, group, commit = self._hosted, self._group, self._commit
         if (
             hosted.group is not group

@@ -66,7 +66,7 @@ def described(
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> pb.DescribeConsumerGroupsResponse.Member:
-    """What it is still to give up is its own until it has."""
+    """Return a member. Partitions that it has to give up are its own until it has."""
     held: dict[bytes, list[int]] = {}
     for topic_id, partition in member.holds():
         held.setdefault(topic_id, []).append(partition)
@@ -88,7 +88,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> pb.
 def _rows(
     partitions: Mapping[bytes, Iterable[int]], topics: Topics
 ) -> list[pb.DescribeConsumerGroupsResponse.Partitions]:
-    """Deleted topics are left out."""
+    """Return rows of partitions; deleted topics are left out."""
     return [
         pb.DescribeConsumerGroupsResponse.Partitions(topic_id=topic_id, topic=name, partitions=sorted(each))
         for topic_id, each in sorted(partitions.items())

@@ -2,21 +2,21 @@
 gateway.
 
 All answers that are ready when the writer wakes go out in one message. A call that fails by a fault of ours is logged
-and comes back empty; its neighbours are not touched. A gateway that does not read its answers is not read from either,
+and comes back empty; the others of its message go on. A gateway that does not read its answers is not read from either,
 once `_CALLS_MAX` of its calls are open.
 
-The answer to a heartbeat that may be repeated (`RepeatableHeartbeat`) is a promise: the gateway gives it by itself, and
-says a few times a second to which calls it has. When something happens to the group the promise ends: the gateway is
-told in the next message, before what is answered since, and every message of its own is heard of, so that it knows how
-long ago it was told nothing. Promises end with the stream, too, and when the gateway says so; of more than REPEATS_MAX
-the oldest ends.
+The answer to a heartbeat that may be repeated (`RepeatableHeartbeat`) is a promise: the gateway answers repeats by
+itself, and reports a few times a second which calls it answered. When the group changes the promise ends. The gateway
+learns of that in the next message, before it gets later answers. Each of its reports is confirmed, so that it knows how
+old its last news from storage is. Promises also end with the stream, and when the gateway says so; if there are more
+than REPEATS_MAX the oldest ends.
 
-The answer to a commit that will be repeated lets the gateway say it again by its offsets alone. Those that are durable
-without an error are answered by their call ids alone. REPEATS_MAX of a stream are kept; one whose original is not any
-more, or would not be accepted, has to come whole.
+The answer to a commit that will be repeated lets the gateway repeat it by its offsets alone. Repeats that are durable
+without an error are answered by their call ids alone. REPEATS_MAX of a stream are kept. One whose original was dropped,
+or would not be accepted, has to come whole.
 
-A session that is kept by promises lasts REPEATS_LATE_MS longer, for what the gateway has heard and not said yet; when
-the stream ends it starts again, for what it will never say.
+A session that promises keep up lasts REPEATS_LATE_MS longer, for heartbeats that the gateway has not reported yet. When
+the stream ends it starts again, for those that it will never report.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.rpc.groups import GroupsService
 
 _CALLS_MAX: Final = 100_000
-#: Answers in one message: what is ready beyond them goes into the next.
+#: The most answers in one message; others that are ready go into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
-#: Twice as long as a gateway keeps to itself whom it has heard (`gateway_svc.storage.group_stream`, TOUCH_S).
+#: Twice the time between two reports of a gateway (`gateway_svc.storage.group_stream`, TOUCH_S).
 REPEATS_LATE_MS: Final = 500
 
 _log = service_logs.get(__name__)
@@ -53,9 +53,9 @@ class _Exchange:
         self._context = context
         self._repeats_max = repeats_max
         self._answers: list[pb.GroupAnswer] = []
-        #: By the id of the heartbeat's call, the oldest first.
+        #: Heartbeats by the id of their call, the oldest first.
         self._repeats: dict[int, RepeatableHeartbeat] = {}
-        #: By the id of the whole commit's call, the oldest first.
+        #: Commits by the id of the whole commit's call, the oldest first.
         self._commits: dict[int, RepeatableCommit] = {}
         #: Call ids of repeated commits that are durable, and of those that have to come whole.
         self._committed: list[int] = []
@@ -177,12 +177,13 @@ class _Exchange:
         self._commits.pop(call_id, None)
 
     def _end(self, call_id: int) -> None:
-        """The gateway may have heard the member before it hears of this: the repeat is kept until it forgets it."""
+        """End a promise. The gateway may have answered the member before it learns of this: the repeat is kept until it
+        forgets it."""
         self._ended_promises.append(call_id)
         self._wake.set()
 
     def _repeat(self, call_ids: Sequence[int]) -> None:
-        """Heartbeats said again."""
+        """Start the sessions of repeated heartbeats again."""
         for call_id in call_ids:
             repeat = self._repeats.get(call_id)
             if repeat is not None:
@@ -224,7 +225,8 @@ class _Exchange:
 
 
 def group_stream(service: GroupsService, repeats_max: int = REPEATS_MAX) -> grpc.RpcMethodHandler[Any, Any]:
-    """The handler of millrace.v1.Groups/Exchange. `repeats_max`: how many heartbeats of a stream may be repeated."""
+    """Return the handler of millrace.v1.Groups/Exchange. `repeats_max` bounds the heartbeats of a stream that may be
+    repeated."""
 
     async def exchange(_requests: Any, context: _Context) -> None:
         await _Exchange(service, context, repeats_max).run()

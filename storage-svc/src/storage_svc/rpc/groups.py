@@ -24,7 +24,7 @@ CONSUMER: Final = "consumer"
 
 
 def _optional(message: object, name: str) -> str | None:
-    """A proto3 `optional string`: None when absent."""
+    """Return a proto3 `optional string`; None when absent."""
     return getattr(message, name) if message.HasField(name) else None  # type: ignore[attr-defined]
 
 
@@ -223,7 +223,8 @@ class GroupsService:
 
 
 def _described(group: Group) -> pb.DescribeGroupsResponse.Group:
-    """What members support is shown only while the group is stable; what they were assigned last, always (Kafka)."""
+    """Return a classic group. Metadata of members is shown only while the group is stable; their last assignments are
+    shown always (Kafka)."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name or "" if is_stable else ""
     return pb.DescribeGroupsResponse.Group(

@@ -1,1 +1,1 @@
-"""What topics exist and how they are configured: the durable catalog, the table of configs, creation and deletion."""
+"""The topics that exist and their configuration: the durable catalog, the table of configs, creation and deletion."""

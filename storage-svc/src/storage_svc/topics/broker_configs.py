@@ -1,4 +1,4 @@
-"""The broker configs that exist here, under Kafka's names, each with the setting (environment variable) behind it.
+"""The broker configs that exist here, under Kafka's names, each with its setting (environment variable).
 
 All are static: they are set before the start and listed as read-only.
 """
@@ -74,7 +74,7 @@ class BrokerValue:
     type: ConfigType
     value: str
     default: str
-    #: Set by the operator, whatever the value.
+    #: Whether the operator has set it, to any value.
     is_set: bool
     documentation: str
 
@@ -85,7 +85,7 @@ def broker_values(
     documentation_of: Callable[[str], str],
     set_names: set[str],
 ) -> dict[str, BrokerValue]:
-    """All broker configs by name; the callables see the settings by field name."""
+    """Return all broker configs by name; the callables see the settings by field name."""
     values = {
         config.name: BrokerValue(
             config.name,

@@ -1,4 +1,4 @@
-"""The catalog: what must survive a restart and is not in a log. SQLite on the volume, behind one small interface.
+"""The catalog: all that must survive a restart and is in no log. SQLite on the volume, with one small interface.
 
     topics          name, 16-byte id, partition count
     topic_configs   a topic's own settings, as Kafka names and writes them
@@ -8,7 +8,7 @@
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
-its opening: what was lost cannot be told from what is there. Without a file, all but the settings of topics and groups,
+its opening: its contents do not show the losses. Without a file, all but the settings of topics and groups,
 gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
 Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
 """
@@ -41,7 +41,7 @@ INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
-#: From the version before, which knew nothing of groups.
+#: The upgrade from the version before, which had no groups.
 _UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
 _WHAT_TO_DO: Final = (
@@ -59,7 +59,7 @@ class CatalogTopic:
     name: str
     id: bytes
     partition_count: int
-    #: Only what was set for this topic; everything else follows the broker.
+    #: The configs set for this topic; all others follow the broker.
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,7 +69,11 @@ class Catalog:
 
     @classmethod
     def open(cls, data_dir: Path) -> Catalog:
-        """Raises: CatalogError."""
+        """Open the catalog, and make it if there is none.
+
+        Raises:
+            CatalogError: it is damaged, or the disk refused.
+        """
         path = data_dir / FILE_NAME
         with _translated(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -97,7 +101,7 @@ class Catalog:
         self._connection.close()
 
     def topics(self) -> list[CatalogTopic]:
-        """All topics by name."""
+        """Return all topics by name."""
         with _translated():
             configs: dict[str, dict[str, str]] = {}
             for topic, name, value in self._connection.execute("SELECT topic, name, value FROM topic_configs"):
@@ -106,7 +110,7 @@ class Catalog:
             return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
 
     def add_topic(self, topic: CatalogTopic) -> None:
-        """A row of that name, left by a creation that failed half-way, becomes a deletion."""
+        """Add a topic. A row of that name, left by a creation that failed half-way, becomes a deletion."""
         with self._transaction() as connection:
             self._remove(connection, topic.name)
             connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (topic.name, topic.id, topic.partition_count))
@@ -116,7 +120,7 @@ class Catalog:
             )
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """These and no others are set for the topic."""
+        """Set these configs and no others for the topic."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM topic_configs WHERE topic = ?", (name,))
             connection.executemany(
@@ -124,7 +128,7 @@ class Catalog:
             )
 
     def group_configs(self) -> dict[str, dict[str, str]]:
-        """What is set for each group; groups for which nothing is are left out."""
+        """Return the configs set for each group; groups without any are left out."""
         with _translated():
             configs: dict[str, dict[str, str]] = {}
             for group_id, name, value in self._connection.execute("SELECT group_id, name, value FROM group_configs"):
@@ -132,7 +136,7 @@ class Catalog:
             return configs
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """These and no others are set for the group."""
+        """Set these configs and no others for the group."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM group_configs WHERE group_id = ?", (group_id,))
             connection.executemany(
@@ -140,12 +144,12 @@ class Catalog:
             )
 
     def remove_topic(self, name: str) -> None:
-        """The topic is gone; its id stays among the deletions until `forget_deletion`."""
+        """Remove the topic; its id stays among the deletions until `forget_deletion`."""
         with self._transaction() as connection:
             self._remove(connection, name)
 
     def deletions(self) -> dict[bytes, str]:
-        """Ids of deleted topics whose directories may still exist -> name."""
+        """Return ids of deleted topics whose directories may still exist -> name."""
         with _translated():
             return dict(self._connection.execute("SELECT id, name FROM deletions"))
 
@@ -154,19 +158,19 @@ class Catalog:
             connection.execute("DELETE FROM deletions WHERE id = ?", (topic_id,))
 
     def allocate_producer_ids(self, count: int) -> range:
-        """Producer ids that were never given out and never will be again."""
+        """Allocate producer ids that were never used and never will be again."""
         with self._transaction() as connection:
             first = self._take(connection, "next_producer_id", count)
         return range(first, first + count)
 
     def skip_producer_ids(self, end: int) -> None:
-        """No id below `end` is given out any more."""
+        """Allocate no id below `end` any more."""
         if end > self.next_producer_id():
             with self._transaction() as connection:
                 connection.execute("UPDATE counters SET value = ? WHERE name = 'next_producer_id'", (end,))
 
     def next_producer_id(self) -> int:
-        """The first id of the next block: every lower one was allocated."""
+        """Return the first id of the next block: every lower one was allocated."""
         with _translated():
             row = self._connection.execute("SELECT value FROM counters WHERE name = 'next_producer_id'").fetchone()
             return int(row[0])
@@ -176,7 +180,7 @@ class Catalog:
             return dict(self._connection.execute("SELECT name, node_id FROM gateways"))
 
     def add_gateway(self, name: str) -> int:
-        """A node id for a gateway name that has none."""
+        """Return a new node id for a gateway name that has none."""
         with self._transaction() as connection:
             node_id = self._take(connection, "next_node_id", 1)
             connection.execute("INSERT INTO gateways VALUES (?, ?)", (name, node_id))

@@ -3,8 +3,8 @@
     own {cleanup.policy: compact}    APPEND cleanup.policy delete     ->   {cleanup.policy: compact,delete}
     own {retention.ms: 1000}         DELETE retention.ms              ->   {}
 
-APPEND and SUBTRACT work on lists; what is not set counts with its default. A value that is in the list already is not
-appended again, one that is not in it is not missed.
+APPEND and SUBTRACT work on lists; a key that is not set counts with its default. A value that is in the list already is
+not appended again, one that is not in it is not missed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Config(Protocol):
 
 
 class InvalidChangeError(Exception):
-    """The request makes no sense whatever the config: a key twice, no value, an operation that does not exist."""
+    """The request makes no sense for any config: a key twice, no value, an operation that does not exist."""
 
 
 def changed(
@@ -52,11 +52,11 @@ def changed(
     *,
     replaces_all: bool,
 ) -> dict[str, str]:
-    """What is set for the resource after the changes.
+    """Return the configs of the resource after the changes.
 
     Args:
         known: the configs that resources of its kind have.
-        check: what to store of values, None being the default; raises InvalidConfigError.
+        check: returns the configs to store of values, None being the default; raises InvalidConfigError.
 
     Raises:
         InvalidChangeError

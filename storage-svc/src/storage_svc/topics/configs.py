@@ -1,8 +1,8 @@
 """The table of topic configs: every key Apache Kafka has, its type, default, check, and whether it does something here.
 
 A key with a check is honoured. A key without one is known but has no effect in this broker (replication, tiered
-storage): it can only be given its default, so that nobody is told a lie, and is listed as
-read-only. Values are strings, as in Kafka's API; null means the default.
+storage): it accepts only its default, which is no lie, and is listed as read-only. Values are strings, as in Kafka's
+API; null means the default.
 
 The effective value of a key: the topic's own, else the broker's (`broker_key`, from the settings), else the default.
 """
@@ -336,7 +336,7 @@ OFFSETS_TOPIC_CONFIGS: Final[Mapping[str, str]] = {
 
 
 def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """What to store of a creation's configs: nulls mean the default and are left out.
+    """Return the configs to store of a creation: nulls mean the default and are left out.
 
     Raises:
         InvalidConfigError: an unknown key, a bad value, two values that contradict each other, or a value other than
@@ -367,7 +367,7 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def effective(configs: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
-    """The value of every honoured key. `broker` holds the broker's own defaults, by topic config name."""
+    """Return the value of every honoured key. `broker` holds the broker's own defaults, by topic config name."""
     return {
         name: configs.get(name, broker.get(name, config.default))
         for name, config in TOPIC_CONFIGS.items()

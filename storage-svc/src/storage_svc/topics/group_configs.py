@@ -1,10 +1,10 @@
-"""Configs of groups (KIP-848; Kafka's GroupConfig): the table of keys, and what is set for each group.
+"""Configs of groups (KIP-848; Kafka's GroupConfig): the table of keys, and the configs of each group.
 
-    consumer.session.timeout.ms       silence after which a member is out
+    consumer.session.timeout.ms       silence after which a member is removed
     consumer.heartbeat.interval.ms    how often members send heartbeats
-    consumer.assignment.interval.ms   an assignment is not computed anew before that
+    consumer.assignment.interval.ms   least time between two assignments
 
-What a group does not say follows the broker's group.<key>, and what it says must lie between the broker's
+A key that a group does not set follows the broker's group.<key>; a value that it sets must lie between the broker's
 group.consumer.min.* and group.consumer.max.*. Values that lie outside since those were set otherwise count as the
 nearest that is allowed. All concern members that speak KIP-848. A group need not exist to be configured, and its
 configs outlive it, as in Kafka. Kafka's keys of share groups and of streams groups are unknown here: there are none.
@@ -36,7 +36,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     name: str
-    #: Whatever the broker says.
+    #: The least value, for every broker.
     minimum: int
     default: str
     documentation: str
@@ -55,7 +55,7 @@ class GroupConfig:
         return self.broker_key.replace("consumer.", "consumer.max.", 1)
 
 
-#: In the order in which Kafka checks them.
+#: The configs, in the order in which Kafka checks them.
 GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
     config.name: config
     for config in (
@@ -88,21 +88,25 @@ class GroupConfigs:
         return len(self._own)
 
     def load(self) -> None:
-        """Raises: CatalogError."""
+        """Read the configs of all groups.
+
+        Raises:
+            CatalogError: the catalog cannot be read.
+        """
         self._own = self._catalog.group_configs()
         for group_id, own in self._own.items():
             self._on_changed(group_id, self._in_force(group_id, own))
 
     def group_ids(self) -> list[str]:
-        """Groups for which something is set."""
+        """Return the groups that have configs."""
         return sorted(self._own)
 
     def own(self, group_id: str) -> Mapping[str, str]:
-        """What is set for the group."""
+        """Return the configs set for the group."""
         return self._own.get(group_id, {})
 
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Sets these and no others for the group, which follows them from now on.
+        """Set these configs and no others for the group, which follows them from now on.
 
         Raises:
             CatalogError: the catalog cannot be written; all is as it was.
@@ -115,7 +119,7 @@ class GroupConfigs:
         self._on_changed(group_id, self._in_force(group_id, configs))
 
     def check(self, given: Mapping[str, str | None]) -> dict[str, str]:
-        """What to store of a group's configs: nulls mean the broker's value and are left out.
+        """Return the configs to store of a group: nulls mean the broker's value and are left out.
 
         Raises:
             InvalidConfigError: an unknown key, a value that is no number or out of bounds, a session no longer than

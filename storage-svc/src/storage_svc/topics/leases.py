@@ -1,10 +1,10 @@
-"""Which gateways are alive: leases in memory, names and node ids in the catalog.
+"""The gateways that are alive: leases in memory, names and node ids in the catalog.
 
-A gateway renews its lease by registering again. After a restart nobody holds one until it does. A gateway apart also
-keeps a stream open for records: when the last stream of a name ends, its process is gone or cut off, so its lease ends
-at once, and clients that ask again are told of the others only. Gateways that
-advertise the same addresses (a load balancer, a Kubernetes Service, several processes on one port) are one broker to
-clients: the one with the lowest node id is listed.
+A gateway renews its lease by registering again. After a restart nobody holds one until it does. A gateway in a separate
+process also keeps a stream open for records. When the last stream of a name ends, its process is gone or cut off: its
+lease ends at once, and clients that ask again learn of the others only. Gateways that advertise the same addresses (a
+load balancer, a Kubernetes Service, several processes on one port) are one broker to clients: the one with the lowest
+node id is listed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from storage_svc.topics.catalog import Catalog
 
-#: Bounds on what a registration may say.
+#: The longest name of a registration.
 NAME_LENGTH_MAX: Final = 255
 LISTENERS_MAX: Final = 16
 LEASE_MS_MIN: Final = 100
@@ -53,7 +53,12 @@ class Leases:
         self._streams: Counter[str] = Counter()
 
     def register(self, name: str, listeners: tuple[Listener, ...], lease_ms: int, now_ms: int) -> Gateway:
-        """Raises: LeaseRefusedError; CatalogError when a new name cannot be stored."""
+        """Register a gateway, or renew its lease.
+
+        Raises:
+            LeaseRefusedError: the registration cannot be accepted.
+            CatalogError: a new name cannot be stored.
+        """
         if not 0 < len(name) <= NAME_LENGTH_MAX:
             raise LeaseRefusedError(f"a gateway name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
         if len(listeners) > LISTENERS_MAX:
@@ -82,11 +87,11 @@ class Leases:
             self.remove(name)
 
     def is_known(self, node_id: int) -> bool:
-        """The id belongs to a gateway name, alive or not."""
+        """Return whether the id belongs to a gateway name, alive or not."""
         return node_id in self._node_ids.values()
 
     def live(self, now_ms: int) -> list[Gateway]:
-        """Gateways whose lease runs, by node id, one for each set of advertised addresses."""
+        """Return the gateways whose lease runs, by node id, one for each set of advertised addresses."""
         for name in [name for name, (_, end_ms) in self._leases.items() if end_ms <= now_ms]:
             del self._leases[name]
         listed: dict[object, Gateway] = {}

@@ -8,7 +8,7 @@ from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-#: Where Apache Kafka keeps its own cluster's state: in a folder that came from it, not a topic.
+#: The folder in which Apache Kafka keeps the state of a cluster: in a folder that came from it, not a topic.
 METADATA_LOG: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
@@ -18,7 +18,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_fault(name: str) -> str | None:
-    """Why this cannot be a topic's name; None when it can."""
+    """Return the reason why this cannot be a topic's name; None when it can."""
     if not name:
         return "the empty string is not a topic name"
     if name in (".", "..", METADATA_LOG):
@@ -31,7 +31,8 @@ def name_fault(name: str) -> str | None:
 
 
 def collision(name: str, existing: Iterable[str]) -> str | None:
-    """An existing topic whose name differs only in '.' against '_': metric names cannot tell the two apart."""
+    """Return an existing topic whose name differs only in '.' against '_': metric names cannot tell the two names from
+    each other."""
     if "." not in name and "_" not in name:
         return None
     flat = name.replace(".", "_")

@@ -1,12 +1,13 @@
 """Topics as they exist now: the catalog's rows and the directories of their partitions, kept in step.
 
 Creating: catalog row, then directories; a crash in between is repaired at the next start, which makes the missing ones.
-Deleting: the row becomes a deletion, then the directories go, then the deletion is forgotten; a start finishes what a
-crash left. A directory that neither a row nor a deletion explains is never removed: its topic is adopted into the
-catalog under the id in its partition.metadata, and a warning says so. A directory that does not say whose it is, or
-whose id differs from its topic's in one character (a damaged byte: two random ids never come that close), is told the
-topic's id. One whose id contradicts its topic's row is withheld, for a person to decide: that partition is offline, all
-others are served.
+Deleting: the row becomes a deletion, then the directories go, then the deletion is forgotten; after a crash a
+start finishes the rest. A directory that neither a row nor a deletion explains is never removed: its topic is adopted
+into the catalog under the id in its partition.metadata, and a warning says so.
+
+A directory without an id gets its topic's. So does one whose id differs from its topic's in one character (a damaged
+byte: two random ids never come that close). One whose id contradicts its topic's row is withheld, for a person to
+decide: that partition is offline, all others are served.
 
 The logs are seen through the Protocols below, so that this package does not know the log package.
 Owner: the storage service's event loop.
@@ -30,11 +31,12 @@ from storage_svc.topics.names import INTERNAL_TOPICS
 
 log = service_logs.get(__name__)
 
-#: What a topic of unknown settings may have been made for: nothing of it is deleted until somebody says so.
+#: The configs of a topic of unknown settings: nothing of it is deleted until an operator says so.
 _ADOPTED: Final[Mapping[str, str]] = {"retention.ms": "-1"}
 _ADOPTED_INTERNAL: Final = OFFSETS_TOPIC_CONFIGS
 
-#: A partition takes 0.2 ms to make, 0.6 ms on a busy machine: so many hold up the event loop for 2 to 6 ms.
+#: The number of partitions made at a time: each takes 0.2 ms, or 0.6 ms on a busy machine, so ten hold up the event
+#: loop for 2 to 6 ms.
 _STEP: Final = 10
 
 ConfigT = TypeVar("ConfigT")
@@ -69,7 +71,7 @@ class Topic:
     name: str
     id: bytes
     partition_count: int
-    #: Only what was set for this topic.
+    #: The configs set for this topic alone.
     configs: Mapping[str, str]
 
     @property
@@ -87,13 +89,13 @@ class TopicRegistry(Generic[ConfigT]):
         self._log_config = log_config
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        #: Topics that `create_in_steps` has not finished: nobody finds them yet, but their names are taken.
+        #: Topics that `create_in_steps` has not finished: no client finds them yet, but their names are in use.
         self._coming: dict[str, Topic] = {}
         #: Raised whenever a topic comes, goes or changes its partition count.
         self.version = 0
         #: Called whenever the version was raised.
         self.on_changed: list[Callable[[], None]] = []
-        #: Called with each topic after it was deleted.
+        #: Functions that get each topic after it was deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
 
     def __len__(self) -> int:
@@ -116,24 +118,24 @@ class TopicRegistry(Generic[ConfigT]):
         return None if topic is None else topic.name
 
     def is_coming(self, name: str) -> bool:
-        """Whether a topic of this name is being made."""
+        """Return whether a topic of this name is being made."""
         return name in self._coming
 
     def taken_names(self) -> list[str]:
-        """As `names`, and those of topics that are being made."""
+        """Return the names of all topics, and of those that are being made."""
         return sorted({*self._by_name, *self._coming})
 
     def partition_count(self) -> int:
-        """Of all topics, and of those that are being made."""
+        """Return the number of partitions of all topics, and of those that are being made."""
         return sum(topic.partition_count for topics in (self._by_name, self._coming) for topic in topics.values())
 
     def leader_epochs(self, topic: Topic) -> list[int]:
-        """Each partition's leader epoch."""
+        """Return each partition's leader epoch."""
         found = (self._logs.logs.get((topic.name, index)) for index in range(topic.partition_count))
         return [0 if partition is None else partition.leader_epoch for partition in found]
 
     def reconcile(self) -> None:
-        """Brings catalog and directories into step. Called once, after the logs were opened.
+        """Bring catalog and directories into step. Called once, after the logs were opened.
 
         Raises:
             CatalogError: the catalog cannot be read or written.
@@ -150,7 +152,7 @@ class TopicRegistry(Generic[ConfigT]):
                 self._identify(topic, index)
 
     def _identify(self, topic: Topic, index: int) -> None:
-        """The directory belongs to the topic, or nobody gets anything of it."""
+        """Give the directory to the topic, or withhold it from everybody."""
         partition = self._logs.logs[topic.name, index]
         found = partition.topic_id
         if found == NO_ID or _differ_in_one_character(found, topic.id):
@@ -206,10 +208,10 @@ class TopicRegistry(Generic[ConfigT]):
             self._logs.create_many(topic.name, missing, topic.id, self._log_config(topic.configs))
 
     def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
-        """A new topic; its name, count and configs were checked by the caller.
+        """Create a topic; the caller has checked its name, count and configs.
 
         Raises:
-            CatalogError: the catalog cannot be written. What the logs raise passes through; either leaves nothing.
+            CatalogError: the catalog cannot be written. Errors of the logs pass through; either leaves nothing.
         """
         topic = self._begin(name, partition_count, configs)
         try:
@@ -221,8 +223,8 @@ class TopicRegistry(Generic[ConfigT]):
         return topic
 
     async def create_in_steps(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
-        """As `create`, but the event loop goes on in between. Meanwhile `is_coming` is true of the name, and nobody
-        may create a topic of it."""
+        """Create a topic while the event loop goes on in between. Until it is made `is_coming` is true of its name, and
+        nobody may create another one of that name."""
         topic = self._begin(name, partition_count, configs)
         self._coming[name] = topic
         try:
@@ -245,7 +247,7 @@ class TopicRegistry(Generic[ConfigT]):
         return topic
 
     def _take_back(self, topic: Topic) -> None:
-        """Its logs could not all be made."""
+        """Undo a creation, because its logs could not all be made."""
         try:
             self._drop(topic)
         except CatalogError as error:
@@ -253,7 +255,7 @@ class TopicRegistry(Generic[ConfigT]):
             log.warning("could not take back a half-made topic", topic=topic.name, reason=str(error))
 
     def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Sets these and no others for the topic; its logs follow them from now on.
+        """Set these configs and no others for the topic; its logs follow them from now on.
 
         Raises:
             CatalogError: the catalog cannot be written; the topic is as it was.
@@ -266,7 +268,11 @@ class TopicRegistry(Generic[ConfigT]):
                 partition.configure(config)
 
     def delete(self, topic: Topic) -> None:
-        """Raises: CatalogError: the catalog cannot be written; the topic is as it was."""
+        """Delete a topic.
+
+        Raises:
+            CatalogError: the catalog cannot be written; the topic is as it was.
+        """
         self._drop(topic)
         for callback in self.on_deleted:
             callback(topic)
@@ -293,17 +299,18 @@ class TopicRegistry(Generic[ConfigT]):
 
 
 def _differ_in_one_character(one: bytes, other: bytes) -> bool:
-    """Whether two ids are spelled alike in partition.metadata but for one character."""
+    """Return whether two ids are spelled alike in partition.metadata but for one character."""
     return sum(a != b for a, b in zip(_spelled(one), _spelled(other), strict=True)) == 1
 
 
 def _spelled(topic_id: bytes) -> str:
-    """22 characters, as Kafka writes ids."""
+    """Return an id in 22 characters, as Kafka writes ids."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def new_topic_id() -> bytes:
-    """A random id whose base64 form does not begin with '-', which command lines would take for an option (Kafka)."""
+    """Return a random id whose base64 form does not begin with '-', which command lines would read as an option
+    (Kafka)."""
     while True:
         topic_id = uuid.uuid4().bytes
         if not urlsafe_b64encode(topic_id).startswith(b"-"):

@@ -58,7 +58,7 @@ def instructions(outcome: Outcome[Group]) -> list[Instruction]:
 
 
 class Driver:
-    """Sends events with fresh request numbers and checks the invariants after each."""
+    """A test's hold on a group: sends events with fresh request numbers and checks the invariants after each."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 1000, group: Group | None = None) -> None:
         limits = GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
@@ -120,12 +120,12 @@ def timers(out: list[Instruction]) -> list[SetTimer | CancelTimer]:
 
 
 def empty() -> Driver:
-    """Generation 0, no members."""
+    """Return a group with generation 0 and no members."""
     return Driver()
 
 
 def preparing() -> Driver:
-    """Members a (leader, has not rejoined) and b (parked), generation 1."""
+    """Return a group with members a (leader, has not rejoined) and b (parked), generation 1."""
     driver = stable()
     driver.join("b", protocols=(("range", b"changed"),))
     assert driver.group.state is PREPARING
@@ -133,7 +133,7 @@ def preparing() -> Driver:
 
 
 def completing() -> Driver:
-    """Members a (leader) and b, generation 1, nobody has synced."""
+    """Return a group with members a (leader) and b, generation 1, none of which has synced."""
     driver = Driver()
     driver.join(new="a")
     driver.join(new="b")
@@ -144,7 +144,7 @@ def completing() -> Driver:
 
 
 def stable() -> Driver:
-    """Members a (leader) and b, generation 1, assigned b"A" and b"B"."""
+    """Return a group with members a (leader) and b, generation 1, assigned b"A" and b"B"."""
     driver = completing()
     (store,) = stores(driver.sync("a", 1, assignments={"a": b"A", "b": b"B"}))
     driver.sync("b", 1)
@@ -161,7 +161,7 @@ def dead() -> Driver:
 
 
 def static() -> Driver:
-    """Static member s (instance "one") alone and stable in generation 1."""
+    """Return a group with static member s (instance "one") alone and stable in generation 1."""
     driver = Driver()
     driver.join(new="s", instance_id="one")
     driver.fire(JOIN_TIMER)

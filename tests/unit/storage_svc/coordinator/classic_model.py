@@ -1,12 +1,12 @@
 """A second, smaller account of the classic group, which predicts every answer of the state machine it is compared with.
 
-It is told the same events (the machine's own), and says who is in the group, whose calls wait, what is due when on a
-clock that stands still unless the test moves it, and what every caller is events. It knows no instructions: a timer is a
-deadline, a write a row in a list. After each event it asks one question: is everybody in whom the rebalance waits for?
+It gets the same events (the machine's own). It knows the members, their waiting calls, the deadlines on a clock that
+stands still unless the test moves it, and the answer of every caller. It knows no outcomes: a timer is a deadline, a
+write a row in a list. After each event it asks one question: has every member joined that the rebalance waits for?
 
-    who calls        not a member 25; a static member's name under another id 82; another generation 22
-    Empty            joins begin a rebalance after a delay; commits of nobody (generation < 0) are taken
-    Preparing        joins wait; sync and heartbeat 27; commits are taken
+    the caller       not a member 25; a static member's name under another id 82; another generation 22
+    Empty            joins begin a rebalance after a delay; commits of no member (generation < 0) are accepted
+    Preparing        joins wait; sync and heartbeat 27; commits are accepted
     Completing       syncs wait for the leader's assignment to be stored; commits 27
     Stable           syncs are answered; a changed or leading member's join begins a rebalance
     Dead             15
@@ -21,24 +21,7 @@ from dataclasses import dataclass, field, replace
 from protocol_lib.errors import ErrorCode as E
 from storage_svc.coordinator.classic import events
 
-from tests.unit.storage_svc.coordinator.classic_people import People, Person
-
-#: How long a new member's join may wait while nobody knows whether its client is alive.
-NEW_JOIN_MS = 300_000
-
-
-@dataclass
-class Row:
-    """Something on its way to the log."""
-
-    generation: int
-    #: Every member's share; None unless this is a leader's assignment.
-    shares: dict[str, bytes] | None = None
-    #: Who came back under a new id; None unless this is that.
-    returned: str | None = None
-    was: Person | None = None
-    led: str = ""
-    may_skip: bool = False
+from tests.unit.storage_svc.coordinator.classic_people import NEW_JOIN_MS, People, Person, Row
 
 
 @dataclass
@@ -53,15 +36,15 @@ class ClassicModel:
     people: People = field(default_factory=People)
     #: Timer -> when it is due.
     due: dict[events.Timer, int] = field(default_factory=dict)
-    #: By how much the delay of the first rebalance may still grow; None when there is none.
+    #: The time by which the delay of the first rebalance may still grow; None when there is none.
     growth_ms: int | None = None
     has_newcomer: bool = False
     rows: list[Row] = field(default_factory=list)
-    #: What was said since the last `hear`.
+    #: Answers since the last `expect`.
     answers: dict[int, events.AnswerValue] = field(default_factory=dict)
 
     def expect(self, event: events.Event) -> dict[int, events.AnswerValue]:
-        """Who is answered what because of this event."""
+        """Return the answers that follow from this event."""
         self.answers = {}
         match event:
             case events.Join():
@@ -118,7 +101,7 @@ class ClassicModel:
         person.join = person.sync = None
 
     def _expel(self, *member_ids: str, changes: bool = False) -> None:
-        """Whoever is a member, or says that it leaves, changes the group by going."""
+        """Remove these; members, and callers that leave, change the group by going."""
         changes = changes or not self.people.keys().isdisjoint(member_ids)
         for member_id in member_ids:
             self._drop(member_id)
@@ -153,7 +136,7 @@ class ClassicModel:
         )
 
     def _begin_generation(self) -> None:
-        """Whoever has joined is in, and static members that have not are waited for by their sessions."""
+        """Begin with all that have joined; the group waits for other static members until their sessions end."""
         self.growth_ms = None
         for person in list(self.people.values()):
             if person.join is None and person.name is None:
@@ -230,7 +213,8 @@ class ClassicModel:
         return E.NONE if not join.member_id or is_awaited else self._caller(join.member_id, join.instance_id)
 
     def _is_full_for(self, member_id: str) -> bool:
-        """While a rebalance is prepared places go to those that come first; ids given out take places, too."""
+        """Return whether there is no room. While a rebalance is prepared the first that join get in; assigned ids
+        count."""
         person = self.people.get(member_id)
         if self.state == "Preparing":
             if person is not None and person.join is not None:
@@ -266,12 +250,12 @@ class ClassicModel:
         self._rebalance()
 
     def _return(self, was: Person, join: events.Join) -> None:
-        """A static member has lost its id: it takes its own place under a new one."""
+        """Give a static member that has lost its id its own place under a new one."""
         self._send_away(was, E.FENCED_INSTANCE_ID)
         led = self.people.leader or ""
         person = replace(was, id=join.new_member_id, is_new=False)
         person.update(join)
-        self._put_in_place_of(was, person)
+        self._replace(was, person)
         if self.state == "Stable" and self.people.elected_protocol() == self.protocol:
             self.rows.append(
                 Row(
@@ -285,8 +269,8 @@ class ClassicModel:
         else:
             self._rebalance()
 
-    def _put_in_place_of(self, was: Person, person: Person) -> None:
-        self.people.put_in_place_of(was, person)
+    def _replace(self, was: Person, person: Person) -> None:
+        self.people.replace(was, person)
         self.due.pop(events.session_timer(was.id), None)
         self._alive(person)
 
@@ -385,7 +369,7 @@ class ClassicModel:
             return
         request, person.join = person.join, None
         if error:
-            self._put_in_place_of(person, row.was)
+            self._replace(person, row.was)
             self.answers[request] = events.JoinAnswer(error=error)
             return
         self._alive(person)

@@ -1,4 +1,4 @@
-"""Who is in the classic group of classic_model.py, and what they agree on."""
+"""The members of the classic group of classic_model.py, their common protocols, and their writes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from storage_svc.coordinator.classic import events
+
+#: The time for which a new member's join may wait while its client may be dead.
+NEW_JOIN_MS = 300_000
 
 
 @dataclass
@@ -30,15 +33,29 @@ class Person:
         self.protocols, self.join = join.protocols, join.request
 
 
+@dataclass
+class Row:
+    """Something on its way to the log."""
+
+    generation: int
+    #: Every member's share; None unless this is a leader's assignment.
+    shares: dict[str, bytes] | None = None
+    #: The member that came back under a new id; None unless this is that.
+    returned: str | None = None
+    was: Person | None = None
+    led: str = ""
+    may_skip: bool = False
+
+
 class People(dict[str, Person]):
-    """By their ids, in the order in which they came."""
+    """The members by their ids, in the order in which they came."""
 
     def __init__(self) -> None:
         super().__init__()
         self.leader: str | None = None
-        #: Ids that were given out and have not joined.
+        #: The ids that were assigned and have not joined.
         self.pending: set[str] = set()
-        #: Of this generation, who has not asked for its share.
+        #: The members that have not asked for their share in this generation.
         self.unsynced: set[str] = set()
 
     def named(self, name: str | None) -> Person | None:
@@ -52,7 +69,7 @@ class People(dict[str, Person]):
             self.leader = next(iter(self), None)
         return person
 
-    def put_in_place_of(self, was: Person, person: Person) -> None:
+    def replace(self, was: Person, person: Person) -> None:
         everybody = [person if each is was else each for each in self.values()]
         self.clear()
         self.update((each.id, each) for each in everybody)
@@ -64,11 +81,11 @@ class People(dict[str, Person]):
         return max((each.rebalance_ms for each in self.values()), default=0)
 
     def common(self) -> set[str]:
-        """The protocols that all have; there is somebody."""
+        """Return the protocols that all have; there is at least one member."""
         return set.intersection(*({name for name, _ in each.protocols} for each in self.values()))
 
     def elected_protocol(self) -> str:
-        """Each votes for the first it has of those that all have."""
+        """Return the protocol with most votes: each votes for the first it has of those that all have."""
         common = self.common()
         ballots = [next(name for name, _ in each.protocols if name in common) for each in self.values()]
         return Counter(ballots).most_common(1)[0][0]

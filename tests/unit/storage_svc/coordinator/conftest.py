@@ -43,7 +43,7 @@ class DiskThatBreaks(Files):
     sync_fault: Exception | None = None
 
     def sync_queue(self) -> None:
-        """It has none: what it syncs goes through `sync`."""
+        """Return no queue: every sync goes through `sync`."""
 
     def sync(self, descriptor: int) -> None:
         if self.sync_fault is not None:
@@ -115,13 +115,13 @@ class Node:
         return {key: value.offset for key, value in found if value is not None}
 
     async def settled(self, group: str) -> None:
-        """Everything written for the group is durable, and its machine knows."""
+        """Wait until everything written for the group is durable, and its machine knows."""
         log = self.logs.logs["__consumer_offsets", partition_of(group, self.offsets_partition_count)]
         assert await log.durable(log.log_end_offset) == 0
         await asyncio.sleep(0)
 
     def records(self, group: str) -> list[tuple[bytes, bytes | None]]:
-        """What the group's partition holds."""
+        """Return the records of the group's partition."""
         return self.records_of(partition_of(group, self.offsets_partition_count))
 
     def records_of(self, partition: int) -> list[tuple[bytes, bytes | None]]:
@@ -151,7 +151,7 @@ class Node:
         return await answered(self.coordinator.heartbeat, group, heartbeat)  # type: ignore[no-any-return]
 
     async def member(self, group: str) -> tuple[str, int]:
-        """A group of one, stable."""
+        """Return the member and the generation of a group of one, stable."""
         joined = await self.join(group)
         assert joined.error == E.NONE
         synced = await self.sync(group, joined.member_id, joined.generation_id, {joined.member_id: b"all"})

@@ -67,7 +67,7 @@ class Downgraded:
 
 
 class World:
-    """One group; `tell` performs what comes of an event as the host does."""
+    """One group; `send` performs the outcome of an event as the host does."""
 
     def __init__(self, settings: ConsumerGroupSettings | None = None) -> None:
         self.settings = settings or ConsumerGroupSettings(assignment_interval_ms=0)
@@ -125,7 +125,7 @@ class World:
         return answer
 
     def pass_time(self, milliseconds: int) -> None:
-        """Timers fire when they are due, in order."""
+        """Let time pass: timers fire when they are due, in order."""
         end_ms = self.now_ms + milliseconds
         while due := [(at, timer) for timer, at in self.timers.items() if at <= end_ms]:
             self.now_ms, timer = min(due)
@@ -134,7 +134,7 @@ class World:
         self.now_ms = end_ms
 
     def restored(self) -> ConsumerGroup:
-        """The group as the log has it."""
+        """Return the group as the log has it."""
         return ConsumerGroup.restore("g", self.log)
 
 
@@ -148,7 +148,7 @@ def enter(world: World, member_id: str, **fields: Any) -> HeartbeatAnswer:
 
 
 def beat(world: World, member_id: str, epoch: int, *owned: int, **fields: Any) -> HeartbeatAnswer:
-    """`owned` are partitions of orders; none are informed to be owned with `owned={}`."""
+    """Send a heartbeat; `owned` are partitions of orders. `owned={}` reports that there are none."""
     if owned:
         fields["owned"] = {orders(world): frozenset(owned)}
     return world.beat(ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields))
@@ -160,7 +160,7 @@ def given(world: World, answer: HeartbeatAnswer) -> set[int]:
 
 
 def pair(world: World) -> tuple[int, int]:
-    """m1 and m2 with two partitions each; their epochs."""
+    """Bring in m1 and m2 with two partitions each, and return their epochs."""
     enter(world, "m1")
     enter(world, "m2")
     informed = beat(world, "m1", 2, 0, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""Groups load from a compacted __consumer_offsets what they had before it was compacted."""
+"""Groups load the same from a compacted __consumer_offsets as from the one before."""
 
 from __future__ import annotations
 

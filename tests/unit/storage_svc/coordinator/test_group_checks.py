@@ -1,4 +1,4 @@
-"""What the classic group looks at first: who calls, in which generation, with which protocol."""
+"""The first checks of the classic group: the caller, its generation, its protocol."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ async def test_calls_for_groups_that_do_not_exist(node: Node) -> None:
 # --- life -----------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_are_told_to_wait_while_their_partition_loads(node: Node) -> None:
+async def test_calls_have_to_wait_while_their_partition_loads(node: Node) -> None:
     await node.commit("g", ("orders", 0, 1))
     other = next(f"h{n}" for n in range(100) if partition_of(f"h{n}", 4) != partition_of("g", 4))
     await node.restart(wait=False)
@@ -203,7 +203,7 @@ async def test_a_partition_that_cannot_be_read_is_not_served_without_its_offsets
 
 
 async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node: Node) -> None:
-    """What was appended and never synced may be gone at the next start, so nothing may be told that follows from it."""
+    """Records that were appended and never synced may be gone at the next start, so no answer may follow from them."""
     disk = node.files = DiskThatBreaks()
     await node.restart()
     member_id, generation_id = await node.member("g")

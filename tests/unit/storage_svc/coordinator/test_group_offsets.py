@@ -146,7 +146,7 @@ class DiskThatHangs(Files):
         self.answers = threading.Event()
 
     def sync_queue(self) -> None:
-        """It has none: what it syncs goes through `sync`."""
+        """Return no queue: every sync goes through `sync`."""
 
     def sync(self, descriptor: int) -> None:
         assert self.answers.wait(30)

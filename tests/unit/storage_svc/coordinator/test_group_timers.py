@@ -1,4 +1,4 @@
-"""The classic group as time passes: who is waited for, how long, and what of those that do not come."""
+"""The classic group as time passes: members that it waits for, how long, and the end of those that do not come."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_pending_member_holds_the_rebalance_up_until_its_session_ends() -> Non
 
 
 @pytest.mark.parametrize("state", [COMPLETING, STABLE])
-def test_a_pending_member_that_is_heard_of_no_more_does_not_disturb_the_members(state: GroupState) -> None:
+def test_a_pending_member_that_falls_silent_does_not_disturb_the_members(state: GroupState) -> None:
     driver = STATES[state]()
     driver.join(new="c", require_known_member_id=True)
     assert driver.fire(session_timer("c")) == [CancelTimer(session_timer("c"))]

@@ -1,9 +1,10 @@
 """Members of both protocols in one group under random stimuli: it goes from one protocol to the other and back.
 
-What must hold is stated by an independent account of the members: what each believes it owns, as it was told, and which
-protocol the group has to speak: KIP-848's while a member of it is there, the classic one when the last of them has left
-others behind. No partition is owned by two, whatever the protocol; epochs and generations never go back; and once
-everybody goes on quietly all partitions have owners. Classic members rebalance cooperatively: they say what they own.
+An independent account of the members states the invariants: the partitions that each believes it owns, and the protocol
+that the group has to speak. That is KIP-848's while a member of it is there, and the classic one when the last of them
+has left others in the group. No partition is owned by two, under either protocol; epochs and generations never go back;
+and once all go on quietly all partitions have owners. Classic members rebalance cooperatively: they report the
+partitions they own.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Client:
     epoch: int = 0
     owned: set[Place] = field(default_factory=set)
     assigned: set[Place] = field(default_factory=set)
-    #: A classic member that has joined and not been given its share.
+    #: True for a classic member that has joined and has no share yet.
     must_sync: bool = False
 
 
@@ -75,7 +76,7 @@ class MixedGroups(RuleBasedStateMachine):
         self.clients: dict[str, Client] = {}
         #: The group while it speaks the classic protocol.
         self.classic: Group | None = None
-        #: It has rebalanced since it was a consumer group: its members have what it says.
+        #: True once it has rebalanced since it was a consumer group: its members have the shares it assigned.
         self.is_settled = True
         self.incarnation = 0
         self.epoch = 0
@@ -109,7 +110,7 @@ class MixedGroups(RuleBasedStateMachine):
 
     @rule(name=NAMES, topics=TOPICS)
     def enters(self, name: str, topics: tuple[str, ...]) -> None:
-        """A classic group becomes a consumer group by that; its members keep what they have."""
+        """Enter with KIP-848: a classic group becomes a consumer group by that; its members keep their partitions."""
         if name in self.clients:
             return
         client = Client(self.new_id(name), False, topics)
@@ -148,7 +149,7 @@ class MixedGroups(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def leaves(self, name: str) -> None:
-        """The last of its protocol leaves a classic group behind, if it leaves anybody."""
+        """Leave: the last member of KIP-848 leaves a classic group, if there are others."""
         client = self.clients.get(name)
         if client is None or client.is_classic:
             return
@@ -197,7 +198,7 @@ class MixedGroups(RuleBasedStateMachine):
     @rule(name=NAMES, topics=TOPICS)
     @precondition(lambda self: self.classic is None and any(not each.is_classic for each in self.clients.values()))
     def joins(self, name: str, topics: tuple[str, ...]) -> None:
-        """There is a consumer group: nobody waits, nobody leads."""
+        """Join a consumer group, in which nobody waits and nobody leads."""
         client = self.clients.get(name)
         if client is None:
             client = Client(self.new_id(name), True, topics)
@@ -251,7 +252,7 @@ class MixedGroups(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.classic is not None)
     def the_classic_group_rebalances(self) -> None:
-        """All join again and the leader assigns: what somebody still owns it leaves where it is."""
+        """Rebalance: all join again and the leader assigns. Partitions that a member still owns stay with it."""
         group, self.is_settled = self.classic, True
         assert group is not None
         handle(group, Installed(rebalance=True), self.world.now_ms)
@@ -344,7 +345,7 @@ class MixedGroups(RuleBasedStateMachine):
         self.epoch = now
 
     def teardown(self) -> None:
-        """Everybody does what it is told, until all have what they shall."""
+        """Let all members follow their answers, until all have their targets."""
         for _ in range(8):
             for name, client in list(self.clients.items()):
                 if self.classic is not None:

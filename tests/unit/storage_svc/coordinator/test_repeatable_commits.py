@@ -1,4 +1,4 @@
-"""A commit said again by its offsets alone: stored as the whole one would be, as long as that would be accepted."""
+"""A commit repeated by its offsets alone: stored as the whole one would be, as long as that would be accepted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 async def committed(
     node: Node, *places: tuple[str, int], who: tuple[str, int] = ("", -1), **rest: Any
 ) -> RepeatableCommit | None:
-    """Offset 5 of each place, durable; how to say it again."""
+    """Commit offset 5 of each partition, wait until it is durable, and return the commit to repeat."""
     commit = Commit(request=0, member_id=who[0], generation_id=who[1])
     offsets = [NewOffset(*place, 5, 7, "note") for place in places or (("orders", 0),)]
     codes: asyncio.Future[list[E]] = asyncio.get_running_loop().create_future()
@@ -48,7 +48,7 @@ async def committed(
 
 
 async def repeated(repeat: RepeatableCommit | None, *offsets: int) -> Sequence[int] | None:
-    """What it is answered; None when it has to come whole."""
+    """Repeat a commit, and return its answer; None when it has to come whole."""
     assert repeat is not None
     codes: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
     return await codes if repeat(offsets, codes.set_result) else None
@@ -93,7 +93,7 @@ async def test_it_is_seen_and_answered_when_it_is_durable(node: Node) -> None:
     assert (answers, node.fetched("g")) == ([()], {("orders", 0): 6})
 
 
-async def test_only_what_was_accepted_whole_is_said_again(node: Node) -> None:
+async def test_only_a_commit_that_was_accepted_whole_may_be_repeated(node: Node) -> None:
     orders = "orders", 0
     assert await committed(node, orders, ("nothing", 0)) is None
     assert await committed(node, orders, orders) is None
@@ -196,7 +196,7 @@ async def test_a_member_of_a_consumer_group_repeats_until_the_group_changes(node
     assert node.fetched("g") == {("orders", 0): 6}
 
 
-async def test_a_disk_that_breaks_is_told_for_every_partition(node: Node) -> None:
+async def test_a_disk_that_breaks_is_an_error_for_every_partition(node: Node) -> None:
     class Disk(DiskThatBreaks):
         def append(self, *arguments: Any) -> None:
             if self.fault is not None:

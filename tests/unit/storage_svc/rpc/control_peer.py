@@ -1,4 +1,4 @@
-"""Who calls the control services over gRPC, as a gateway and admin-api do."""
+"""A caller of the control services over gRPC, like a gateway and admin-api."""
 
 from __future__ import annotations
 

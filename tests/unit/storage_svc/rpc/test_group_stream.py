@@ -22,7 +22,7 @@ from support.group_calls import GroupExchange
 from tests.unit.storage_svc.conftest import PlayedTime, until
 
 SESSION_MS = 10_000
-#: A pause that a session outlasts only with what promises add.
+#: A pause that a session outlasts only by the time that promises add.
 PAUSE_S = (SESSION_MS + REPEATS_LATE_MS) / 1000 - 0.2
 
 
@@ -42,7 +42,7 @@ class Peer:
         return await groups_pb2_grpc.GroupsStub(self.channel).JoinGroup(join)
 
     async def member(self, group_id: str) -> dict[str, object]:
-        """A group of one, stable: what its calls say of who they come from."""
+        """Make a group of one, stable, and return the fields of its calls that name the member."""
         stub = groups_pb2_grpc.GroupsStub(self.channel)
         joined = await self.join(group_id)
         who = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
@@ -102,7 +102,7 @@ async def test_commits_of_one_message_are_in_the_log_in_its_order_and_in_one_bat
 
 
 async def kept(exchange: GroupExchange, *commits: pb.GroupCall) -> None:
-    """These are accepted, and may be said again by their offsets."""
+    """Commit, and return when the commits are accepted and may be repeated by their offsets."""
     await exchange.send(commit(1, 0, 0))  # makes the topic of offsets: a change of the topics
     await exchange.receive(1)
     for call in commits:
@@ -115,7 +115,7 @@ async def kept(exchange: GroupExchange, *commits: pb.GroupCall) -> None:
 BOTH = [pb.CommitOffsetsRequest.Offset(topic="orders", partition=partition) for partition in (1, 2)]
 
 
-async def test_commits_are_said_again_by_their_offsets_alone(peer: Peer) -> None:
+async def test_commits_are_repeated_by_their_offsets_alone(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 5), commit(3, 0, 0, group_id="h", offsets=BOTH))
     await exchange.send(commit(4, 1, 7))
@@ -141,7 +141,7 @@ async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: P
     await exchange.end()
 
 
-async def test_a_commit_said_again_with_too_few_offsets_fails_alone(peer: Peer) -> None:
+async def test_a_commit_repeated_with_too_few_offsets_fails_alone(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 0, offsets=BOTH), commit(3, 0, 5))
     await exchange.repeat_commit((4, 2, (7,)), (5, 3, (8,)))
@@ -237,7 +237,7 @@ async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> No
     await exchange.end()
 
 
-async def test_what_is_forgotten_or_of_another_stream_is_not_told_of(peer: Peer) -> None:
+async def test_a_promise_that_is_forgotten_or_of_another_stream_is_not_ended(peer: Peer) -> None:
     who = await peer.member("g")
     call = pb.GroupCall(call_id=1, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     again = pb.GroupCall(call_id=2, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ async def test_what_is_forgotten_or_of_another_stream_is_not_told_of(peer: Peer)
 
 @contextlib.asynccontextmanager
 async def two_are_kept(peer: Peer, tmp_path: Path) -> AsyncIterator[GroupExchange]:
-    """A stream of which no more may be repeated."""
+    """Open a stream on which no more commits may be repeated."""
     server = rpc.server()
     handler = group_stream(peer.storage.groups, repeats_max=2)
     server.add_generic_rpc_handlers(
@@ -300,7 +300,7 @@ def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
 
 
 async def promised_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbeatRequest:
-    """The heartbeat of a member that has nothing to be told, whose call id is 2."""
+    """Send the heartbeat of a member without news, whose call id is 2."""
     joined = await exchange.ask(consumer_group_heartbeat=joining("m1"))
     assert joined.error_code == E.NONE
     same = pb.ConsumerGroupHeartbeatRequest(
@@ -356,7 +356,7 @@ async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer, played: P
     assert described.groups[0].state == "Empty"
 
 
-async def test_what_was_said_before_a_promise_ended_keeps_the_session(peer: Peer, played: PlayedTime) -> None:
+async def test_a_report_from_before_a_promise_ended_keeps_the_session(peer: Peer, played: PlayedTime) -> None:
     who = await peer.member("g")
     exchange = GroupExchange(peer.channel)
     await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
@@ -372,7 +372,7 @@ async def test_what_was_said_before_a_promise_ended_keeps_the_session(peer: Peer
 
 
 async def test_a_session_begins_again_when_the_stream_ends(peer: Peer, played: PlayedTime) -> None:
-    """The gateway may have heard its members, and not said so."""
+    """The gateway may have answered its members, and not reported it."""
     who = await peer.member("g")
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
     await first.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]

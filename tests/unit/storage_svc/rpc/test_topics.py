@@ -136,7 +136,7 @@ async def test_unknown_topics_are_created_when_that_is_asked_for(peer: Peer) -> 
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
 
 
-async def test_it_is_told_whether_topics_were_created(peer: Peer) -> None:
+async def test_the_answer_has_whether_topics_were_created(peer: Peer) -> None:
     async def created(*names: str, auto_create: bool = True) -> bool:
         refs = [topics.TopicRef(name=name) for name in names]
         request = topics.DescribeTopicsRequest(topics=refs, auto_create=auto_create)

@@ -1,4 +1,4 @@
-"""The catalog on a real file: what one process wrote the next one reads, and what fails leaves nothing."""
+"""The catalog on a real file: the next process reads the writes of the one before, and a failure leaves nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, t
     again.close()
 
 
-def test_adding_over_a_row_that_was_left_behind_makes_that_a_deletion(catalog: Catalog) -> None:
+def test_adding_over_a_row_that_a_crash_left_makes_that_a_deletion(catalog: Catalog) -> None:
     catalog.add_topic(ORDERS)
     catalog.add_topic(CatalogTopic("orders", b"n" * 16, 1))
     assert catalog.topics() == [CatalogTopic("orders", b"n" * 16, 1)]

@@ -1,4 +1,4 @@
-"""What is set for a topic after a change of its configs."""
+"""The configs of a topic after a change."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_the_defaults_are_the_logs_own() -> None:
 
 
 def test_a_key_that_logs_do_not_read_is_not_honoured() -> None:
-    """Except min.insync.replicas, which has the same effect with one replica whatever its value."""
+    """Except min.insync.replicas, which has the same effect with one replica for every value."""
     fields = {name.replace("_", ".") for name in LogConfig.__dataclass_fields__}
     honoured = {name for name, config in TOPIC_CONFIGS.items() if config.check is not None}
     assert honoured - {"min.insync.replicas"} <= fields

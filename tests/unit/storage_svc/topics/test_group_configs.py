@@ -1,4 +1,4 @@
-"""Configs of groups: what may be set, what counts, and that both last."""
+"""Configs of groups: the values that may be set, the values that count, and that both last."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 @pytest.fixture
 def changes() -> Changes:
-    """What the coordinator hears."""
+    """The changes that the coordinator learns of."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Catalog and directories in step, whatever a crash left. On a real catalog and real logs."""
+"""Catalog and directories in step after every crash. On a real catalog and real logs."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_any_damaged_byte_of_a_topic_id_is_repaired_from_the_catalog(folde
 
 
 def decoded(content: bytes) -> bytes:
-    """As an opened log has it."""
+    """Return an id as an opened log has it."""
     try:
         return decode_partition_metadata(content)
     except UnreadableCheckpoint:

@@ -36,7 +36,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-#: (from, to) -> what takes a group there; no other change of state is legal. docs/groups.md shows it.
+#: (from, to) -> the cause of the change of state; no other change is legal. docs/groups.md shows the table.
 TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = {
     (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a member joins",
     (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "everybody has joined, or time is up",
@@ -119,7 +119,7 @@ class Leave:
 
 @dataclass(slots=True, kw_only=True)
 class Commit:
-    """May this member commit offsets now? (The offsets themselves are not the machine's business.)"""
+    """A request for leave to commit: may this member commit offsets now? The offsets are not the machine's business."""
 
     request: int
     member_id: str
@@ -138,7 +138,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Retire:
-    """Remove the group, if it is empty."""
+    """The order to remove the group, if it is empty."""
 
 
 Event = Join | Sync | Heartbeat | Leave | Commit | TimerFired | Stored | Retire | Installed | Removed
@@ -175,7 +175,7 @@ class SyncAnswer:
 
 @dataclass(slots=True)
 class ErrorAnswer:
-    """To a heartbeat or a commit."""
+    """The answer to a heartbeat or a commit."""
 
     error: ErrorCode
 

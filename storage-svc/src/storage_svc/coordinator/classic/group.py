@@ -45,7 +45,7 @@ class Group:
         self.state_timestamp_ms = now_ms
         #: Completed rebalances.
         self.generation_id = 0
-        #: Fixed by the first member; "" until there was one.
+        #: The type the first member named; "" until there was one.
         self.protocol_type = ""
         #: The chosen protocol of the current generation; None while the group is empty.
         self.protocol_name: str | None = None
@@ -103,7 +103,7 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def call_error(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Return why a sync, heartbeat or commit of a member is refused, whatever else the state says."""
+        """Return the reason to refuse a sync, heartbeat or commit of a member, in any state."""
         if self.state is _DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error := self.members.error(member_id, instance_id):
@@ -123,7 +123,7 @@ class Group:
         )
 
     def check_invariants(self) -> None:
-        """What must hold between events. For tests."""
+        """Check the facts that hold between events. For tests."""
         self.members.check_invariants()
         joins = [member for member in self.members if member.join_request is not None]
         syncs = [member for member in self.members if member.sync_request is not None]

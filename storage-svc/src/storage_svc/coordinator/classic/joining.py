@@ -19,7 +19,7 @@ from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Replacement
 from storage_svc.coordinator.classic.step import Step
 
-#: How long a new member's join may be parked while its client may be dead (Kafka's value).
+#: The time for which a new member's join may be parked while its client may be dead (Kafka's value).
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState

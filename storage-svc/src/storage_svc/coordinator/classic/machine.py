@@ -1,6 +1,6 @@
 """The classic group as a state machine: `handle` takes an event and returns the outcome that follows from it.
 
-How each state answers (`=` as to its left; codes are Kafka's). States and what they mean: `classic.events.GroupState`.
+How each state answers (`=` as to its left; codes are Kafka's). The states: `classic.events.GroupState`.
 
     event                     Empty          Preparing      Completing                 Stable                     Dead
     Join, new dynamic, v4+    79 and an id, pending until its session timeout                                  =  15
@@ -64,7 +64,7 @@ _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
 
 def handle(group: Group, event: Event, now_ms: int) -> Outcome[Group]:
-    """Change the group and return what follows from the event. `now_ms` is wall clock time."""
+    """Change the group and return the outcome of the event. `now_ms` is wall clock time."""
     step = Step(group, now_ms)
     _HANDLERS[type(event)](step, event)
     return step.outcome
@@ -177,7 +177,7 @@ def _on_stored(step: Step, stored: Stored) -> None:
 
 
 def _on_installed(step: Step, installed: Installed) -> None:
-    """Members of a group that was loaded, or that was a consumer group, get a full session timeout."""
+    """Start full sessions for the members of a group that was loaded, or that was a consumer group."""
     for member in step.group.members:
         step.start_session(member)
     if installed.rebalance:

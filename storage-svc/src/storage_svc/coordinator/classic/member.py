@@ -23,7 +23,7 @@ class Member:
     #: (protocol name, metadata) in order of preference; never empty.
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    #: Joined in the current rebalance and never answered: its session is bounded even while its join is parked.
+    #: True while its first join is parked: its session is bounded all the same.
     is_new: bool = False
     #: The parked JoinGroup's request number, if one is parked.
     join_request: int | None = None
@@ -78,7 +78,7 @@ class Member:
         return replace(self, member_id=member_id, is_new=False, join_request=None, sync_request=None)
 
     def update(self, join: Join) -> None:
-        """Replace what a known member may change when it joins again."""
+        """Replace everything that a member may change when it joins again."""
         self.client_id, self.client_host = join.client_id, join.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = join.session_timeout_ms, join.rebalance_timeout_ms
         self.protocols = join.protocols

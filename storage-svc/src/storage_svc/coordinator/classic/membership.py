@@ -1,4 +1,4 @@
-"""Who is in a classic group: members in order of joining, static names, ids that are pending, and the leader."""
+"""The members of a classic group, in order of joining, with their static names, pending ids, and the leader."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Membership:
         return member
 
     def replace(self, previous: Member, member: Member) -> None:
-        """Puts `member`, of the same instance id, into the place of `previous`: in order, by name and as leader."""
+        """Put `member`, of the same instance id, into the place of `previous`: in order, by name and as leader."""
         self._members = {
             (member.member_id if known is previous else known_id): (member if known is previous else known)
             for known_id, known in self._members.items()
@@ -70,7 +70,7 @@ class Membership:
             self.leader_id = member.member_id
 
     def error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Why this caller is not a member; NONE when it is one."""
+        """Return the reason why this caller is not a member; NONE when it is one."""
         if instance_id is not None:
             known = self._static.get(instance_id)
             if known is None:
@@ -80,12 +80,12 @@ class Membership:
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def elect(self, member_id: str | None) -> None:
-        """Makes this member the leader, if it is one of the members."""
+        """Make this member the leader, if it is one of the members."""
         if member_id in self._members:
             self.leader_id = member_id
 
     def elect_joined_leader(self) -> bool:
-        """Keeps the leader if it has joined, else takes the first that has; False when nobody has."""
+        """Keep the leader if it has joined, else choose the first member that has; False when none has."""
         if self.leader_id is not None and self._members[self.leader_id].join_request is not None:
             return True
         joined = next((member for member in self if member.join_request is not None), None)

@@ -1,4 +1,4 @@
-"""Records of a group that are on their way to the log, and what each of them is waited for.
+"""Records of a group that are on their way to the log, with the decisions that wait for them.
 
 A group numbers its writes from 1. The log finishes them in any order, each of them once, well or badly.
 """
@@ -21,7 +21,7 @@ class Assignments:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A static member came back under a new id while the group was stable; when that is durable it is told."""
+    """The return of a static member under a new id while the group is stable; it is answered once that is durable."""
 
     generation_id: int
     member_id: str
@@ -39,7 +39,7 @@ Write = Assignments | Replacement | Emptied
 
 
 class PendingWrites:
-    """Owned by its group."""
+    """The unfinished writes of one group, which owns them."""
 
     __slots__ = ("_next", "_writes")
 
@@ -51,7 +51,7 @@ class PendingWrites:
         return bool(self._writes)
 
     def begin(self, write: Write) -> int:
-        """Its number."""
+        """Return the number of a write that begins."""
         number = self._next
         self._next += 1
         self._writes[number] = write
@@ -66,5 +66,5 @@ class PendingWrites:
         )
 
     def replacing(self) -> set[str]:
-        """The new ids of the static members that wait."""
+        """Return the new ids of the static members that wait."""
         return {write.member_id for write in self._writes.values() if isinstance(write, Replacement)}

@@ -38,7 +38,7 @@ _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
 class Step:
     def __init__(self, group: Group, now_ms: int) -> None:
-        """`now_ms` is wall clock time."""
+        """Begin to handle an event; `now_ms` is wall clock time."""
         self.group = group
         self.now_ms = now_ms
         self.outcome = Outcome(group)

@@ -1,12 +1,12 @@
 """Members that speak the classic protocol in a consumer group, during an online migration.
 
-    JoinGroup    a heartbeat that says everything: subscription and owned partitions; answered at once, generation =
+    JoinGroup    a full heartbeat: subscription and owned partitions; answered at once, generation =
                  member epoch; nobody is leader, nobody assigns
     SyncGroup    the assignment it has reached; 27 when there is a newer target
     Heartbeat    27 when it has to join again: a newer target, partitions to give up, or partitions that came free
     LeaveGroup   is out; an administrator may name a static member of either protocol
 
-Who is told to join again, or has joined and not synced, has its rebalance timeout to do so. Order of checks as in
+A member that has to join again, or has joined and not synced, has its rebalance timeout to do so. Order of checks as in
 `joining`: full 81, protocol 23, then 79 or membership (25, 82), generation 22, protocol 23. Kafka:
 GroupMetadataManager.classicGroupJoinToConsumerGroup and its neighbours.
 """
@@ -101,7 +101,7 @@ def on_join(step: Step, join: Join) -> JoinAnswer:
 
 
 def _join_error(step: Step, join: Join) -> ErrorCode:
-    """Why nobody may join like that."""
+    """Return the reason why no member may join with this call."""
     members = step.group.members
     member_id = join.member_id or join.new_member_id
     if len(members) >= step.environment.settings.size_max and member_id not in members:
@@ -114,7 +114,7 @@ def _join_error(step: Step, join: Join) -> ErrorCode:
 
 
 def _may_turn(step: Step, replaced: ConsumerMember) -> bool:
-    """Whether the group becomes a classic one when a classic member takes this one's place."""
+    """Return whether the group becomes a classic one when a classic member replaces this one."""
     group, environment = step.group, step.environment
     return (
         replaced.classic is None
@@ -125,7 +125,7 @@ def _may_turn(step: Step, replaced: ConsumerMember) -> bool:
 
 
 def _joining(step: Step, member_id: str, replaced: ConsumerMember | None) -> ConsumerMember:
-    """The member as it was: a new one, or the static member it takes the place of."""
+    """Return the member as it was before the call: a new one, or the static member it replaces."""
     if replaced is None:
         return step.group.members.get(member_id) or ConsumerMember.new(member_id)
     if replaced.member_id == member_id:
@@ -137,7 +137,7 @@ def _joining(step: Step, member_id: str, replaced: ConsumerMember | None) -> Con
 
 
 def _supports_protocols(group: ConsumerGroup, join: Join) -> bool:
-    """It has a protocol in common with all classic members there are."""
+    """Return whether the caller has a protocol in common with all classic members of the group."""
     if join.protocol_type != consumer_protocol.PROTOCOL_TYPE:
         return False
     classic = [member.classic for member in group.members.values() if member.classic is not None]
@@ -204,7 +204,7 @@ def _must_join_again(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember | ErrorCode:
-    """The caller, or why it is none."""
+    """Return the caller, or the reason why it is none."""
     member = group.members.get(member_id) if instance_id is None else group.by_instance(instance_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -224,7 +224,7 @@ def on_leave(step: Step, leave: Leave) -> LeaveAnswer:
 
 
 def _leave_error(group: ConsumerGroup, leaver: Leaver, leaving: dict[str, ConsumerMember]) -> ErrorCode:
-    """Why this one cannot leave; NONE puts it among those that do."""
+    """Return the reason why this one cannot leave; NONE puts it among those that do."""
     if leaver.instance_id is None:
         member = group.members.get(leaver.member_id)
     else:

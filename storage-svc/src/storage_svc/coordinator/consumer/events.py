@@ -35,12 +35,12 @@ class ConsumerHeartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
-    #: Of the connection it came over.
+    #: The connection it came over.
     connection_id: int = 0
 
     @property
     def is_full(self) -> bool:
-        """It says everything: the member wants to hear everything, too."""
+        """Whether the heartbeat has everything: the member wants its whole assignment, too."""
         has_subscription = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
 

@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848): its epochs, its members, what they shall have and what their patterns matched.
+"""A consumer group (KIP-848): its epochs, its members, their target assignments and the topics of their patterns.
 
     group epoch        raised when a member's subscription or a topic it reads changes
     assignment epoch   the group epoch the target assignment was computed for
@@ -7,8 +7,8 @@
     no member -> EMPTY; group epoch > assignment epoch -> ASSIGNING; a member is not there yet -> RECONCILING;
     else STABLE
 
-A group changes only through a `Draft`, which works on a copy and keeps the records of every change: when the log takes
-them the draft's group takes the place of the group, and when it does not nothing has happened. Kafka: ConsumerGroup.
+A group changes only through a `Draft`, which works on a copy and keeps the records of every change. When the log
+accepts them the draft's group replaces the group, and when it does not nothing has happened. Kafka: ConsumerGroup.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Raised by every creation, deletion and change of a partition count."""
+        """A number that every creation, deletion and change of a partition count raises."""
         ...
 
     def get(self, name: str) -> TopicInfo | None: ...
@@ -55,7 +55,7 @@ class Topics(Protocol):
     def names(self) -> Iterable[str]: ...
 
 
-#: No version of the topics: what was learnt of them has to be looked at again.
+#: No version of the topics: the group has to look at the topics again.
 NEVER = -1
 
 
@@ -63,7 +63,7 @@ class ConsumerGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 1
-        #: Of the topics the group reads; see `metadata_hash`.
+        #: The hash of the topics the group reads; see `metadata_hash`.
         self.metadata_hash = 0
         self.assignment_epoch = 0
         #: Wall clock time of the target assignment; 0 when not known.
@@ -71,7 +71,7 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         #: group instance id -> member id.
         self.static: dict[str, str] = {}
-        #: member id -> what it shall have.
+        #: member id -> the partitions it shall have.
         self.target: dict[str, Partitions] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
         #: The log holds a record of key 4, from Kafka 4.0.
@@ -80,8 +80,8 @@ class ConsumerGroup:
         #: The versions of the topics for which the hash, and the patterns, were computed.
         self.hashed_version = NEVER
         self.resolved_version = NEVER
-        #: member id -> the connection over which it was last told what it has. An answer that went to another one, or
-        #: to nobody as storage ended, may be lost.
+        #: member id -> the connection over which it was last sent its assignment. An answer over another connection may
+        #: be lost, and so may one that storage could not finish.
         self.informed_over: dict[str, int] = {}
 
     @classmethod
@@ -132,7 +132,7 @@ class ConsumerGroup:
         return self.hashed_version == version and self.informed_over.get(member_id) == connection_id
 
     def note(self, hashed_version: int | None, resolved_version: int | None, informed: tuple[str, int] | None) -> None:
-        """Keep what is in no record; None leaves it as it is. For the group's machine.
+        """Keep facts that are in no record; None leaves one as it is. For the group's machine.
 
         Args:
             informed: a member's id and the connection over which it is sent its assignment.
@@ -171,7 +171,7 @@ class ConsumerGroup:
         return ConsumerGroupState.RECONCILING
 
     def is_taken(self, member_id: str, topic_id: bytes, partition: int) -> bool:
-        """Whether a member other than this one holds the partition."""
+        """Return whether another member than this one holds the partition."""
         return any(
             partition in held.get(topic_id, ())
             for other_id, other in self.members.items()
@@ -191,12 +191,13 @@ class ConsumerGroup:
         return len({(member.pattern, member.topics) for member in self.members.values()}) <= 1
 
     def topic_ids(self, member: ConsumerMember, topics: Topics) -> frozenset[bytes]:
-        """The existing topics a member subscribes to."""
+        """Return the existing topics a member subscribes to."""
         found = (topics.get(name) for name in member.subscription(self.patterns))
         return frozenset(topic.id for topic in found if topic is not None)
 
     def prevailing_assignor(self, preference: Iterable[str]) -> str:
-        """The assignor most members ask for; the first by preference where they are as many, or ask for none."""
+        """Return the assignor most members ask for; the first by preference where several have as many votes, or none
+        has any."""
         order = list(preference)
         votes = [member.assignor for member in self.members.values() if member.assignor in order]
         return max(order, key=votes.count)
@@ -217,7 +218,7 @@ class ConsumerGroup:
         ]
 
     def check_invariants(self) -> None:
-        """What must hold between events. For tests."""
+        """Check the facts that hold between events. For tests."""
         held = [partition for member in self.members.values() for partition in member.holds()]
         assert len(held) == len(set(held)), "a partition is held twice"
         static = {each.instance_id: each.member_id for each in self.members.values() if each.instance_id is not None}
@@ -235,7 +236,8 @@ class ConsumerGroup:
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """Of the existing topics among these: their names, ids and partition counts. Another hash, another assignment."""
+    """Return a hash of the names, ids and partition counts of the existing topics among these: another hash, another
+    assignment."""
     digest = hashlib.blake2b(digest_size=8)
     is_empty = True
     for name in sorted(names):
@@ -279,7 +281,7 @@ class Draft:
         self._write(*records.member_tombstones(self.group.group_id, member_id)).drop(member_id)
 
     def replace(self, previous: ConsumerMember, member: ConsumerMember) -> None:
-        """A static member under a new id, with the target of the old one."""
+        """Put a static member under a new id, with the target of the old one."""
         target = self.group.target.get(previous.member_id, {})
         self.remove(previous.member_id)
         self.put_subscription(member)
@@ -302,6 +304,6 @@ class Draft:
         group.patterns[pattern] = resolved
 
     def forget_unused_patterns(self) -> None:
-        """Kafka forgets a pattern with its last subscriber."""
+        """Forget patterns that no member subscribes to, as Kafka does."""
         for pattern in sorted(self.group.patterns.keys() - self.group.subscribed_patterns()):
             self._write(records.pattern_tombstone(self.group.group_id, pattern)).patterns.pop(pattern)

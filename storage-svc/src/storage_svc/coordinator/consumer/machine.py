@@ -12,7 +12,7 @@
 A member is sent its assignment when that changes, when its heartbeat is full, and when it comes over another connection
 than the last answer that had one (Kafka: not then). A client that gave up waiting has closed its connection.
 
-Order of checks: group not there 69, full 81, instance id unknown 25, of another member 82, not given back 111, member
+Order of checks: group not there 69, full 81, instance id unknown 25, of another member 82, not released 111, member
 unknown 25, epoch 110, pattern 128. Checks that need no group (42, 112) come before: `limits.heartbeat_fault`.
 
 The group stays as it is but for memory in no record (`step`): a change makes a new group, which counts once the log has

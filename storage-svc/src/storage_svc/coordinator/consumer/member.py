@@ -1,11 +1,11 @@
-"""One member of a consumer group (KIP-848), and what it holds. Immutable: a change makes a new one.
+"""One member of a consumer group (KIP-848), and its partitions. Immutable: a change makes a new one.
 
     epoch  0        it joins, or joins again
     epoch  > 0      the target assignment it has reached
     epoch -2        a static member that left for a while; its partitions wait for it until its session ends
 
 `assigned` maps topic id -> partition -> the epoch the partition was assigned in: a commit that names an older epoch is
-refused (KIP-1251). `revoking` holds what the member was told to give up and has not confirmed yet. Kafka:
+refused (KIP-1251). `revoking` holds the partitions that the member has to give up and has not confirmed yet. Kafka:
 ConsumerGroupMember.
 """
 
@@ -29,15 +29,15 @@ Held = Mapping[bytes, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """As stored in key 8."""
+    """A member's state, as stored in key 8."""
 
-    #: It has everything its epoch's target gives it.
+    #: The member has everything its epoch's target gives it.
     STABLE = 0
-    #: It has been told to give partitions up and stays on its epoch until it has.
+    #: The member has to give partitions up and stays on its epoch until it has.
     UNREVOKED_PARTITIONS = 1
-    #: It is on the target's epoch and waits for partitions that others still hold.
+    #: The member is on the target's epoch and waits for partitions that others still hold.
     UNRELEASED_PARTITIONS = 2
-    #: Written by a later version: the member has to begin anew.
+    #: A state that a later version wrote: the member has to begin again.
     UNKNOWN = 127
 
     @classmethod
@@ -71,7 +71,7 @@ class ConsumerMember:
     assignor: str | None = None
     assigned: Held
     revoking: Held
-    #: What a member that speaks the classic protocol brought; None for the others.
+    #: The join of a member that speaks the classic protocol; None for the others.
     classic: ClassicMemberMetadata | None = None
 
     @classmethod
@@ -82,22 +82,22 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def moved(self, state: MemberState, epoch: int, assigned: Held, revoking: Held) -> ConsumerMember:
-        """The next step of a reconciliation; the epoch it was on becomes the previous one."""
+        """Return the member after the next step of a reconciliation; its epoch becomes the previous one."""
         return replace(self, state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, revoking=revoking)
 
     def away(self) -> ConsumerMember:
-        """A static member that leaves for a while: commits under its old id are refused from now on."""
+        """Return a static member that leaves for a while: commits under its old id are refused from now on."""
         assigned = {topic_id: dict.fromkeys(held, 0) for topic_id, held in self.assigned.items()}
         return replace(self, epoch=STATIC_LEAVE_EPOCH, revoking={}, assigned=assigned)
 
     def holds(self) -> Iterable[tuple[bytes, int]]:
-        """Everything that nobody else may have yet."""
+        """Yield everything that no other member may have yet."""
         for held in (self.assigned, self.revoking):
             for topic_id, partitions in held.items():
                 for partition in partitions:
                     yield topic_id, partition
 
     def subscription(self, patterns: Mapping[str, ResolvedPattern]) -> frozenset[str]:
-        """The topics it wants by name and by pattern; a pattern that is not resolved yet matches none."""
+        """Return the topics it wants by name and by pattern; a pattern that is not resolved yet matches none."""
         resolved = patterns.get(self.pattern) if self.pattern else None
         return self.topics if resolved is None else self.topics | resolved.topics

@@ -1,7 +1,7 @@
 """A group with members goes from the classic protocol to KIP-848's, and back (Kafka's online migration). Pure.
 
-    a KIP-848 member joins a classic group     its members become classic members of a consumer group, with what they
-                                               were assigned; parked joins and syncs are told to join again
+    a KIP-848 member joins a classic group     its members become classic members of a consumer group, with their
+                                               assignments; parked joins and syncs are answered 27
     the last KIP-848 member leaves             the others become a classic group again and rebalance
     a static member that spoke KIP-848 comes   the same, without a rebalance if its subscription is as it was
       back with the classic protocol
@@ -42,7 +42,7 @@ def may_upgrade(group: Group, environment: Environment) -> bool:
 
 
 def upgraded(group: Group, topics: Topics) -> ConsumerGroup | None:
-    """The same group as a consumer group; None when what its members say cannot be read, or would be lost."""
+    """Return the same group as a consumer group; None when data of a member is unreadable, or would be lost."""
     protocol_name = group.protocol_name or group.members.select_protocol()
     try:
         members = [_consumer_member(member, protocol_name, group.generation_id, topics) for member in group.members]
@@ -65,7 +65,12 @@ def consumer_group_of(group: Group, environment: Environment) -> tuple[ConsumerG
 
 
 def _consumer_member(member: Member, protocol_name: str, generation_id: int, topics: Topics) -> ConsumerMember:
-    """Raises: ProtocolError; ValueError when the assignment carries data of an assignor that is not ours."""
+    """Return a classic member as a member of a consumer group.
+
+    Raises:
+        ProtocolError: its subscription or assignment cannot be read.
+        ValueError: its assignment carries data of an assignor that is not ours.
+    """
     assigned: dict[bytes, dict[int, int]] = {}
     if member.assignment:
         assignment = consumer_protocol.decode_assignment(member.assignment)
@@ -98,7 +103,7 @@ def classic_metadata(session_timeout_ms: int, protocols: Iterable[tuple[str, byt
 
 
 def partitions_by_id(rows: Iterable[TopicPartitions], topics: Topics) -> Partitions:
-    """Topics that do not exist are left out."""
+    """Return the partitions by topic id; topics that do not exist are left out."""
     found: dict[bytes, frozenset[int]] = {}
     for row in rows:
         topic = topics.get(row.topic)
@@ -111,7 +116,7 @@ def partitions_by_id(rows: Iterable[TopicPartitions], topics: Topics) -> Partiti
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Set[str], environment: Environment) -> bool:
-    """Whether those that stay are members, all of the classic protocol, and may be a classic group."""
+    """Return whether the remaining members all speak the classic protocol, and may be a classic group."""
     staying = [member for member_id, member in group.members.items() if member_id not in leaving]
     return (
         bool(staying)
@@ -122,7 +127,7 @@ def may_downgrade(group: ConsumerGroup, leaving: Set[str], environment: Environm
 
 
 def downgrade(step: Step, leaving: Set[str], *, rebalance: bool) -> None:
-    """The step ends with the group as a classic one, without those that leave."""
+    """End the step with the group as a classic one, without the members that leave."""
     group, environment = step.group, step.environment
     staying = [_classic_member(member) for member_id, member in group.members.items() if member_id not in leaving]
     protocol_name = select_protocol(staying)
@@ -156,7 +161,7 @@ def _classic_member(member: ConsumerMember) -> Member:
 
 
 def encode_assignment(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
-    """As a classic member reads it: in the version of its subscription, topics by name, deleted ones left out."""
+    """Return an assignment for a classic member: in its subscription's version, existing topics by name."""
     rows = tuple(
         TopicPartitions(topic=name, partitions=tuple(sorted(each)))
         for topic_id, each in partitions.items()
@@ -167,5 +172,5 @@ def encode_assignment(partitions: Partitions, metadata: bytes, topics: Topics) -
     return consumer_protocol.encode_assignment(Assignment(assigned_partitions=rows), known)
 
 
-#: What a group that cannot be migrated is to a caller of the other protocol.
+#: The error that a caller of the other protocol gets of a group that cannot be migrated.
 NOT_MIGRATED = ErrorCode.GROUP_ID_NOT_FOUND

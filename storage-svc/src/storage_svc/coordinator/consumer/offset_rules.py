@@ -5,7 +5,7 @@ commit by no member                    25                 fetch by no member    
 below OffsetCommit 9, KIP-848 member   35
 epoch above the member's               113 (classic 22)   any other epoch                  113 (classic 22)
 epoch below the member's               113 (classic 22) unless every partition is held, and was assigned in that
-                                       epoch or before (KIP-1251): what was processed before a rebalance is kept
+                                       epoch or before (KIP-1251): work done before a rebalance is kept
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def commit_fault(
     *,
     knows_epochs: bool,
 ) -> ErrorCode:
-    """Why nothing of this commit is accepted.
+    """Return the reason why nothing of this commit is accepted.
 
     Args:
         knows_epochs: the commit is of OffsetCommit 9 or newer.

@@ -24,7 +24,7 @@ from storage_svc.coordinator.machine.events import TimerKind
 
 
 def bump(step: Step, *, is_due: bool) -> None:
-    """Raises the group epoch if it is due, or what the group reads is not what it was."""
+    """Raise the group epoch if it is due, or if the topics that the group reads have changed."""
     topics = step.environment.topics
     group = step.group
     found = metadata_hash(group.subscribed_topics(), topics)
@@ -69,7 +69,7 @@ def _view(step: Step) -> GroupView:
 def reconcile(
     step: Step, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """The member after its next step, if there is one to take."""
+    """Return the member after its next step, or the same member if there is none to take."""
     group = step.group
     if not subscription_changed and member.is_reconciled_to(group.assignment_epoch):
         return member
@@ -97,7 +97,7 @@ def reconcile(
 
 
 def fence(step: Step, members: Iterable[ConsumerMember]) -> None:
-    """These are out. What they held is free; the others get it with the next target."""
+    """Remove these members. Their partitions are free; the others get them with the next target."""
     leaving = {member.member_id for member in members}
     if not leaving:
         return

@@ -1,14 +1,14 @@
-"""How a member moves from what it has to what it shall have (KIP-848; Kafka: CurrentAssignmentBuilder). Pure.
+"""The way of a member from its assignment to its target (KIP-848; Kafka: CurrentAssignmentBuilder). Pure.
 
     kept    = assigned and in the target          revoked = assigned and not in the target
     pending = in the target and not kept          free    = pending and held by nobody else
 
-    STABLE, on the target's epoch                 nothing to do; after a new subscription, what it no longer covers goes
+    STABLE, on the target's epoch                 nothing to do; after a new subscription, partitions outside it go
     the member still owns something revoked       UNREVOKED_PARTITIONS on its old epoch, with `kept`
     everything pending is free                    STABLE on the target's epoch, with kept + free
     something pending is not free                 UNRELEASED_PARTITIONS on the target's epoch, with kept + free
 
-What a member owns is what it says in its heartbeat; one that says nothing may own all it had.
+A member owns the partitions that its heartbeat lists; one without a list may own all it had.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage_svc.coordinator.consumer.member import ConsumerMember, Held, Member
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member is led to. Topics it does not subscribe to any more are no part of it."""
+    """The aim of a member's reconciliation. Topics it does not subscribe to any more are no part of it."""
 
     epoch: int
     partitions: Partitions
@@ -36,10 +36,10 @@ def reconciled(
     *,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member's next step, or the member itself when there is none now.
+    """Return the member after its next step, or the member itself when there is none now.
 
     Args:
-        owned: what the member says it has; None when it does not say.
+        owned: the partitions that the member reports; None when it reports none.
         is_taken: whether another member holds a partition.
     """
     match member.state:
@@ -60,7 +60,7 @@ def _owns(owned: Partitions | None, revoking: Held) -> bool:
 
 
 def _without_unsubscribed(member: ConsumerMember, target: Target, owned: Partitions | None) -> ConsumerMember:
-    """Takes away what its new subscription does not cover."""
+    """Return the member without partitions that its new subscription does not cover."""
     assigned = {topic_id: held for topic_id, held in member.assigned.items() if topic_id in target.subscribed}
     if len(assigned) == len(member.assigned):
         return member

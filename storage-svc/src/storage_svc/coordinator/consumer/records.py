@@ -1,11 +1,11 @@
 """The records of consumer groups in `__consumer_offsets` (keys 3 to 8 and 16), as Kafka 4.3 writes them.
 
-    3  the group's epoch and the hash of what it reads     6  the epoch of the target assignment
-    5  a member's subscription and settings                7  what a member shall have
-    8  what a member has                                  16  the topics a pattern matched
+    3  the group's epoch and the hash of its topics        6  the epoch of the target assignment
+    5  a member's subscription and settings                7  the partitions a member shall have
+    8  the partitions a member has                        16  the topics a pattern matched
 
-Key 4 is what Kafka 4.0 wrote in place of the hash: never written, read so that it can be deleted. A change of a group
-is one batch: it is there as a whole or not at all.
+Kafka 4.0 wrote key 4 in place of the hash: it is read, so that it can be deleted, and never written. A change of a
+group is one batch: it is there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_consumer_key(key: object) -> bool:
 
 
 def value_kind(key: object) -> type:
-    """The class of the values under a key."""
+    """Return the class of the values under a key."""
     return record.OFFSETS_TOPIC[KEY_VERSIONS[type(key)]][1]
 
 
@@ -140,7 +140,7 @@ def partition_metadata_tombstone(group_id: str) -> Record:
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str], patterns: Iterable[str]) -> list[Record]:
-    """Everything that may be in the log of a group, in Kafka's order."""
+    """Return the tombstones of everything that may be in the log of a group, in Kafka's order."""
     tombstones = [each for member_id in member_ids for each in member_tombstones(group_id, member_id)]
     tombstones.append((kinds.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
     tombstones.extend(pattern_tombstone(group_id, pattern) for pattern in patterns)
@@ -154,7 +154,7 @@ def group_tombstones(group_id: str, member_ids: Iterable[str], patterns: Iterabl
 
 @dataclass(slots=True)
 class StoredConsumerGroup:
-    """What the log holds of one group: the last value of each key that was not deleted."""
+    """The records of one group in the log: the last value of each key that was not deleted."""
 
     values: dict[Any, Any] = field(default_factory=dict)
 
@@ -169,7 +169,7 @@ class StoredConsumerGroup:
         return bool(self.values)
 
     def of(self, kind: type) -> dict[str, Any]:
-        """The values under keys of a kind, by member id or pattern."""
+        """Return the values under keys of a kind, by member id or pattern."""
         return {name: value for (key_kind, name), value in self.values.items() if key_kind is kind}
 
     def one(self, kind: type) -> Any | None:
@@ -208,7 +208,7 @@ def restored_member(
 
 
 def _held(rows: Iterable[kinds.CurrentTopicPartitions], member_epoch: int) -> Held:
-    """Before 4.3 no epochs were written: the member's stands for them."""
+    """Return the partitions by topic. Before 4.3 no epochs were written: the member's stands for them."""
     held: dict[bytes, dict[int, int]] = {}
     for row in rows:
         epochs = row.assignment_epochs or ()

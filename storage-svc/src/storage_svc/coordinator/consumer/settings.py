@@ -13,7 +13,7 @@ from storage_svc.topics import group_configs
 
 
 class MigrationPolicy(StrEnum):
-    """Which way a group with members may go from one protocol to the other (group.consumer.migration.policy)."""
+    """A direction in which a group with members may change its protocol (group.consumer.migration.policy)."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -31,19 +31,19 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupSettings:
-    """Kafka's group.consumer.* settings; a group may have some of its own."""
+    """The group.consumer.* settings of Kafka; a group may override some of them."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     size_max: int = 10_000
     #: The first is the one for members that ask for none.
     assignors: tuple[str, ...] = ("uniform", "range")
-    #: A target assignment is not computed anew before that.
+    #: The least time between two computations of a target assignment.
     assignment_interval_ms: int = 1_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
     def with_configs(self, own: Mapping[str, int]) -> ConsumerGroupSettings:
-        """These, but for what a group's configs say, by the names of `group_configs`."""
+        """Return these settings, with the configs of a group in their place, by the names of `group_configs`."""
         fields: dict[str, Any] = {_FIELDS[name]: value for name, value in own.items()}
         return replace(self, **fields)
 
@@ -58,11 +58,11 @@ _FIELDS: Final = {
 
 @dataclass(slots=True)
 class Environment:
-    """What the machine may look at besides the group. Made for every event; nobody changes it."""
+    """Everything that the machine may look at except the group. Made for every event and never changed."""
 
     topics: Topics
     settings: ConsumerGroupSettings
-    #: Of a group that turns into a classic one.
+    #: The limits of a group that turns into a classic one.
     classic_limits: GroupLimits
     #: Wall clock time.
     now_ms: int

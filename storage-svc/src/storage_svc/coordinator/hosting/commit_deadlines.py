@@ -21,14 +21,14 @@ class _Waiting:
         self.deadline = deadline
 
     def answer(self, code: int) -> None:
-        """The first answer counts."""
+        """Answer the committer; only the first answer counts."""
         done, self.done = self.done, None
         if done is not None:
             done(code)
 
 
 class CommitDeadlines:
-    """Owned by the group coordinator's hosted groups, on the event loop."""
+    """The commits that wait for the disk. Owned by the hosted groups, on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class CommitDeadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, done: Callable[[int], None]) -> Callable[[int], None]:
-        """What to call instead of `done`, which is called once: with that code, or with 7 when the time is over."""
+        """Return a function to call instead of `done`, which is called once: with its code, or with 7 when late."""
         waiting = _Waiting(done, self._loop.time() + self._timeout_s)
         self._waiting.append(waiting)
         while self._waiting[0].done is None:

@@ -11,7 +11,7 @@ log = service_logs.get(__name__)
 
 
 class GroupWrite:
-    """Owned by the performer of the group's outcomes."""
+    """One write of a group. Owned by the performer of the group's outcomes."""
 
     __slots__ = ("_waiting", "error")
 

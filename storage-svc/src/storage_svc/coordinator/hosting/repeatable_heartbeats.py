@@ -1,12 +1,12 @@
-"""A heartbeat said again, word for word, by the same member over the same connection.
+"""A heartbeat that the same member repeats word for word over the same connection.
 
-Most are: nothing has happened to the group, and all that the machines would do is to start the session again. Who has
-seen one answered may keep a `RepeatableHeartbeat` of it and call that instead of coming with the whole heartbeat. It
-looks at everything the answer depends on and can change, and says False when any of it has: then the heartbeat has to
-come whole, and False has done nothing.
+Most heartbeats are such: nothing has happened to the group, and its machine would only start the session again. The
+caller of an answered one may keep a `RepeatableHeartbeat` and call that instead of sending the whole heartbeat. It
+looks at everything that the answer depends on and that can change, and returns False when any of it has. Then the
+heartbeat has to come whole, and nothing has been done.
 
-Who is too far away to call it each time has it promised: until it is told that the answer holds no more, it answers
-itself, and calls afterwards. `HostedGroup.changed` tells, wherever something happens to a group.
+A gateway in another process cannot call it for every heartbeat. It holds a promise instead: it answers by itself until
+storage ends the promise (`HostedGroup.changed`), and reports afterwards which members sent theirs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Serves = Callable[[int], bool]
 
 
 class Hosted(Protocol):
-    """The place of a group among those that are served (`hosted_groups.HostedGroup`)."""
+    """The place of a group among those that are served (`hosted_group.HostedGroup`)."""
 
     group: Group | ConsumerGroup
     partition: int
@@ -34,7 +34,7 @@ class Hosted(Protocol):
 
 
 class RepeatableHeartbeat(ABC):
-    """Owned by who keeps it; knows the group until then."""
+    """A heartbeat to repeat. Owned by its keeper; refers to the group until then."""
 
     __slots__ = ("_hosted", "_serves", "_session", "_timeout_ms", "_timers")
 
@@ -47,27 +47,28 @@ class RepeatableHeartbeat(ABC):
         self._serves = serves
 
     def __call__(self) -> bool:
-        """True: the answer is what it was, and the session has started again."""
+        """Return whether the answer is still the same; the session has started again then."""
         return self.holds() and self._timers.push_back(self._session, self._timeout_ms)
 
     def start_session(self, late_ms: int = 0) -> bool:
-        """Again, if it has not ended. `late_ms`: how much later than the member says it we may hear it next time."""
+        """Start the session again, if it has not ended. `late_ms`: the delay with which the next heartbeat may be
+        reported."""
         return self._timers.push_back(self._session, self._timeout_ms + late_ms)
 
     @abstractmethod
     def holds(self) -> bool:
-        """Whether the answer is what it was."""
+        """Return whether the answer is still the same."""
 
     @property
     def is_promised(self) -> bool:
         return self in self._hosted.promised
 
     def promise(self, ended: Callable[[], None]) -> None:
-        """`ended` is called once, when something has happened after which it does not hold."""
+        """Call `ended` once, when the answer does not hold any more."""
         self._hosted.promised[self] = ended
 
     def forget(self) -> None:
-        """Nobody asks any more."""
+        """Drop the promise: the keeper needs it no longer."""
         self._hosted.promised.pop(self, None)
 
 

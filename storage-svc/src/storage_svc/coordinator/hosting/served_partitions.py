@@ -1,11 +1,11 @@
-"""Which offsets partitions' groups can be served: those that are loaded, and whose log takes records.
+"""The offsets partitions whose groups can be served: they are loaded, and their log accepts records.
 
     being read                          COORDINATOR_LOAD_IN_PROGRESS
     could not be read                   COORDINATOR_LOAD_IN_PROGRESS, until the next start
     the log went offline under it       NOT_COORDINATOR, until the next start
 
-Offline means that records were appended of which nobody knows whether they are on the disk. What the groups hold in
-memory may be ahead of what the next start finds, so it is forgotten, as a Kafka broker does that loses a partition.
+Offline means that nobody knows whether some appended records are on the disk. The groups' memory may be ahead of the
+records that the next start finds. So it is forgotten, as a Kafka broker does that loses a partition.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from storage_svc.topics.names import OFFSETS_TOPIC
 
 
 class ServedPartitions:
-    """Owned by the coordinator."""
+    """The state of all offsets partitions. Owned by the coordinator."""
 
     def __init__(self) -> None:
         self._loading: set[int] = set()
         self._lost: set[int] = set()
-        #: Why some groups cannot be served; None when all can, or will be.
+        #: A reason why some groups cannot be served; None when all can, or will be.
         self.fault: str | None = None
 
     @property
@@ -37,11 +37,11 @@ class ServedPartitions:
         self._loading.discard(partition)
 
     def unreadable(self, partition: int, reason: str) -> None:
-        """Its groups stay in COORDINATOR_LOAD_IN_PROGRESS: better than to serve them without their offsets."""
+        """Leave the groups in COORDINATOR_LOAD_IN_PROGRESS: that is better than to serve them without their offsets."""
         self.fault = f"cannot load partition {partition} of {OFFSETS_TOPIC}: {reason}"
 
     def lost(self, partition: int, reason: str) -> bool:
-        """False when that was known."""
+        """Note that a partition is lost; False when that was known."""
         if partition in self._lost:
             return False
         self._lost.add(partition)
@@ -54,5 +54,5 @@ class ServedPartitions:
         return ErrorCode.NOT_COORDINATOR if partition in self._lost else ErrorCode.NONE
 
     def __bool__(self) -> bool:
-        """Whether some are not served."""
+        """Return whether some partitions are not served."""
         return bool(self._loading or self._lost)

@@ -2,7 +2,7 @@
 pushing back only notes the new deadline; the loop's handle finds it when it fires and waits for the rest.
 
 Handles fire on a grid of GRID_S, at the last of its points before the deadline, and from there at the deadline itself:
-those of the living share their wake-ups, and who is silent is late by nothing.
+sessions that go on share their wake-ups, and one that ends is not late.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Deadline:
     __slots__ = ("at", "fires_at", "handle", "runs")
 
     def __init__(self, at: float) -> None:
-        #: Of the event loop's clock.
+        #: The deadline, by the event loop's clock.
         self.at = at
-        #: When its handle does, which uvloop's handles do not say.
+        #: The time at which its handle fires; uvloop's handles do not tell it.
         self.fires_at: float
         self.handle: asyncio.Handle
         self.runs = True
@@ -55,12 +55,12 @@ class Timers(Generic[KeyT]):
         self._schedule(deadline, key)
 
     def running(self, key: KeyT) -> Deadline | None:
-        """For `push_back`."""
+        """Return the deadline, for `push_back`."""
         return self._running.get(key)
 
     def push_back(self, deadline: Deadline, delay_ms: int) -> bool:
-        """As `set` of its key again. False, and nothing has changed, if it does not run any more or would be sooner
-        than its handle."""
+        """Push a deadline back, as `set` of its key would. False, and nothing has changed, if it does not run any more
+        or would be sooner than its handle."""
         at = self._loop.time() + delay_ms / 1000
         if not deadline.runs or at < deadline.fires_at:
             return False

@@ -1,6 +1,6 @@
 """Events and timers that the machine of every kind of group understands.
 
-Each kind adds events of its own: `classic.events`, `consumer.events`. Durations are milliseconds.
+Each kind adds more events: `classic.events`, `consumer.events`. Durations are milliseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class TimerFired:
 
 @dataclass(slots=True)
 class Installed:
-    """The group was loaded from the log, or has taken the place of a group of the other protocol: sessions start."""
+    """The first event of a group that was loaded from the log, or that replaces one of the other protocol: sessions
+    start."""
 
     #: The members have to join again.
     rebalance: bool = False

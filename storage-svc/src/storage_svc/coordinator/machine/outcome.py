@@ -6,7 +6,7 @@ A machine decides and performs nothing. `hosting.performer` performs every outco
        the outcome happens
     2. the entity takes the place of the one before
     3. the timers change
-    4. the answers are given; one with `failed` waits until the newest records of the group are durable
+    4. callers are answered; an answer with `failed` waits until the newest records of the group are durable
     5. when the records are durable, or have failed, the machine receives the event that `stored` makes
 
 A machine thus has two ways to say "after the write". It makes a new entity, which counts once the log has accepted the
@@ -34,7 +34,8 @@ class Answer:
     #: The number under which the caller waits.
     request: int
     value: Any
-    #: Makes the answer when the records cannot be stored. None: the answer depends on no record, and is given at once.
+    #: A function that makes the answer when the records cannot be stored. None: the answer depends on no record, and
+    #: does not wait.
     failed: Callable[[ErrorCode], Any] | None = None
 
 
@@ -62,12 +63,12 @@ class Outcome(Generic[EntityT]):
     entity: EntityT
     answers: list[Answer] = field(default_factory=list)
     timers: list[TimerChange] = field(default_factory=list)
-    #: Written as one batch.
+    #: The records, written as one batch.
     records: list[Record] = field(default_factory=list)
-    #: Makes the event that follows once the records are durable (NONE) or have failed (an error for members).
+    #: A function that makes the event for the end of the write: durable (NONE), or failed (an error for members).
     stored: Callable[[ErrorCode], object] | None = None
     #: The last event of the entity that this one replaces, and the first event of the entity itself.
     to_replaced: object | None = None
     to_successor: object | None = None
-    #: Nothing changed but sessions: every answer to a repeated heartbeat is what it was.
+    #: True if nothing changed but sessions: every answer to a repeated heartbeat stays as it was.
     is_quiet: bool = False

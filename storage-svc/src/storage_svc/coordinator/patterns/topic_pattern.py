@@ -3,9 +3,9 @@ r"""Subscriptions by pattern: RE2's syntax (google/re2/wiki/Syntax) matched agai
     compile_pattern("order.*|user-[0-9]+").matches("orders") -> True
 
 A pattern becomes an automaton (Thompson's construction) all of whose states are followed at once, as one integer: a
-name of n characters costs n steps whatever the pattern says, and steps that were taken before are remembered. What
-makes matching slow elsewhere (backreferences, lookaround, possessive and atomic groups) is not RE2's, and is refused by
-the parser, `topic_pattern_syntax`.
+name of n characters costs n steps for every pattern, and earlier steps are remembered. RE2 lacks the features that make
+matching slow elsewhere (backreferences, lookaround, possessive and atomic groups): the parser, `topic_pattern_syntax`,
+refuses them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TopicPattern:
     """A compiled pattern. State 0 is the final one."""
 
     def __init__(self, root: Node) -> None:
-        #: state -> what it reads, or asserts; neither: it only leads on.
+        #: state -> the characters it reads, or the assertion it makes; None for one that only leads on.
         self._reads: list[Characters | Assertion | None] = [None]
         self._next: list[tuple[int, ...]] = [()]
         self._start = 1 << self._build(root, _FINAL)
@@ -58,7 +58,7 @@ class TopicPattern:
         return len(self._next) - 1
 
     def _build(self, node: Node, following: int) -> int:
-        """The state at which the node begins, if what comes after it begins at `following`."""
+        """Return the state at which the node begins, if the next node begins at `following`."""
         match node:
             case Characters() | Assertion():
                 return self._state(node, following)
@@ -108,7 +108,7 @@ class TopicPattern:
         return following
 
     def _reachable(self, states: int, before: str, after: str) -> int:
-        """All states that are reached between two characters without reading one; "" stands for the name's ends."""
+        """Return all states reached between two characters without reading one; "" stands for the name's ends."""
         found = 0
         open_ = list(_bits(states))
         while open_:
@@ -122,7 +122,7 @@ class TopicPattern:
         return found
 
     def select(self, names: Iterable[str]) -> frozenset[str]:
-        """Those that match. A name is matched once as long as it is among the names asked for."""
+        """Return the names that match. A name is matched once as long as it is among the names asked for."""
         known = self._known
         self._known = {name: known[name] if name in known else self.matches(name) for name in names}
         return frozenset(name for name, is_match in self._known.items() if is_match)
@@ -149,7 +149,11 @@ def _holds(where: Where, before: str, after: str) -> bool:
 
 @lru_cache(maxsize=_COMPILED_MAX)
 def compile_pattern(pattern: str) -> TopicPattern:
-    """Raises: InvalidPatternError."""
+    """Return the pattern, ready to match.
+
+    Raises:
+        InvalidPatternError: it is not RE2's syntax, or too large.
+    """
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidPatternError("pattern too large")
     return TopicPattern(parse(pattern))

@@ -2,7 +2,7 @@ r"""The syntax of patterns, RE2's, as a tree.
 
     ab|c*   Alternatives(Sequence(a, b), Repeat(c, 0, None))
 
-Topic names are of letters, digits, `.`, `_` and `-`, so that a class is what it has of these, whatever else it names;
+Topic names are of letters, digits, `.`, `_` and `-`, so that only these count in a class;
 `$` and `\z` hold at a name's end, `^` and `\A` at its start; and laziness makes no difference to whether a whole name
 matches. Refused as RE2 refuses them: backreferences, lookaround, atomic groups, `**`, counts above 1000, `\Z`.
 """
@@ -115,7 +115,11 @@ Node = Characters | Assertion | Sequence | Alternatives | Repeat
 
 
 def parse(pattern: str) -> Node:
-    """Raises: InvalidPatternError."""
+    """Return the pattern as a tree.
+
+    Raises:
+        InvalidPatternError: it is not RE2's syntax.
+    """
     return _Parser(pattern).whole()
 
 
@@ -188,7 +192,8 @@ class _Parser:
         return Repeat(node, *counts)
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """How often what was before; a brace that counts nothing is a character."""
+        """Return the least and most repetitions of a counted node; None for a brace that counts nothing and is a
+        character."""
         for operator, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._skip(operator):
                 return counts
@@ -249,7 +254,7 @@ class _Parser:
         return node
 
     def _group_head(self) -> bool:
-        """After "(?": whether the group ends here, since it only sets flags."""
+        """Read a group's head, after "(?"; return whether the group ends here, since it only sets flags."""
         if self._skip("P<") or (self._peek("<") and not self._peek("<=") and not self._peek("<!") and self._skip("<")):
             name = self._until(">", "invalid named capture")
             if not name or not set(name) <= WORD or name in self._names:
@@ -278,7 +283,7 @@ class _Parser:
         return Characters(self._folded(frozenset(self._escaped()) if found is None else found))
 
     def _escaped_class(self) -> frozenset[str] | None:
-        r"""After a backslash: the characters of \d, \pL and the like."""
+        r"""Return the characters of \d, \pL and the like, after a backslash."""
         character = self._text[self._at : self._at + 1]
         if character.lower() in _PERL_CLASSES and character:
             self._at += 1
@@ -298,7 +303,7 @@ class _Parser:
         return ALPHABET - found if is_negated else found
 
     def _escaped(self) -> str:
-        """After a backslash: the one character it stands for."""
+        """Return the one character that an escape stands for, after a backslash."""
         character = self._take("trailing backslash at end of expression")
         if character in _CONTROL:
             return _CONTROL[character]

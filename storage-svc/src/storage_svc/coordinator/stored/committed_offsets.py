@@ -1,7 +1,7 @@
-"""The offsets one group has committed: those that are durable, which is when they are seen, and those on their way.
+"""The offsets one group has committed: the durable ones, which are visible, and those on their way.
 
-The log orders commits and tombstones as they are written, so what is forgotten while a commit of it is under way must
-be forgotten of that commit, too, or the memory would differ from what the log says after a restart.
+The log orders commits and tombstones as they are written. An offset that is forgotten must also be forgotten of commits
+under way, or memory would differ from the log after a restart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from storage_svc.topic_partition import TopicPartition
 
 
 class CommittedOffsets:
-    """Owned by the group's host."""
+    """The offsets of one group. Owned by the group's host."""
 
     __slots__ = ("_next", "_pending", "durable")
 
@@ -28,7 +28,7 @@ class CommittedOffsets:
         return bool(self.durable or self._pending)
 
     def begin(self, offsets: dict[TopicPartition, OffsetCommitValue]) -> int:
-        """A commit is about to be appended; its number, for `end`."""
+        """Return the number, for `end`, of a commit that is about to be appended."""
         number = self._next
         self._next += 1
         self._pending[number] = dict(offsets)
@@ -43,11 +43,11 @@ class CommittedOffsets:
         return any(key in offsets for offsets in self._pending.values())
 
     def keys(self) -> list[TopicPartition]:
-        """Those that are durable or on their way, each once."""
+        """Return the keys that are durable or on their way, each once."""
         return list(dict.fromkeys(key for offsets in (self.durable, *self._pending.values()) for key in offsets))
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
-        """Those of the topic that are durable or on their way, each once."""
+        """Return the topic's keys that are durable or on their way, each once."""
         return [key for key in self.keys() if key[0] == topic]
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:

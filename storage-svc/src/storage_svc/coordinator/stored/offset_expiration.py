@@ -30,7 +30,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 def expired(
     group: Group | ConsumerGroup, offsets: Mapping[TopicPartition, OffsetCommitValue], retention_ms: int, now_ms: int
 ) -> list[TopicPartition]:
-    """The offsets that are due now."""
+    """Return the offsets that are due now."""
     if isinstance(group, ConsumerGroup):
         read = group.subscribed_topics()
         return [
@@ -58,8 +58,8 @@ def _is_due(offset: OffsetCommitValue, since_ms: int | None, retention_ms: int, 
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """What the members of a consumer group subscribe to; None when nothing may be concluded: a member's metadata cannot
-    be read, or the protocol is not chosen yet."""
+    """Return the topics that the members of a consumer group subscribe to; None when nothing may be concluded, because
+    a member's metadata cannot be read, or the protocol is not chosen yet."""
     topics: set[str] = set()
     if group.members and group.protocol_name is None:
         return None

@@ -1,7 +1,7 @@
-"""`__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
+"""The topic `__consumer_offsets` as the group coordinator writes and loads it: records in, durability out.
 
-The topic is made when the first group needs it. Records of one `write` are one batch; what is gathered in one turn of
-the event loop is one batch a partition. A partition's records are in the log in the order in which they were given.
+The topic is made when the first group needs it. Records of one `write` are one batch; records gathered in one turn of
+the event loop are one batch a partition. A partition's records are in the log in the order of the calls.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ log = service_logs.get(__name__)
 
 #: Bytes of log decoded at a time while loading.
 LOAD_CHUNK_BYTES = 1 << 20
-#: Keys deleted by one batch: with what comes around them it stays far below any sensible max.message.bytes.
+#: The size of keys deleted by one batch: with its overhead it stays far below any sensible max.message.bytes.
 TOMBSTONE_KEYS_BYTES = 1 << 18
-#: How many times max.message.bytes a batch may be before it is compressed.
+#: The size, in units of max.message.bytes, up to which a batch is compressed to fit.
 COMPRESSED_TIMES_MAX = 8
-#: A batch of gathered records takes no more of them once it holds so many bytes.
+#: The size from which on a batch of gathered records accepts no more of them.
 GATHERED_BYTES = 1 << 16
 #: More than a batch's header: with twice the records' own bytes no batch is longer than that.
 RECORDS_OVERHEAD = 128
@@ -54,7 +54,7 @@ Done = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Gathered:
-    """What many callers want to be in one batch: each its records, as `write_tail` has begun them."""
+    """Records of many callers for one batch: each caller's as `write_tail` has begun them."""
 
     now_ms: int
     calls: list[tuple[Sequence[bytes], Done]] = field(default_factory=list)
@@ -68,10 +68,11 @@ class OffsetsLog:
         self._registry = registry
         self._logs = logs
         self._new_partition_count = partition_count
-        #: Told the partition whose log takes no records any more, and why; perhaps several times.
+        #: A function that gets the partition whose log accepts no records any more, and the reason; perhaps several
+        #: times.
         self.on_offline: Callable[[int, str], None] = lambda *_: None
         self._loop = asyncio.get_running_loop()
-        #: By partition, what is appended when this turn of the loop is over.
+        #: Partition -> the records to append when this turn of the loop is over.
         self._gathered: dict[int, _Gathered] = {}
         self._is_scheduled = False
 
@@ -84,12 +85,12 @@ class OffsetsLog:
         return partition_of(group_id, self.partition_count)
 
     def to_load(self) -> list[PartitionLog]:
-        """The partitions that hold anything."""
+        """Return the partitions that hold anything."""
         found = (self._logs.logs.get((OFFSETS_TOPIC, partition)) for partition in range(self.partition_count))
         return [each for each in found if each is not None and each.log_end_offset > each.log_start_offset]
 
     def ensure_topic(self) -> ErrorCode:
-        """Makes the topic if it does not exist yet."""
+        """Make the topic if it does not exist yet."""
         if OFFSETS_TOPIC in self._registry:
             return ErrorCode.NONE
         try:
@@ -100,10 +101,10 @@ class OffsetsLog:
         return ErrorCode.NONE
 
     def gather(self, partition: int, tails: Sequence[bytes], now_ms: int, done: Done) -> None:
-        """As `write`, when this turn of the event loop is over, in one batch with what else is gathered until then.
+        """Write when this turn of the event loop is over, in one batch with all else that is gathered until then.
 
         Args:
-            tails: what `write_tail` makes of each key and value.
+            tails: the output of `write_tail` for each key and value.
         """
         size = sum(map(len, tails))
         found = self._gathered.get(partition)
@@ -135,13 +136,14 @@ class OffsetsLog:
             self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_tell_all, (call,)))
 
     def _fits(self, partition: int, size: int) -> bool:
-        """Whether a batch of several callers' records stays below the limit; else each is a batch of its own."""
+        """Return whether a batch of several callers' records stays below the limit; else each caller gets a batch for
+        itself."""
         target = self._target(partition)
         return target is None or 2 * size + RECORDS_OVERHEAD < target.config.max_message_bytes
 
     def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
-        """Appends (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. When they
-        cannot be appended it has it before this returns.
+        """Append (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. If they
+        cannot be appended it gets the code before this returns.
 
         Args:
             may_compress: if they are too large together (max.message.bytes), though none of them is alone.
@@ -196,8 +198,8 @@ class OffsetsLog:
         done(code)
 
     def delete(self, partition: int, keys: Sequence[bytes], now_ms: int, done: Done = lambda _: None) -> None:
-        """Appends tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
-        durable. Where one fails its records are there again at the next start."""
+        """Append tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
+        durable. The records of a batch that fails are there again at the next start."""
         batches: list[list[tuple[bytes, None]]] = [[]]
         size = 0
         for key in keys:
@@ -218,7 +220,7 @@ class OffsetsLog:
 
 
 def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> bool:
-    """It is the number of records that makes the batch too large, within reason, and not one of them."""
+    """Return whether the number of records makes the batch too large, within reason, and not one of them."""
     largest = max(len(each.key or b"") + len(each.value or b"") for each in records)
     return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
 
@@ -233,7 +235,7 @@ def _tell_all(calls: Sequence[tuple[Sequence[bytes], Done]], code: int) -> None:
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """What one partition says: the last value of every key that was not deleted."""
+    """The records of one partition: the last value of every key that was not deleted."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     consumer_groups: dict[str, StoredConsumerGroup] = field(default_factory=dict)
@@ -243,7 +245,11 @@ class LoadedPartition:
     broken_count: int = 0
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Raises: DecodeError."""
+        """Apply one record.
+
+        Raises:
+            DecodeError: it cannot be understood.
+        """
         match read_key(OWN_KEYS, key):
             case OffsetCommitKey(group=group, topic=topic, partition=partition):
                 offsets = self.offsets.setdefault(group, {})
@@ -269,7 +275,8 @@ class LoadedPartition:
 
 
 async def load(partition: PartitionLog) -> LoadedPartition:
-    """A whole partition, read on the event loop like every log, decoded in a thread. Nobody may append meanwhile.
+    """Load a whole partition: read on the event loop like every log, decoded in a thread. Nobody may append during
+    that.
 
     Raises:
         LogError: the disk refused.
@@ -289,7 +296,7 @@ async def load(partition: PartitionLog) -> LoadedPartition:
 
 
 def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
-    """Returns the offset that follows."""
+    """Apply the batches and return the offset that follows."""
     position = 0
     for header, batch in whole_batches(data):
         position = header.last_offset + 1

@@ -1,9 +1,9 @@
-"""What the group coordinator keeps in `__consumer_offsets`: where, in which versions, and what a failed append means.
+"""The records that the group coordinator keeps in `__consumer_offsets`: their versions, and the errors of an append.
 
 Keys and values are declared in protocol_lib.internal. Ours are the committed offsets (keys 0 and 1), the metadata of
-classic groups (key 2) and consumer groups (keys 3 to 8 and 16, see `consumer_records`); other keys belong to other
-group types and are skipped. Values of the first two are written in version 3,
-committed offsets of a commit that named a retention time in version 1, as Kafka does.
+classic groups (key 2) and consumer groups (keys 3 to 8 and 16, see `consumer.records`). Other keys belong to other
+group types and are skipped. Values of the first two are written in version 3, committed offsets of a commit that named
+a retention time in version 1, as Kafka does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION: Final = 3
 _VALUE_VERSION_WITH_EXPIRY: Final = 1
 
-#: Codes of a failed append, as members of the group are told them: retry, look for the coordinator, or give up.
+#: Codes of a failed append, and the codes that members get instead: retry, look for the coordinator, or give up.
 _GROUP_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -46,13 +46,14 @@ _GROUP_ERRORS: Final = {
 
 
 def group_error(code: int) -> ErrorCode:
-    """The code group members see when the append of their group's metadata, or of offsets, ended with `code`."""
+    """Return the code for members when the append of their group's metadata, or of offsets, ended with `code`."""
     error = ErrorCode(code)
     return _GROUP_ERRORS.get(error, error)
 
 
 def partition_of(group_id: str, partition_count: int) -> int:
-    """The partition that holds a group: abs(String.hashCode) % count, as Java computes both. "my-group" of 50 is 12."""
+    """Return the partition that holds a group: abs(String.hashCode) % count, as Java computes both. "my-group" of 50 is
+    12."""
     value = 0
     units = group_id.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
@@ -79,7 +80,7 @@ class OffsetTail:
     __slots__ = ("_offset_at", "_tail", "_time_at")
 
     def __init__(self, group_id: str, partition: tuple[str, int], like: OffsetCommitValue) -> None:
-        """`like` has no time of its own to expire."""
+        """Begin the record; `like` names no time to expire."""
         value = encode_offset_value(like)
         self._tail = bytearray(write_tail(encode_offset_key(group_id, *partition), value))
         end = len(self._tail) - 1  # the number of headers follows

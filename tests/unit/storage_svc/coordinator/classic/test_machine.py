@@ -1,8 +1,9 @@
-"""The classic group under random stimuli, beside an account of its own of what must be answered (classic_model).
+"""The classic group under random stimuli, next to an independent account of the answers that it must give
+(classic_model).
 
-Clients, the log and the clock are played by the test. After every step both must have given the same answers and agree
-on the state, the generation, the leader, the members, their deadlines, and on what is written. Once the clients have
-gone and the clock runs, everything that was asked has been answered and nobody is left.
+The test plays the clients, the log and the clock. After every step both must have the same answers and agree on
+the state, the generation, the leader, the members, their deadlines, and the writes. Once the clients have gone and the
+clock runs, every call has been answered and no member is left.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PROTOCOLS = st.sampled_from(
         (("sticky", b"4"), ("other", b"4"), ("range", b"4")),
     ]
 )
-#: What a group of those above refuses, unless it is empty.
+#: The protocols that a group of those above refuses, unless it is empty.
 ODD_PROTOCOLS = st.sampled_from([("consumer", (("other", b"5"),)), ("connect", (("range", b"6"),)), ("consumer", ())])
 INSTANCES = st.sampled_from([None, None, None, "one", "two"])
 FIRST_INSTANCES = st.sampled_from([None, "one", "two"])
@@ -49,7 +50,7 @@ FIRST_INSTANCES = st.sampled_from([None, "one", "two"])
 CLAIMED = st.sampled_from([None, None, None, None, "one", "two"])
 TIMES = st.sampled_from([(6_000, 5_000), (6_000, 12_000), (10_000, 8_000)])
 PICK = st.integers(0, 30)
-#: Of a write.
+#: The outcomes of a write.
 OUTCOMES = st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_COORDINATOR])
 
 
@@ -60,7 +61,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.open: dict[int, Event] = {}
         self.timers: dict[Timer, int] = {}
         self.writes: list[Store] = []
-        #: Every id that was ever given out.
+        #: The ids that were ever assigned.
         self.ids: list[str] = ["never-given"]
 
     @initialize(
@@ -70,8 +71,8 @@ class GroupMachine(RuleBasedStateMachine):
         assigned=st.booleans(),
     )
     def begin(self, delay_ms: int, members: list[tuple[str | None, object]], gap_ms: int, assigned: bool) -> None:
-        """Members that are there from the beginning, before their leader assigns or after it. They come one after the
-        other: with 2.5 s between them the delay is extended as far as it can be."""
+        """Begin with members, before their leader assigns or after it. They come one after the other: with 2.5 s
+        between them the delay is extended as far as it can be."""
         self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=SIZE_MAX), 0)
         self.model = ClassicModel(delay_ms, SIZE_MAX)
         for instance_id, protocols in members:
@@ -117,13 +118,13 @@ class GroupMachine(RuleBasedStateMachine):
         return self.requests
 
     def any_id(self, pick: int) -> str:
-        """Mostly a member's, now and then one of somebody who has gone or never was."""
+        """Return mostly a member's id, now and then one of a member that has gone or never was."""
         known = [*self.group.members.ids(), *self.group.members.ids(), *sorted(self.group.members.pending)]
         ids = [*known, *known, *self.ids[-3:], "never-given"]
         return ids[pick % len(ids)]
 
     def caller(self, pick: int, claimed: str | None) -> tuple[str, str | None]:
-        """Ids of the member and of its instance, as it says them."""
+        """Return the ids of the member and of its instance, as the member sends them."""
         member_id = self.any_id(pick)
         member = self.group.members.get(member_id)
         return member_id, claimed or (None if member is None else member.instance_id)
@@ -183,7 +184,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: len(self.group.members) > 0 and not self.group.initial_delay.is_running)
     def everybody_settles(self) -> None:
-        """What well-behaved clients do when they are told to join again, until the assignment is stored."""
+        """Do as well-behaved clients that have to join again, until the assignment is stored."""
         for member_id in self.group.members.pending.copy():
             self.send(Leave(request=self.next_request(), members=[Leaver(member_id)]))
         while missing := [
@@ -225,7 +226,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.state is GroupState.STABLE and not self.writes)
     @precondition(lambda self: any(member.instance_id for member in self.group.members))
     def a_static_member_restarts(self, pick: int, skip: bool, error: ErrorCode) -> None:
-        """It comes back as it was, which needs no rebalance; the log takes that, or it does not."""
+        """Bring a static member back as it was, which needs no rebalance; the log accepts that, or it does not."""
         self.a_static_member_comes_back(pick, None, skip)
         if self.writes:
             self.stored(error)
@@ -233,7 +234,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(error=OUTCOMES)
     @precondition(lambda self: self.group.state is GroupState.COMPLETING_REBALANCE and not self.writes)
     def everybody_syncs(self, error: ErrorCode) -> None:
-        """A commit of before comes late; then the log takes the leader's assignment, or it does not."""
+        """Sync all members after late commits; then the log accepts the leader's assignment, or it does not."""
         for member_id in self.group.members.ids():
             generation_id = self.group.generation_id
             self.send(Commit(request=self.next_request(), member_id=member_id, generation_id=generation_id))
@@ -305,7 +306,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(error=OUTCOMES)
     @precondition(lambda self: self.writes)
     def stored(self, error: ErrorCode) -> None:
-        """The log finishes writes in order."""
+        """Finish the first write."""
         self.send(Stored(self.writes.pop(0).write, error))
 
     @rule()
@@ -332,7 +333,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert model.due.items() <= self.timers.items()
 
     def teardown(self) -> None:
-        """Clients vanish: writes finish and timers fire until nothing is left to wait for."""
+        """Let clients vanish: writes finish and timers fire until nothing is left to wait for."""
         if not hasattr(self, "group"):
             return
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""The consumer group machine, step by step: who is let in, who is informed what, and what becomes of members."""
+"""The consumer group machine, step by step: members that are let in, their answers, and their ends."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_the_second_waits_until_the_first_has_given_up(world: World) -> None:
 
 @pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize("asked", [1, 2])
-def test_a_member_that_missed_what_it_was_told_hears_it_over_its_next_connection(
+def test_a_member_that_missed_an_answer_gets_its_assignment_over_its_next_connection(
     world: World, asked: int, loaded: bool
 ) -> None:
-    """Its epoch stays as it is while partitions are taken from it: its heartbeats show nothing of what it missed."""
+    """The member keeps its epoch while it loses partitions: its heartbeats show nothing of the answer it missed."""
     enter(world, "m1", connection_id=1)
     enter(world, "m2", connection_id=2)
     kept = given(world, beat(world, "m1", 2, connection_id=1))  # the answer is lost
@@ -74,7 +74,7 @@ def test_a_member_that_missed_what_it_was_told_hears_it_over_its_next_connection
     assert world.group.state is ConsumerGroupState.STABLE
 
 
-def test_an_answer_that_the_log_refused_told_nobody_anything(world: World) -> None:
+def test_an_answer_that_the_log_refused_informs_no_member(world: World) -> None:
     enter(world, "m1", connection_id=1)
     enter(world, "m2", connection_id=2)
     world.log_refuses = True
@@ -125,7 +125,7 @@ def test_a_silent_member_is_out(world: World) -> None:
     assert beat(world, "m1", first).error == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_heartbeat_that_says_nothing_new_only_starts_the_session_again(world: World) -> None:
+def test_a_heartbeat_without_news_only_starts_the_session_again(world: World) -> None:
     epoch = enter(world, "m1").member_epoch
     world.pass_time(30_000)
     written = world.written

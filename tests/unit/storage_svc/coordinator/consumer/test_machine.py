@@ -1,7 +1,7 @@
 """Consumer groups under random stimuli, with the clock, the log, the topics and the members played by the test.
 
-What must hold is stated by an independent model of the members: what each of them believes it owns, as it was told. No
-partition is owned by two of them, epochs never go back, and once everybody goes on quietly all have what they shall.
+An independent model of the members states the invariants: each member believes that it owns the partitions of its
+answers. No partition is owned by two of them, epochs never go back, and once all go on quietly all have their targets.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Client:
     topics: frozenset[str]
     pattern: str
     epoch: int = 0
-    #: What it may be reading now.
+    #: The partitions it may be reading now.
     owned: set[tuple[bytes, int]] = field(default_factory=set)
-    #: What it was last told to have.
+    #: The partitions of its last answer.
     assigned: set[tuple[bytes, int]] = field(default_factory=set)
     is_away: bool = False
-    #: It has missed an answer: it says everything, to be told everything.
+    #: True after a missed answer: it sends full heartbeats, to get a full answer.
     sends_all: bool = False
 
 
@@ -84,7 +84,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         return answer
 
     def receive(self, client: Client, answer: HeartbeatAnswer | None) -> None:
-        """Takes what is new at once; what it shall give up it keeps until it revokes."""
+        """Adopt new partitions at once; the client keeps those it has to give up until it revokes."""
         client.sends_all = answer is None
         if answer is None:
             return
@@ -194,7 +194,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule()
     def storage_is_killed(self) -> None:
-        """Whoever was answered was told what is in the log."""
+        """Load the group from the log: every answer that a client got is in it."""
         self.world.group = self.world.restored()
 
     # --- what must hold -------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def spread(partitions: object) -> set[tuple[bytes, int]]:
 
 
 def snapshot(group: ConsumerGroup) -> dict[str, object]:
-    """All of it that is in the log."""
+    """Return all of the group that is in the log."""
     unwritten = {"hashed_version", "resolved_version", "informed_over"}
     return {name: value for name, value in vars(group).items() if name not in unwritten}
 

@@ -21,7 +21,7 @@ class HeldClock(asyncio.SelectorEventLoop):
         self.run_until_complete(asyncio.sleep(0))
 
 
-def test_what_is_late_is_told_once_and_in_order() -> None:
+def test_late_commits_are_answered_once_and_in_order() -> None:
     answered: list[tuple[str, int]] = []
 
     def note(name: str, code: int) -> None:

@@ -1,4 +1,4 @@
-"""Consumer groups on real logs: what is informed is durable, and a restart costs nobody anything."""
+"""Consumer groups on real logs: every answer is durable, and a restart costs no member anything."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def snapshot(group: ConsumerGroup) -> dict[str, object]:
 
 
 def kinds(node: Node, group: str = "g") -> list[tuple[int, bool]]:
-    """The keys' versions in the group's partition, and whether there is a value."""
+    """Return the keys' versions in the group's partition, and whether there is a value."""
     return [(read_version(key), value is not None) for key, value in node.records(group)]
 
 
 async def patterns_resolved(node: Node) -> None:
-    """A thread has matched the group's patterns, and the group has taken what it found."""
+    """Wait until a thread has matched the group's patterns, and the group has the result."""
     await until(lambda: found(node).patterns and not node.coordinator._consumer._resolving)
 
 
@@ -103,8 +103,8 @@ async def test_a_restart_in_the_middle_of_a_reconciliation(node: Node) -> None:
     assert set(got.assignment[orders.id]) == {0, 1, 2} - set(kept)  # type: ignore[index]
 
 
-async def test_loaded_members_are_told_what_they_have_once_more(node: Node) -> None:
-    """The answer that informed them may have been lost with the process that gave it, and they say no more than usual."""
+async def test_loaded_members_are_sent_their_assignment_once_more(node: Node) -> None:
+    """The last answer may have been lost with its process, and their heartbeats do not show that."""
     joined = await enter(node, "m1")
     assert (await beat(node, "m1", joined.member_epoch)).assignment is None
     await node.restart()
@@ -236,7 +236,7 @@ async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessio
     assert set((await beat(node, "m2", entered.member_epoch)).assignment[orders.id]) == {0, 1, 2}  # type: ignore[index]
 
 
-async def test_a_join_that_is_parked_is_told_to_join_the_upgraded_group(node: Node) -> None:
+async def test_a_parked_join_has_to_join_the_upgraded_group_again(node: Node) -> None:
     joined = await node.join("g")
     rows = (TopicPartitions(topic="orders", partitions=(0, 1, 2)),)
     everything = encode_assignment(Assignment(assigned_partitions=rows))

@@ -44,7 +44,7 @@ def classic(
 def consumer(
     node: Node, member_id: str, epoch: int, **fields: Any
 ) -> tuple[list[HeartbeatAnswer], RepeatableHeartbeat | None]:
-    """Its answer comes later when it waits for records."""
+    """Send a heartbeat, and return its answers; one that waits for records comes later."""
     answers: list[HeartbeatAnswer] = []
     heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
     repeat = node.coordinator.consumer_heartbeat("g", heartbeat, answers.append, needs_member_id=True)
@@ -52,14 +52,14 @@ def consumer(
 
 
 def promised(repeat: RepeatableHeartbeat) -> list[str]:
-    """What is calls of it from now on."""
+    """Promise the answer, and return the calls that end the promise."""
     calls: list[str] = []
     repeat.promise(lambda: calls.append("ended"))
     return calls
 
 
 async def enter(node: Node, member_id: str = "m1", **fields: Any) -> int:
-    """Its epoch, with all it shall have."""
+    """Bring a member in until it has its whole target, and return its epoch."""
     given = {"rebalance_timeout_ms": 60_000, "topics": frozenset({"orders"}), "owned": {}} | fields
     heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=0, **given)
     answer = await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
@@ -249,7 +249,7 @@ async def test_a_member_that_left_does_not_repeat(node: Node) -> None:
     assert consumer(node, "m1", epoch)[0][0].error == E.UNKNOWN_MEMBER_ID
 
 
-async def test_an_answer_that_told_something_is_not_the_one_to_repeat(node: Node) -> None:
+async def test_an_answer_with_news_is_not_the_one_to_repeat(node: Node) -> None:
     epoch, _ = await repeating(node, connection_id=1)
     answers, repeat = consumer(node, "m1", epoch, connection_id=2)
     assert answers[0].assignment is not None
@@ -264,7 +264,7 @@ async def test_a_stopped_coordinator_repeats_nothing(node: Node) -> None:
     assert ended == ["ended"]
 
 
-async def test_what_is_forgotten_is_not_told(node: Node) -> None:
+async def test_a_forgotten_promise_ends_without_a_call(node: Node) -> None:
     _, repeat = await repeating(node)
     ended = promised(repeat)
     repeat.forget()
@@ -282,7 +282,7 @@ async def test_a_topic_that_goes_ends_promises_too(node: Node) -> None:
 
 
 async def test_a_change_the_log_refuses_ends_promises_too(node: Node) -> None:
-    """What the group has learnt is forgotten."""
+    """The partition goes offline with it."""
     node.files = DiskThatBreaks()
     await node.restart()
     _, repeat = await repeating(node)

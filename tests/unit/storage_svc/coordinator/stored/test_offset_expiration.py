@@ -29,7 +29,7 @@ async def test_a_simple_groups_offsets_expire_a_week_after_their_commit(node: No
     assert node.coordinator.groups == {}
 
 
-async def test_an_offset_that_is_being_committed_anew_does_not_expire(node: Node) -> None:
+async def test_an_offset_that_is_being_committed_again_does_not_expire(node: Node) -> None:
     await node.commit("g", ("orders", 0, 1), ("orders", 1, 1))
     node.now_ms += WEEK_MS
     under_way = asyncio.create_task(node.commit("g", ("orders", 0, 2)))

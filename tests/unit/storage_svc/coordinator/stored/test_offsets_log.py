@@ -1,4 +1,4 @@
-"""What many callers write to `__consumer_offsets` in one turn of the event loop."""
+"""Writes of many callers to `__consumer_offsets` in one turn of the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Writes:
-    """Into one partition; the outcomes by name."""
+    """The writes into one partition, with their outcomes by name."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -34,7 +34,7 @@ class Writes:
         self._node.offsets_log.write(1, [(name.encode(), b"v")], NOW_MS, lambda code: self._ended(name, code))
 
     async def batches(self) -> list[list[str]]:
-        """The keys of each batch, once everything is durable."""
+        """Return the keys of each batch, once everything is durable."""
         await asyncio.sleep(0)
         log = self._node.logs.logs["__consumer_offsets", 1]
         assert await log.durable(log.log_end_offset) == 0
@@ -53,7 +53,7 @@ async def test_what_is_gathered_in_one_turn_is_one_batch(node: Node) -> None:
     assert writes.outcomes == dict.fromkeys("abcd", 0)
 
 
-async def test_what_is_written_at_once_is_behind_what_was_gathered_before(node: Node) -> None:
+async def test_a_write_comes_after_records_that_were_gathered_before(node: Node) -> None:
     writes = Writes(node)
     writes.gather("a")
     writes.gather("b")

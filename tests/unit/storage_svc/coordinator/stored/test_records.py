@@ -1,4 +1,4 @@
-"""What is kept in __consumer_offsets and how: versions written, keys read, partitions, errors of appends."""
+"""The records in __consumer_offsets: versions written, keys read, partitions, errors of appends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Server-side assignors of consumer groups: who shall have which partitions. Pure; registered by name in ASSIGNORS."""
+"""Server-side assignors of consumer groups: they decide which member shall have which partitions. Pure. ASSIGNORS has
+them by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an assignor sees of a group, and what it gives back."""
+"""The input and the output of an assignor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from storage_svc.coordinator.consumer.member import Partitions
 
-#: member id -> what it shall have. Members that are not in it shall have nothing.
+#: member id -> its partitions. A member that is missing shall have none.
 Assignment = Mapping[str, Partitions]
 
 
@@ -16,7 +16,7 @@ class MemberView:
     instance_id: str | None
     #: Topics it subscribes to, those that exist.
     topic_ids: Set[bytes]
-    #: What the assignment before gave it.
+    #: The partitions that the assignment before gave it.
     previous: Partitions
 
 

@@ -2,7 +2,7 @@
 
 Static members come first, by their instance id, then the others by member id, so that names keep their partitions over
 restarts. The first ones get one partition more where the count does not divide. Topics with as many partitions and the
-same subscribers are cut alike: their equal partitions meet at one member. What members had before does not count.
+same subscribers are cut alike: their equal partitions meet at one member. Earlier assignments do not count.
 Kafka: RangeAssignor.
 """
 

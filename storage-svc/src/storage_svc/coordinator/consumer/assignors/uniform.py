@@ -1,4 +1,4 @@
-"""The uniform assignor: everybody gets as many partitions as everybody else, and keeps what it had as far as possible.
+"""The uniform assignor: all members get as many partitions, and each keeps as many of its old ones as possible.
 
 Members that subscribe to the same topics differ by one partition at most (`_homogeneous`). Where subscriptions differ,
 the partitions of each topic go to its least loaded subscribers, topics with the most partitions per subscriber first,
@@ -108,7 +108,7 @@ class _Balance:
                 self._load[member_id] += 1
 
     def topic_order(self) -> list[bytes]:
-        """Most partitions per subscriber first; then fewest subscribers; then by id, so that it is always the same."""
+        """Return the topics, most partitions per subscriber first; then fewest subscribers, then by id."""
 
         def rank(topic_id: bytes) -> tuple[float, int, bytes]:
             count = len(self.subscribers[topic_id])
@@ -130,7 +130,7 @@ class _Balance:
                 heapreplace(lightest, self._entry(member_id))
 
     def level(self, topic_id: bytes) -> bool:
-        """Moves the topic's partitions from its most to its least loaded subscribers; whether any was moved."""
+        """Move the topic's partitions from its most to its least loaded subscribers; return whether any was moved."""
         owners = self._owners[topic_id]
         owned: dict[str, list[int]] = {}
         for partition, owner in enumerate(owners):
