@@ -153,7 +153,7 @@ class Step:
     def store(self, write: Write, assignments: Mapping[str, bytes]) -> None:
         """Write the group with these assignments; `Stored` follows. At most once an event."""
         group = self.group
-        self.outcome.records.append((GroupMetadataKey(group=group.group_id), group.stored(assignments)))
+        self.outcome.records = [(GroupMetadataKey(group=group.group_id), group.stored(assignments))]
         self.outcome.stored = partial(Stored, group.writes.begin(write))
 
     def answer_join(self, request: int, member: Member, *, leader: str | None = None, skip: bool = False) -> None:

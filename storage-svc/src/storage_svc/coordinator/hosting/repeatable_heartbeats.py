@@ -108,7 +108,7 @@ class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
     makes another object of it.
     """
 
-    __slots__ = ("_group", "_heartbeat", "_topics")
+    __slots__ = ("_connection_id", "_group", "_member_id", "_topics")
 
     def __init__(
         self,
@@ -123,13 +123,14 @@ class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
     ) -> None:
         super().__init__(hosted, timers, session, timeout_ms, serves)
         self._group = group
-        self._heartbeat = heartbeat
+        self._member_id = heartbeat.member_id
+        self._connection_id = heartbeat.connection_id
         self._topics = topics
 
     def holds(self) -> bool:
-        group, heartbeat = self._group, self._heartbeat
+        group = self._group
         return (
             self._hosted.group is group
-            and group.answers_again(self._topics.version, heartbeat.member_id, heartbeat.connection_id)
+            and group.answers_again(self._topics.version, self._member_id, self._connection_id)
             and self._serves(self._hosted.partition)
         )

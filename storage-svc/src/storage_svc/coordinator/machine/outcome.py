@@ -15,7 +15,7 @@ records. Or it keeps its decision open until the event that `stored` makes tells
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -64,7 +64,7 @@ class Outcome(Generic[EntityT]):
     answers: list[Answer] = field(default_factory=list)
     timers: list[TimerChange] = field(default_factory=list)
     #: The records, written as one batch.
-    records: list[Record] = field(default_factory=list)
+    records: Sequence[Record] = ()
     #: A function that makes the event for the end of the write: durable (NONE), or failed (an error for members).
     stored: Callable[[ErrorCode], object] | None = None
     #: The last event of the entity that this one replaces, and the first event of the entity itself.
