@@ -124,8 +124,8 @@ class _Exchange:
             _log.exception("call failed", method=kind, correlation_id=request.correlation_id)
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
-        if repeat is None or service_logs.debug_enabled():
-            return  # at debug level every call has a line of its own, so it has to come whole
+        if repeat is None:
+            return
         if isinstance(repeat, RepeatableCommit):
             self._keep(call_id, repeat)
         elif answered:
