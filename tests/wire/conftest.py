@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_svc.app import Gateway
+from gateway_svc.app import Gateway, MakeAdmission
+from gateway_svc.requests.admission import Admission
 from millrace.broker import Broker
 from millrace.direct import DirectSettings, direct_storage
 from protocol_lib.api import APIS
@@ -144,7 +145,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def stopped(gateway: Gateway) -> None:
-    """Stops a gateway; its invariants hold before and after, and no memory is held for connections that are closed."""
+    """Stop a gateway; its invariants hold before and after, and no memory is held for connections that are closed."""
     gateway.check_invariants()
     await gateway.stop()
     gateway.check_invariants()
@@ -160,7 +161,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     async with contextlib.AsyncExitStack() as stop:
         started = 0
 
-        async def start(**settings: Any) -> Running:
+        async def start(*, admission: MakeAdmission = Admission, **settings: Any) -> Running:
             nonlocal started
             started += 1
             data_dir = tmp_path / f"data-{started}"
@@ -180,7 +181,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             data_dir.mkdir()
             core = await Storage.start(chosen)
             stop.push_async_callback(core.stop)
-            gateway = await Gateway.start(chosen, direct_storage(core))
+            gateway = await Gateway.start(chosen, direct_storage(core), admission=admission)
             stop.push_async_callback(stopped, gateway)
             return Running(gateway, core, data_dir)
 

@@ -19,8 +19,9 @@ from broker_contract.data import (
     ReadResponse,
     TopicIdPartition,
 )
-from gateway_svc.app import Gateway
+from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.requests.admission import Admission
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.group_stream import TRUST_S
 from gateway_svc.storage.grpc import GrpcStorage
@@ -86,7 +87,12 @@ async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
 
 @contextlib.asynccontextmanager
 async def gateway_of(
-    storage: RemoteStorage, name: str, *, trust_s: float = TRUST_S, **settings: object
+    storage: RemoteStorage,
+    name: str,
+    *,
+    trust_s: float = TRUST_S,
+    admission: MakeAdmission = Admission,
+    **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
     connection = GrpcStorage.connect(storage.address, name, counts, trust_s=trust_s)
@@ -95,7 +101,7 @@ async def gateway_of(
         chosen = GatewaySettings(
             **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
         )
-        gateway = await Gateway.start(chosen, connection.storage, counts)
+        gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission)
         await until(lambda: connection.fault() is None)
         assert storage.core is not None
         yield Running(gateway, storage.core, storage.settings.data_dir)

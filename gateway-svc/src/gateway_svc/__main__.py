@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import uvloop
 from service_chassis import lifecycle, logs
@@ -21,9 +21,6 @@ from gateway_svc.app import Gateway
 from gateway_svc.healthcheck import kafka_fault
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
-
-if TYPE_CHECKING:  # grpc is imported by _serve()
-    from gateway_svc.storage.grpc import GrpcStorage
 
 
 def main() -> int:
@@ -39,7 +36,7 @@ def main() -> int:
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
-    from gateway_svc.storage.grpc import GrpcStorage
+    from gateway_svc.storage.grpc import GrpcStorage  # `gateway-svc healthcheck` does without
 
     keep_freed_memory()
     counts = GatewayMetrics()
@@ -58,7 +55,7 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         except OSError as error:
             raise lifecycle.StartError(str(error)) from error
         try:
-            await _serve_until(stop, gateway, connection)
+            await _serve_until(stop, gateway, connection.fault)
         finally:
             await gateway.stop()
     finally:
@@ -66,8 +63,8 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         await connection.close()
 
 
-async def _serve_until(stop: asyncio.Event, gateway: Gateway, connection: GrpcStorage) -> None:
-    gateway.health.checks["storage"] = connection.fault
+async def _serve_until(stop: asyncio.Event, gateway: Gateway, storage_fault: Callable[[], str | None]) -> None:
+    gateway.health.checks["storage"] = storage_fault
     endpoint = None
     if gateway.settings.gateway_http:
         endpoint = HttpEndpoint(gateway.settings.gateway_http, gateway.registry, gateway.health).start()

@@ -19,7 +19,6 @@ from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
 from gateway_svc.clients.acceptor import Acceptor
-from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.idle_polling import IdlePolling
@@ -35,12 +34,17 @@ from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
-from gateway_svc.requests.call import Services
+from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.path import RequestStarter
+from gateway_svc.requests.path import RequestPath
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.membership import Membership
 from gateway_svc.storage.protocols import Storage
+
+#: Makes the ring around every request.
+MakeAdmission = Callable[[TopicNames], Admission]
 
 #: Of the stop deadline, what is kept for closing.
 _CLOSING_S = 2.0
@@ -54,7 +58,14 @@ class Gateway:
     Who starts it shows `registry` and `health` over HTTP: in one process that is done once for gateway and storage.
     """
 
-    def __init__(self, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics, poll_us: int) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        storage: Storage,
+        counts: GatewayMetrics,
+        poll_us: int,
+        admission: MakeAdmission,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         self.metrics = counts
@@ -68,12 +79,15 @@ class Gateway:
         self._membership = Membership(storage.cluster, settings.name, settings.gateway_lease_ms)
         self._dispatcher = Dispatcher(HANDLERS, counts)
         self._connections = Connections(settings, counts, self._refusals, self._files)
+        names = TopicNames(storage.topics)
         self._services = Services(
             storage=replace(storage, records=SharedReads(storage.records, loop)),
             cluster=self._membership,
             settings=settings,
             metrics=counts,
             refusals=self._refusals,
+            names=names,
+            admission=admission(names),
             requests=MemoryBudget(settings.gateway_memory_bytes),
             answers=MemoryBudget(settings.gateway_memory_bytes),
             files=self._files,
@@ -102,14 +116,23 @@ class Gateway:
 
     @classmethod
     async def start(
-        cls, settings: GatewaySettings, storage: Storage, counts: GatewayMetrics | None = None, *, poll_us: int = 0
+        cls,
+        settings: GatewaySettings,
+        storage: Storage,
+        counts: GatewayMetrics | None = None,
+        *,
+        poll_us: int = 0,
+        admission: MakeAdmission = Admission,
     ) -> Gateway:
-        """A gateway that accepts clients. `poll_us` is for one that has storage in its process (idle_polling).
+        """Return a gateway that accepts clients.
+
+        `poll_us` is for one that has storage in its process (idle_polling). `admission` makes the ring around its
+        requests; the default one allows everything.
 
         Raises:
             OSError: an address cannot be taken, or the data folder not be opened.
         """
-        gateway = cls(settings, storage, counts or GatewayMetrics(), poll_us)
+        gateway = cls(settings, storage, counts or GatewayMetrics(), poll_us, admission)
         try:
             await gateway._start()
         except BaseException:
@@ -156,9 +179,9 @@ class Gateway:
             by_reference=self._files is not None,
         )
 
-    def _requests_of(self, connection: Connection, pipeline: Pipeline, writer: AnswerWriter) -> RequestStarter:
+    def _requests_of(self, connection: Connection, pipeline: Pipeline) -> RequestPath:
         shared = self._connections.shared_buffer
-        return RequestStarter(connection, self._services, self._dispatcher, pipeline, writer, shared)
+        return RequestPath(connection, self._services, self._dispatcher, pipeline, shared)
 
     def _register_gauges(self) -> None:
         services = self._services

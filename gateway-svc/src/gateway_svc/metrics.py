@@ -19,14 +19,15 @@ from prometheus_client.registry import Collector
 
 #: Seconds; from half a millisecond (one lone produce) to a long poll's ten seconds.
 DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-#: Topics with series of their own; the rest is counted under "_other".
+#: Topics with series of their own; the others are counted under OTHER_TOPICS.
 TOPICS_MAX = 2000
+OTHER_TOPICS = "_other"
 
 
 class ApiCounts:
-    """One API's figures."""
+    """One API's figures. Written by `requests.admission` only."""
 
-    __slots__ = ("answered_bytes", "answers", "buckets", "name", "received_bytes", "seconds")
+    __slots__ = ("answered_bytes", "answers", "buckets", "name", "received_bytes", "recognised", "seconds")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,9 +37,11 @@ class ApiCounts:
         self.seconds = 0.0
         self.received_bytes = 0
         self.answered_bytes = 0
+        #: Requests that a pattern recognised by their bytes.
+        self.recognised = 0
 
     def count(self, version: int, error: str, seconds: float, received: int, answered: int, requests: int = 1) -> None:
-        """Answers that took so long each; the bytes are of all together."""
+        """Count requests that took `seconds` each; the bytes are those of all together."""
         self.answers[version, error] += requests
         self.buckets[bisect_left(DURATION_BUCKETS, seconds)] += requests
         self.seconds += seconds * requests
@@ -87,7 +90,6 @@ class GatewayMetrics(Collector):
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
         #: Fetch requests answered from what was read ahead.
         self.fetches_read_ahead = 0
-        self._names: dict[bytes, str] = {}
         self.connections = 0
         self.loop_lag_s = 0.0
         #: Figures that others own, asked for when scraped: name, meaning, value.
@@ -101,18 +103,9 @@ class GatewayMetrics(Collector):
         counts = self.topics.get(name)
         if counts is None:
             if len(self.topics) >= TOPICS_MAX:
-                name = "_other"
+                name = OTHER_TOPICS
             counts = self.topics.setdefault(name, TopicCounts())
         return counts
-
-    def learn_name(self, topic_id: bytes, name: str) -> None:
-        """The name of a topic that clients may call by its id."""
-        if len(self._names) < TOPICS_MAX or topic_id in self._names:
-            self._names[topic_id] = name
-
-    def topic_by(self, name: str, topic_id: bytes) -> TopicCounts:
-        """The counts of an existing topic that a request called by name, or by id when the name is empty."""
-        return self.topics.get(name) or self.topic(name or self._names.get(topic_id, "_other"))
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
@@ -153,6 +146,9 @@ class GatewayMetrics(Collector):
         )
         received = CounterMetricFamily("millrace_kafka_request_bytes", "Bytes of requests.", labels=["api"])
         answered = CounterMetricFamily("millrace_kafka_response_bytes", "Bytes of answers.", labels=["api"])
+        recognised = CounterMetricFamily(
+            "millrace_kafka_requests_recognised", "Requests served without decoding them.", labels=["api"]
+        )
         for counts in list(self.apis.values()):
             for (version, error), count in list(counts.answers.items()):
                 answers.add_metric([counts.name, str(version), error], count)
@@ -163,7 +159,8 @@ class GatewayMetrics(Collector):
             durations.add_metric([counts.name], buckets, counts.seconds)
             received.add_metric([counts.name], counts.received_bytes)
             answered.add_metric([counts.name], counts.answered_bytes)
-        yield from (answers, durations, received, answered)
+            recognised.add_metric([counts.name], counts.recognised)
+        yield from (answers, durations, received, answered, recognised)
 
 
 def _counter(name: str, meaning: str, label: str, counts: Counter[str]) -> Metric:

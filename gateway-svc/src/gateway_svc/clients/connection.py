@@ -80,11 +80,14 @@ class Resources:
 
 
 #: Makes the way into service of one connection's requests.
-MakeRequests = Callable[["Connection", Pipeline, AnswerWriter], Requests]
+MakeRequests = Callable[["Connection", Pipeline], Requests]
 
 
 class Connection(asyncio.BufferedProtocol):
     """Lives from accept to close; `Connections` knows all of them."""
+
+    #: The client's user. Clients do not log in, so all of them are the same one.
+    principal = "User:ANONYMOUS"
 
     def __init__(
         self, listener: str, connections: Connections, resources: Resources, make_requests: MakeRequests
@@ -147,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
             drained=self._go_on,
             failed=lambda _reason: self.abort(),
         )
-        self._requests = self._make_requests(self, self._pipeline, self._writer)
+        self._requests = self._make_requests(self, self._pipeline)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         if self._writer is None:  # it was not admitted

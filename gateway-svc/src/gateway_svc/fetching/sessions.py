@@ -136,6 +136,13 @@ class FetchSessions:
             for key, each in session.partitions.items():
                 assert key == (each.topic, each.topic_id, each.asked.partition)
 
+    def topics(self, request: FetchRequest) -> list[tuple[str, bytes]]:
+        """Return name and id of each partition's topic that an incremental request reads without naming it."""
+        if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
+            return []
+        session = self._sessions.get(request.session_id)
+        return [] if session is None else [(topic, bytes(topic_id)) for topic, topic_id, _ in session.partitions]
+
     def continues(self, last: Fetch, request: FetchRequest) -> bool:
         """Return whether a request goes on with the one partition of `last`, in the same session or without any.
 

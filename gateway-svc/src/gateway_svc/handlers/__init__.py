@@ -31,7 +31,7 @@ from gateway_svc.handlers import (
     produce,
     sync_group,
 )
-from gateway_svc.requests.route import Handler
+from gateway_svc.requests.handler import Handler
 
 HANDLERS: Final[tuple[Handler, ...]] = (
     produce.HANDLER,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.alter_configs import (
@@ -11,8 +13,10 @@ from protocol_lib.messages.alter_configs import (
 )
 
 from gateway_svc.handlers.config_alterations import alter
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, configured
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: AlterConfigsRequest, services: Services) -> tuple[AlterConfigsResponse, int]:
@@ -29,4 +33,21 @@ async def handle(call: Call, request: AlterConfigsRequest, services: Services) -
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses), error
 
 
-HANDLER = TaskHandler(ApiKey.ALTER_CONFIGS, 0, 2, handle)
+def resources(_call: Call, request: AlterConfigsRequest, _services: Services) -> Iterable[Resource]:
+    return configured(Operation.ALTER_CONFIGS, ((each.resource_type, each.resource_name) for each in request.resources))
+
+
+def refuse(call: Call, request: AlterConfigsRequest, error: int, _services: Services) -> None:
+    rows = tuple(
+        AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=None,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+        )
+        for each in request.resources
+    )
+    call.answer(AlterConfigsResponse(throttle_time_ms=0, responses=rows), error)
+
+
+HANDLER = Handler(ApiKey.ALTER_CONFIGS, 0, 2, handle, resources=resources, refuse=refuse)

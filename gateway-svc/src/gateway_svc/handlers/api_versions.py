@@ -25,8 +25,9 @@ from protocol_lib.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import InlineHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.services import Services
 
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()
@@ -65,4 +66,12 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
     call.answer(response, error)
 
 
-HANDLER = InlineHandler(ApiKey.API_VERSIONS, 0, 5, serve)
+HANDLER = Handler(
+    ApiKey.API_VERSIONS,
+    0,
+    5,
+    serve,
+    resources=NOTHING,
+    refuse=with_error(ApiVersionsResponse, api_keys=()),
+    unsupported=UNSUPPORTED,
+)

@@ -7,7 +7,9 @@ from typing import Protocol, TypeVar
 
 from broker_contract import topics_pb2
 
-from gateway_svc.requests.call import Call, Services
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.services import Services
 
 _Outcome = TypeVar("_Outcome")
 
@@ -45,4 +47,4 @@ async def alter(
         )
         for resource, altered in zip(asked, answer.resources, strict=True)
     )
-    return outcomes, next((altered.error_code for altered in answer.resources if altered.error_code), 0)
+    return outcomes, first_error(answer.resources)

@@ -22,8 +22,11 @@ from protocol_lib.messages.consumer_group_describe import (
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 from gateway_svc.handlers.describe_groups import ALL_GROUP_OPERATIONS
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.services import Services
 
 _MEMBER_TYPE_VERSION = 1
 _CLASSIC_MEMBER: Final = 0
@@ -37,8 +40,7 @@ async def handle(
         groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=request.group_ids)
     )
     groups = tuple(_group(each, call.version, request.include_authorized_operations) for each in answer.groups)
-    error = next((each.error_code for each in groups if each.error_code), 0)
-    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), error
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), first_error(groups)
 
 
 def _group(
@@ -88,4 +90,25 @@ def _assignment(rows: Iterable[groups_pb2.DescribeConsumerGroupsResponse.Partiti
     )
 
 
-HANDLER = TaskHandler(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, handle)
+def resources(_call: Call, request: ConsumerGroupDescribeRequest, _services: Services) -> Iterable[Resource]:
+    return [group(Operation.DESCRIBE, each) for each in request.group_ids]
+
+
+def refuse(call: Call, request: ConsumerGroupDescribeRequest, error: int, _services: Services) -> None:
+    groups = tuple(
+        DescribedGroup(
+            error_code=error,
+            error_message=None,
+            group_id=group_id,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=(),
+        )
+        for group_id in request.group_ids
+    )
+    call.answer(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), error)
+
+
+HANDLER = Handler(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, handle, resources=resources, refuse=refuse)

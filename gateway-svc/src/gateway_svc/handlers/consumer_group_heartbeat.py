@@ -6,6 +6,7 @@ version 1 on it makes its own (KIP-1082) and may subscribe by a pattern.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from broker_contract import groups_pb2
@@ -17,17 +18,21 @@ from protocol_lib.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import InlineHandler
+from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, with_error
+from gateway_svc.requests.resources import Operation, Resource, group, topics_called
+from gateway_svc.requests.services import Services
+from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 _MEMBER_ID_NEEDED_VERSION = 1
 
 _Request = groups_pb2.ConsumerGroupHeartbeatRequest
 
 
-def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> None:
+def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
     names, owned = request.subscribed_topic_names, request.topic_partitions
-    call.repeat = services.storage.groups.consumer_group_heartbeat(
+    return services.storage.groups.consumer_group_heartbeat(
         _Request(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -74,4 +79,22 @@ def _row(row: TopicPartitions) -> groups_pb2.TopicIdPartitions:
     return groups_pb2.TopicIdPartitions(topic_id=bytes(row.topic_id), partitions=row.partitions)
 
 
-HANDLER = InlineHandler(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, serve)
+def resources(_call: Call, request: ConsumerGroupHeartbeatRequest, _services: Services) -> Iterable[Resource]:
+    """Return the group and the topics subscribed to by name. Those that match a pattern are left out, not refused."""
+    return [
+        group(Operation.READ, request.group_id),
+        *topics_called(Operation.DESCRIBE, request.subscribed_topic_names or ()),
+    ]
+
+
+refuse = with_error(ConsumerGroupHeartbeatResponse, throttle_time_ms=0, member_epoch=0, heartbeat_interval_ms=0)
+
+HANDLER = Handler(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    0,
+    1,
+    serve,
+    resources=resources,
+    refuse=refuse,
+    pattern=partial(HeartbeatPattern, serve, refuse),
+)

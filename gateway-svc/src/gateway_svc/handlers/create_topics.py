@@ -7,6 +7,7 @@ mean the broker's default in every version. Version 5 tells the new topic's conf
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
@@ -20,8 +21,11 @@ from protocol_lib.messages.create_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: CreateTopicsRequest, services: Services) -> tuple[CreateTopicsResponse, int]:
@@ -48,7 +52,7 @@ async def handle(call: Call, request: CreateTopicsRequest, services: Services) -
         )
         for name in named
     )
-    return CreateTopicsResponse(topics=results), next((each.error_code for each in results if each.error_code), 0)
+    return CreateTopicsResponse(topics=results), first_error(results)
 
 
 def _new_topic(topic: CreatableTopic) -> topics_pb2.NewTopic:
@@ -92,4 +96,18 @@ def _result(created: topics_pb2.CreatedTopic) -> CreatableTopicResult:
     )
 
 
-HANDLER = TaskHandler(ApiKey.CREATE_TOPICS, 0, 7, handle)
+def resources(_call: Call, request: CreateTopicsRequest, _services: Services) -> Iterable[Resource]:
+    create = Operation.CREATE
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    return [Resource(ResourceType.TOPIC, name, create, alternative=cluster(create)) for name in names]
+
+
+def refuse(call: Call, request: CreateTopicsRequest, error: int, _services: Services) -> None:
+    results = tuple(
+        CreatableTopicResult(name=name, error_code=error, error_message="Authorization failed.", configs=None)
+        for name in dict.fromkeys(topic.name for topic in request.topics)
+    )
+    call.answer(CreateTopicsResponse(topics=results), error)
+
+
+HANDLER = Handler(ApiKey.CREATE_TOPICS, 0, 7, handle, resources=resources, refuse=refuse)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.services import Services
 
 _MESSAGES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "Group {} not found.",
@@ -25,8 +30,7 @@ async def handle(call: Call, request: DeleteGroupsRequest, services: Services) -
         DeletableGroupResult(group_id=name, error_code=code, error_message=_message(name, code))
         for name, code in zip(names, answer.error_codes, strict=True)
     )
-    first = next((code for code in answer.error_codes if code), 0)
-    return DeleteGroupsResponse(throttle_time_ms=0, results=results), first
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results), first_code(answer.error_codes)
 
 
 def _message(group_id: str, code: int) -> str | None:
@@ -34,4 +38,16 @@ def _message(group_id: str, code: int) -> str | None:
     return None if message is None else message.format(group_id)
 
 
-HANDLER = TaskHandler(ApiKey.DELETE_GROUPS, 0, 3, handle)
+def resources(_call: Call, request: DeleteGroupsRequest, _services: Services) -> Iterable[Resource]:
+    return [group(Operation.DELETE, each) for each in request.groups_names]
+
+
+def refuse(call: Call, request: DeleteGroupsRequest, error: int, _services: Services) -> None:
+    results = tuple(
+        DeletableGroupResult(group_id=name, error_code=error, error_message=None)
+        for name in dict.fromkeys(request.groups_names)
+    )
+    call.answer(DeleteGroupsResponse(throttle_time_ms=0, results=results), error)
+
+
+HANDLER = Handler(ApiKey.DELETE_GROUPS, 0, 3, handle, resources=resources, refuse=refuse)

@@ -8,6 +8,8 @@ no other replica is waited for.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import data_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.delete_records import (
@@ -17,8 +19,11 @@ from protocol_lib.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: DeleteRecordsRequest, services: Services) -> tuple[DeleteRecordsResponse, int]:
@@ -42,8 +47,7 @@ async def handle(call: Call, request: DeleteRecordsRequest, services: Services) 
         )
         for topic in request.topics
     )
-    error = next((each.error_code for each in answer.partitions if each.error_code), 0)
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), first_error(answer.partitions)
 
 
 def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> DeleteRecordsPartitionResult:
@@ -52,4 +56,24 @@ def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> 
     )
 
 
-HANDLER = TaskHandler(ApiKey.DELETE_RECORDS, 0, 2, handle)
+def resources(_call: Call, request: DeleteRecordsRequest, _services: Services) -> Iterable[Resource]:
+    return topics_called(Operation.DELETE, (topic.name for topic in request.topics))
+
+
+def refuse(call: Call, request: DeleteRecordsRequest, error: int, _services: Services) -> None:
+    topics = tuple(
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=tuple(
+                DeleteRecordsPartitionResult(
+                    partition_index=partition.partition_index, low_watermark=-1, error_code=error
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    call.answer(DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error)
+
+
+HANDLER = Handler(ApiKey.DELETE_RECORDS, 0, 2, handle, resources=resources, refuse=refuse)

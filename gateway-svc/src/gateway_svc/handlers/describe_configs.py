@@ -6,6 +6,8 @@ types are answered by storage, INVALID_REQUEST.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.describe_configs import (
@@ -16,8 +18,11 @@ from protocol_lib.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, configured
+from gateway_svc.requests.services import Services
 
 
 async def handle(
@@ -48,7 +53,7 @@ async def handle(
         for asked, found in zip(request.resources, answer.resources, strict=True)
     )
     response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
-    return response, next((each.error_code for each in results if each.error_code), 0)
+    return response, first_error(results)
 
 
 def _config(config: topics_pb2.Config, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -72,4 +77,24 @@ def _config(config: topics_pb2.Config, request: DescribeConfigsRequest) -> Descr
     )
 
 
-HANDLER = TaskHandler(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle)
+def resources(_call: Call, request: DescribeConfigsRequest, _services: Services) -> Iterable[Resource]:
+    return configured(
+        Operation.DESCRIBE_CONFIGS, ((each.resource_type, each.resource_name) for each in request.resources)
+    )
+
+
+def refuse(call: Call, request: DescribeConfigsRequest, error: int, _services: Services) -> None:
+    results = tuple(
+        DescribeConfigsResult(
+            error_code=error,
+            error_message=None,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            configs=(),
+        )
+        for each in request.resources
+    )
+    call.answer(DescribeConfigsResponse(throttle_time_ms=0, results=results), error)
+
+
+HANDLER = Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle, resources=resources, refuse=refuse)

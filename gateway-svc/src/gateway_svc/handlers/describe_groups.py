@@ -5,6 +5,7 @@ A group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND, w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker_contract import groups_pb2
@@ -18,8 +19,11 @@ from protocol_lib.messages.describe_groups import (
 )
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.services import Services
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
 #: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11: all that can be done to a group.
@@ -31,7 +35,7 @@ async def handle(call: Call, request: DescribeGroupsRequest, services: Services)
         groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=request.groups)
     )
     groups = tuple(_group(each, call.version, request.include_authorized_operations) for each in answer.groups)
-    return DescribeGroupsResponse(groups=groups), next((each.error_code for each in groups if each.error_code), 0)
+    return DescribeGroupsResponse(groups=groups), first_error(groups)
 
 
 def _group(group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_operations: bool) -> DescribedGroup:
@@ -63,4 +67,18 @@ def _group(group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_o
     )
 
 
-HANDLER = TaskHandler(ApiKey.DESCRIBE_GROUPS, 0, 6, handle)
+def resources(_call: Call, request: DescribeGroupsRequest, _services: Services) -> Iterable[Resource]:
+    return [group(Operation.DESCRIBE, each) for each in request.groups]
+
+
+def refuse(call: Call, request: DescribeGroupsRequest, error: int, _services: Services) -> None:
+    groups = tuple(
+        DescribedGroup(
+            error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
+        )
+        for group_id in request.groups
+    )
+    call.answer(DescribeGroupsResponse(groups=groups), error)
+
+
+HANDLER = Handler(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, resources=resources, refuse=refuse)

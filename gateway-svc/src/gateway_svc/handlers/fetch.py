@@ -16,7 +16,7 @@ if it is the first; Kafka cut it off before version 3, where an old consumer cou
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
@@ -38,8 +38,10 @@ from gateway_svc.fetching.answer_layout import answer_parts
 from gateway_svc.fetching.message_sets import MessageSetRead
 from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import InlineHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics
+from gateway_svc.requests.services import Services
 
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4
@@ -49,8 +51,6 @@ _STORAGE_ERROR_VERSION = 6
 #: Most bytes of one answer that is held in memory; less while many answers are (an eighth of what is left).
 _BY_VALUE_MAX_BYTES = 8 * 1024 * 1024
 _BY_VALUE_MIN_BYTES = 64 * 1024
-#: The throttle time of every answer: there are no quotas.
-_THROTTLE_MS = 0
 
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
@@ -219,8 +219,8 @@ def _send_records(
     (partition,) = fetch.partitions
     if fetch.session is not None:
         fetch.must_tell(partition, result.high_watermark, result.log_start_offset, 0, size)
-    call.answer_parts(answer_parts(layout, call.correlation_id, _THROTTLE_MS, result, records, size))
-    counts = services.metrics.topic_by(partition.topic, partition.topic_id)
+    call.answer_parts(answer_parts(layout, call.correlation_id, call.throttle_ms(), result, records, size))
+    counts = services.topic_counts(partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size
     return size
@@ -297,7 +297,7 @@ def _by_topic(told: list[tuple[FetchedPartition, PartitionData]]) -> tuple[Fetch
 def _count(services: Services, partition: FetchedPartition, data: PartitionData) -> None:
     size = len(data.records or b"")
     if size:
-        counts = services.metrics.topic_by(partition.topic, partition.topic_id)
+        counts = services.topic_counts(partition.topic, partition.topic_id)
         counts.fetches += 1
         counts.bytes_out += size
     elif data.error_code and partition.topic in services.metrics.topics:
@@ -312,4 +312,30 @@ def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
                     part.release()
 
 
-HANDLER = InlineHandler(ApiKey.FETCH, 0, 18, serve, Kind.READ, may_park=True)
+def resources(_call: Call, request: FetchRequest, services: Services) -> Iterable[Resource]:
+    """Return the topics that are read: those the request names, and those of its session."""
+    named = [(topic.topic, bytes(topic.topic_id)) for topic in request.topics]
+    named += services.sessions.topics(request)
+    return topics(Operation.READ, named, services.names)
+
+
+def refuse(call: Call, request: FetchRequest, error: int, services: Services) -> None:
+    """Answer every partition with the error, and give the client no session."""
+    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
+    if isinstance(fetch, ErrorCode):
+        call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
+        return
+    session_id = 0 if fetch.session is None else fetch.session.session_id
+    rows = [
+        (
+            partition,
+            PartitionData(partition_index=partition.asked.partition, error_code=error, high_watermark=-1, records=b""),
+        )
+        for partition in fetch.partitions
+    ]
+    call.answer(FetchResponse(session_id=session_id, responses=_by_topic(rows)), error)
+
+
+HANDLER = Handler(
+    ApiKey.FETCH, 0, 18, serve, resources=resources, refuse=refuse, kind=Kind.READ, may_park=True, by_parts=True
+)

@@ -8,6 +8,8 @@ is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INV
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from broker_contract.leadership import group_coordinator
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
@@ -18,8 +20,11 @@ from protocol_lib.messages.find_coordinator import (
     KeyType,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from gateway_svc.requests.services import Services
 
 _BATCH_VERSION = 4
 _NOT_SERVED = {
@@ -31,20 +36,21 @@ _NOT_SERVED = {
 async def handle(
     call: Call, request: FindCoordinatorRequest, services: Services
 ) -> tuple[FindCoordinatorResponse, int]:
-    keys = request.coordinator_keys if call.version >= _BATCH_VERSION else (request.key,)
-    found = tuple([await _find(call, key, request.key_type, services) for key in keys])
-    error = next((each.error_code for each in found if each.error_code), 0)
+    found = tuple([await _find(call, key, request.key_type, services) for key in _keys(call, request)])
+    return _response(call, found), first_error(found)
+
+
+def _response(call: Call, found: tuple[Coordinator, ...]) -> FindCoordinatorResponse:
     if call.version >= _BATCH_VERSION:
-        return FindCoordinatorResponse(coordinators=found), error
+        return FindCoordinatorResponse(coordinators=found)
     (only,) = found
-    response = FindCoordinatorResponse(
+    return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message,
         node_id=only.node_id,
         host=only.host,
         port=only.port,
     )
-    return response, error
 
 
 async def _find(call: Call, key: str, key_type: int, services: Services) -> Coordinator:
@@ -70,4 +76,31 @@ def _error(key: str, error_code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
 
 
-HANDLER = TaskHandler(ApiKey.FIND_COORDINATOR, 0, 6, handle)
+#: The type of the resource that a coordinator is for.
+_RESOURCE_TYPES = {
+    KeyType.GROUP: ResourceType.GROUP,
+    KeyType.TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+    KeyType.SHARE: ResourceType.GROUP,
+}
+
+
+def _keys(call: Call, request: FindCoordinatorRequest) -> Sequence[str]:
+    return request.coordinator_keys if call.version >= _BATCH_VERSION else (request.key,)
+
+
+def resources(call: Call, request: FindCoordinatorRequest, _services: Services) -> Iterable[Resource]:
+    if request.key_type not in _RESOURCE_TYPES:
+        return ()
+    of = _RESOURCE_TYPES[KeyType(request.key_type)]
+    return [Resource(of, key, Operation.DESCRIBE) for key in _keys(call, request)]
+
+
+def refuse(call: Call, request: FindCoordinatorRequest, error: int, _services: Services) -> None:
+    refused = tuple(
+        Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=None)
+        for key in _keys(call, request)
+    )
+    call.answer(_response(call, refused), error)
+
+
+HANDLER = Handler(ApiKey.FIND_COORDINATOR, 0, 6, handle, resources=resources, refuse=refuse)

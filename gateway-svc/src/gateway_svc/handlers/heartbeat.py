@@ -8,12 +8,16 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import InlineHandler
+from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, of_group, with_error
+from gateway_svc.requests.resources import Operation
+from gateway_svc.requests.services import Services
+from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 
-def serve(call: Call, request: HeartbeatRequest, services: Services) -> None:
-    call.repeat = services.storage.groups.heartbeat(
+def serve(call: Call, request: HeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
+    return services.storage.groups.heartbeat(
         groups_pb2.HeartbeatRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -30,4 +34,14 @@ def _answer(call: Call, answer: groups_pb2.HeartbeatResponse) -> None:
     call.answer(HeartbeatResponse(error_code=error), error)
 
 
-HANDLER = InlineHandler(ApiKey.HEARTBEAT, 0, 4, serve)
+refuse = with_error(HeartbeatResponse)
+
+HANDLER = Handler(
+    ApiKey.HEARTBEAT,
+    0,
+    4,
+    serve,
+    resources=of_group(Operation.READ),
+    refuse=refuse,
+    pattern=partial(HeartbeatPattern, serve, refuse),
+)

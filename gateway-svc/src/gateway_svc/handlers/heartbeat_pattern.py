@@ -1,77 +1,146 @@
-"""The heartbeat that one connection sends again and again, as the bytes that come and go.
+"""Heartbeats that a connection repeats word for word, recognised and answered as bytes.
 
-    request   = length i32, api key i16, version i16 | correlation id i32 | the rest, the same each time
-    answer    = length i32 | correlation id i32 | the rest, the same as long as storage says so
-
-So a member that lives on, to which nothing happens, is neither decoded nor encoded. Storage in the same process says so
-each time; storage apart has promised it (`group_stream`).
+A member to which nothing happens sends the same heartbeat again and again. Storage says whether its last answer still
+holds (`RepeatableHeartbeat`); with a storage in another process it has promised so (`group_stream`). Then the request
+is neither decoded nor sent on, and the answer is the last one with this request's correlation id and throttle time.
+When the answer no longer holds, the heartbeat is served like a decoded one.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from typing import Any, Final
 
-from gateway_svc.requests.call import Call
+from protocol_lib.api import APIS
+from protocol_lib.codec import decode
+from protocol_lib.template import AnswerTemplate, RequestTemplate, read_correlation_id
+
+from gateway_svc.clients.pipeline import Pipeline
+from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.handler import Refuse
+from gateway_svc.requests.patterns import Store
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.subject import Subject
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
-#: Longer ones (somebody names a thousand topics in each) are not kept.
-KEPT_BYTES_MAX = 4096
+#: Longer heartbeats, such as those that name a thousand topics each, are not kept.
+KEPT_BYTES_MAX: Final = 4096
+#: Where the correlation id ends in an answer with its length.
+_CORRELATION_ID_END: Final = 8
 
-_CORRELATION_ID_AT, _REST_AT = 4, 8
+Serve = Callable[[Call, Any, Services], RepeatableHeartbeat | None]
 
 
-class KnownHeartbeat:
-    """Made of a heartbeat that may be repeated. Owned by its connection, which has one heartbeat at a time."""
+class HeartbeatPattern:
+    """Implements `patterns.Pattern` for both heartbeat APIs: the latest heartbeat that may be repeated."""
 
-    __slots__ = ("_answer_head", "_answer_rest", "_first", "_head", "_repeat", "_rest", "_route", "_size")
+    __slots__ = (
+        "_client",
+        "_error",
+        "_fill",
+        "_first",
+        "_refuse",
+        "_repeat",
+        "_request",
+        "_serve",
+        "_services",
+        "_subject",
+        "_template",
+        "is_quiet",
+        "revision",
+    )
 
-    def __init__(self, call: Call, repeat: RepeatableHeartbeat, frame: bytes | memoryview) -> None:
-        self._head = bytes(frame[:_CORRELATION_ID_AT])
-        self._rest = bytes(frame[_REST_AT:])
-        self._size = len(frame)
-        self._route = call.route
-        self._repeat = repeat
-        #: Has the answer once there is one; then it is what stands below.
-        self._first: Call | None = call
-        self._answer_head = self._answer_rest = b""
+    _subject: Subject
 
-    def matches(self, store: bytes | bytearray, begin: int, end: int) -> bool:
-        """Whether the request between these positions is this heartbeat."""
-        return (
-            end - begin == self._size
-            and store.startswith(self._rest, begin + _REST_AT)
-            and store.startswith(self._head, begin)
-        )
+    def __init__(
+        self,
+        serve: Serve,
+        refuse: Refuse,
+        client: Client,
+        services: Services,
+        pipeline: Pipeline,  # noqa: ARG002
+        shared: bytearray,  # noqa: ARG002
+    ) -> None:
+        """`serve` and `refuse` are those of the API's handler."""
+        self._serve = serve
+        self._refuse = refuse
+        self._client = client
+        self._services = services
+        self.revision = -1
+        self.is_quiet = False
+        self._template: RequestTemplate | None = None
+        self._request: Any = None
+        #: What storage offers for repetitions of the call below.
+        self._repeat: RepeatableHeartbeat | None = None
+        #: The call whose answer is repeated, until that is known.
+        self._first: Call | None = None
+        self._fill: Callable[[int, int], bytes] = _no_answer
+        #: Its error code.
+        self._error = 0
 
-    def answer(self, store: bytes | bytearray, begin: int) -> bytes | None:
-        """To the heartbeat that begins here; None, from then on, when it has to come whole."""
-        started = time.perf_counter()
-        if not self._repeat():
+    def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:  # noqa: ARG002
+        template = self._template
+        if template is None or not template.matches(store, begin, frame_end):
             return None
+        correlation_id = read_correlation_id(store, begin)
+        return Call(self._client, self._services.admission, self._subject, correlation_id, template.size)
+
+    def serve(self, call: Call) -> None:
+        repeat = self._repeat
+        if repeat is None or not repeat():
+            self.is_quiet = False
+            self._forget_repeat()
+            self._first = call
+            self._repeat = self._serve(call, self._request, self._services)
+            return
         if self._first is not None:
             self._learn_answer(self._first)
-        correlation_id = bytes(store[begin + _CORRELATION_ID_AT : begin + _REST_AT])
-        answer = self._answer_head + correlation_id + self._answer_rest
-        route = self._route
-        route.counts.count(route.version, "NONE", time.perf_counter() - started, self._size, len(answer) - 4)
-        return answer
+        self.is_quiet = True
+        call.answer_parts((self._fill(call.correlation_id, call.throttle_ms()),), self._error)
 
     def _learn_answer(self, call: Call) -> None:
         assert call.parts is not None, "it was answered, or it would not be repeated"
         (answer,) = call.parts
         assert isinstance(answer, bytes)
-        self._answer_head, self._answer_rest = answer[:4], answer[8:]
+        body_at = _CORRELATION_ID_END + len(call.route.header_tail)
+        response = decode(APIS[call.route.api_key].response, call.version, answer, body_at)
+        self._error = response.error_code
+        self._fill = AnswerTemplate(response, call.version, ("throttle_time_ms",)).fill
         self._first = None
 
+    def refuse(self, call: Call, error: int) -> None:
+        self.is_quiet = False
+        self._refuse(call, self._request, error, self._services)
+
+    def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
+        """Keep a heartbeat that storage lets the gateway repeat: `kept` is a RepeatableHeartbeat then."""
+        self.forget()
+        if kept is None:
+            return
+        repeat: RepeatableHeartbeat = kept  # type: ignore[assignment]
+        template = None
+        if len(frame) <= KEPT_BYTES_MAX:
+            template = RequestTemplate.learn(request, call.version, frame)
+        if template is None:
+            repeat.forget()
+            return
+        self._template = template
+        self._request = request
+        self._subject = call.subject
+        self.revision = call.subject.revision
+        self._repeat = repeat
+        self._first = call
+
     def forget(self) -> None:
-        self._repeat.forget()
+        self._template = None
+        self._first = None
+        self._forget_repeat()
+
+    def _forget_repeat(self) -> None:
+        if self._repeat is not None:
+            self._repeat.forget()
+            self._repeat = None
 
 
-def known(call: Call, frame: bytes | memoryview) -> KnownHeartbeat | None:
-    """What to keep of a heartbeat that was just given to storage; None when it may not be repeated."""
-    if call.repeat is None:
-        return None
-    if len(frame) > KEPT_BYTES_MAX:
-        call.repeat.forget()
-        return None
-    return KnownHeartbeat(call, call.repeat, frame)
+def _no_answer(correlation_id: int, throttle_time_ms: int) -> bytes:
+    raise AssertionError((correlation_id, throttle_time_ms))

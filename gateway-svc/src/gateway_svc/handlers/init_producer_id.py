@@ -7,13 +7,17 @@ is not authorised or was fenced, which sends its user looking in the wrong place
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import producers_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, with_error
+from gateway_svc.requests.resources import ANY_NAME, Operation, Resource, ResourceType, cluster
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: InitProducerIdRequest, services: Services) -> tuple[InitProducerIdResponse, int]:
@@ -35,4 +39,23 @@ async def handle(call: Call, request: InitProducerIdRequest, services: Services)
     return response, answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.INIT_PRODUCER_ID, 0, 5, handle)
+#: What an idempotent producer needs: either of the two.
+_IDEMPOTENT_WRITE = cluster(
+    Operation.IDEMPOTENT_WRITE, alternative=Resource(ResourceType.TOPIC, ANY_NAME, Operation.WRITE)
+)
+
+
+def resources(_call: Call, request: InitProducerIdRequest, _services: Services) -> Iterable[Resource]:
+    if request.transactional_id is None:
+        return (_IDEMPOTENT_WRITE,)
+    return (Resource(ResourceType.TRANSACTIONAL_ID, request.transactional_id, Operation.WRITE),)
+
+
+HANDLER = Handler(
+    ApiKey.INIT_PRODUCER_ID,
+    0,
+    5,
+    handle,
+    resources=resources,
+    refuse=with_error(InitProducerIdResponse, producer_epoch=-1),
+)

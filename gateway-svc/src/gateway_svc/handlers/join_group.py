@@ -12,8 +12,10 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, of_group
+from gateway_svc.requests.resources import Operation
+from gateway_svc.requests.services import Services
 
 _MEMBER_ID_REQUIRED_VERSION = 4
 _NULLABLE_NAME_VERSION = 7
@@ -61,4 +63,16 @@ async def handle(call: Call, request: JoinGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.JOIN_GROUP, 0, 9, handle, may_park=True)
+def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Services) -> None:
+    response = JoinGroupResponse(
+        error_code=error,
+        generation_id=-1,
+        protocol_name=None if call.version >= _NULLABLE_NAME_VERSION else "",
+        leader="",
+        member_id=request.member_id,
+        members=(),
+    )
+    call.answer(response, error)
+
+
+HANDLER = Handler(ApiKey.JOIN_GROUP, 0, 9, handle, resources=of_group(Operation.READ), refuse=refuse, may_park=True)

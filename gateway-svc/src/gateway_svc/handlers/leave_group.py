@@ -9,8 +9,11 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.handler import Handler, of_group, with_error
+from gateway_svc.requests.resources import Operation
+from gateway_svc.requests.services import Services
 
 _MANY_MEMBERS_VERSION = 3
 
@@ -31,7 +34,7 @@ async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> 
         )
     )
     member_errors = list(answer.member_error_codes)
-    first = answer.error_code or next((code for code in member_errors if code), 0)
+    first = answer.error_code or first_code(member_errors)
     if not many:
         return LeaveGroupResponse(error_code=first), first
     members = tuple(
@@ -41,4 +44,11 @@ async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> 
     return LeaveGroupResponse(error_code=answer.error_code, members=members), first
 
 
-HANDLER = TaskHandler(ApiKey.LEAVE_GROUP, 0, 5, handle)
+HANDLER = Handler(
+    ApiKey.LEAVE_GROUP,
+    0,
+    5,
+    handle,
+    resources=of_group(Operation.READ),
+    refuse=with_error(LeaveGroupResponse, members=()),
+)

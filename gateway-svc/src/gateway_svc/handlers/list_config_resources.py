@@ -18,8 +18,10 @@ from protocol_lib.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, of_cluster, with_error
+from gateway_svc.requests.resources import Operation
+from gateway_svc.requests.services import Services
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -52,4 +54,11 @@ def _response(error: ErrorCode, *resources: ConfigResource) -> tuple[ListConfigR
     return ListConfigResourcesResponse(throttle_time_ms=0, error_code=error, config_resources=resources), error
 
 
-HANDLER = TaskHandler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, handle)
+HANDLER = Handler(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    0,
+    1,
+    handle,
+    resources=of_cluster(Operation.DESCRIBE_CONFIGS),
+    refuse=with_error(ListConfigResourcesResponse, throttle_time_ms=0, config_resources=()),
+)

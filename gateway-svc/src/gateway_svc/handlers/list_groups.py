@@ -6,8 +6,9 @@ from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: ListGroupsRequest, services: Services) -> tuple[ListGroupsResponse, int]:
@@ -25,4 +26,5 @@ async def handle(call: Call, request: ListGroupsRequest, services: Services) -> 
     return ListGroupsResponse(error_code=answer.error_code, groups=groups), answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.LIST_GROUPS, 0, 5, handle)
+#: Nothing is refused in Kafka: groups that the client may not describe are left out of the answer.
+HANDLER = Handler(ApiKey.LIST_GROUPS, 0, 5, handle, resources=NOTHING, refuse=with_error(ListGroupsResponse, groups=()))

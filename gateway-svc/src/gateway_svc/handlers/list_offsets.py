@@ -9,7 +9,7 @@ at most as many as the client says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker_contract import data_pb2
@@ -24,8 +24,10 @@ from protocol_lib.messages.list_offsets import (
     SpecialTimestamp,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
 
 #: From which version on a special timestamp may be asked for.
 _SINCE: Final[dict[int, int]] = {
@@ -108,4 +110,18 @@ def _error(partition: ListOffsetsPartition, error_code: int) -> ListOffsetsParti
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error_code)
 
 
-HANDLER = TaskHandler(ApiKey.LIST_OFFSETS, 0, 11, handle)
+def resources(_call: Call, request: ListOffsetsRequest, _services: Services) -> Iterable[Resource]:
+    return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
+
+
+def refuse(call: Call, request: ListOffsetsRequest, error: int, _services: Services) -> None:
+    topics = tuple(
+        ListOffsetsTopicResponse(
+            name=topic.name, partitions=tuple(_error(partition, error) for partition in topic.partitions)
+        )
+        for topic in request.topics
+    )
+    call.answer(ListOffsetsResponse(topics=topics), error)
+
+
+HANDLER = Handler(ApiKey.LIST_OFFSETS, 0, 11, handle, resources=resources, refuse=refuse)

@@ -12,7 +12,7 @@ on; in 10 and 11 that is answered INVALID_REQUEST, as Apache Kafka does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from broker_contract import topics_pb2
 from broker_contract.leadership import partition_leader
@@ -28,8 +28,12 @@ from protocol_lib.messages.metadata import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics
+from gateway_svc.requests.services import Services
+from gateway_svc.storage.membership import Broker
 
 _BY_ID_VERSION = 12
 #: Bits of Kafka's operations: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10,
@@ -41,18 +45,21 @@ _ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
     brokers = await services.cluster.brokers(call.client.listener)
-    node_ids = [each.node_id for each in brokers]
-    topics = await _topics(call, request, services, node_ids)
-    response = MetadataResponse(
+    found = await _topics(call, request, services, [each.node_id for each in brokers])
+    operations = _ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    return _response(services, brokers, found, operations), first_error(found)
+
+
+def _response(
+    services: Services, brokers: Sequence[Broker], described: tuple[MetadataResponseTopic, ...], operations: int
+) -> MetadataResponse:
+    return MetadataResponse(
         brokers=tuple(MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in brokers),
         cluster_id=services.cluster.cluster_id,
-        controller_id=node_ids[0],
-        topics=topics,
-        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else NO_AUTHORIZED_OPERATIONS,
+        controller_id=brokers[0].node_id,
+        topics=described,
+        cluster_authorized_operations=operations,
     )
-    return response, next((topic.error_code for topic in topics if topic.error_code), 0)
 
 
 async def _topics(
@@ -86,7 +93,7 @@ async def _topics(
     operations = _ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     for found in answer.topics:
         if not found.error_code:
-            services.metrics.learn_name(found.id, found.name)
+            services.names.learn(found.id, found.name)
     return tuple(_topic(found, node_ids, operations, call.version) for found in answer.topics)
 
 
@@ -115,4 +122,26 @@ def _partition(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int
     )
 
 
-HANDLER = TaskHandler(ApiKey.METADATA, 0, 13, handle)
+def resources(_call: Call, request: MetadataRequest, services: Services) -> Iterable[Resource]:
+    """Return the topics named. Of all topics, those that may not be described are left out, not refused."""
+    named = ((topic.name, bytes(topic.topic_id)) for topic in request.topics or ())
+    return topics(Operation.DESCRIBE, named, services.names)
+
+
+async def refuse(call: Call, request: MetadataRequest, error: int, services: Services) -> tuple[MetadataResponse, int]:
+    """Answer with the brokers, which everybody may see, and no topic but those asked for, each with the error."""
+    by_id = call.version >= _BY_ID_VERSION
+    refused = tuple(
+        MetadataResponseTopic(
+            error_code=error,
+            name=topic.name if by_id else topic.name or "",
+            topic_id=ZERO_UUID if topic.name else topic.topic_id,
+            partitions=(),
+        )
+        for topic in request.topics or ()
+    )
+    brokers = await services.cluster.brokers(call.client.listener)
+    return _response(services, brokers, refused, NO_AUTHORIZED_OPERATIONS), error
+
+
+HANDLER = Handler(ApiKey.METADATA, 0, 13, handle, resources=resources, refuse=refuse)

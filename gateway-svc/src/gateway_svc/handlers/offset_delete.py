@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.offset_delete import (
@@ -11,8 +13,11 @@ from protocol_lib.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.handler import Handler, with_error
+from gateway_svc.requests.resources import Operation, Resource, group, topics_called
+from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -> tuple[OffsetDeleteResponse, int]:
@@ -41,8 +46,22 @@ async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -
         for topic in request.topics
         if topic.partitions
     )
-    first = next((code for code in answer.partition_error_codes if code), 0)
-    return OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=topics), first
+    response = OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=topics)
+    return response, first_code(answer.partition_error_codes)
 
 
-HANDLER = TaskHandler(ApiKey.OFFSET_DELETE, 0, 0, handle)
+def resources(_call: Call, request: OffsetDeleteRequest, _services: Services) -> Iterable[Resource]:
+    return [
+        group(Operation.DELETE, request.group_id),
+        *topics_called(Operation.READ, (topic.name for topic in request.topics)),
+    ]
+
+
+HANDLER = Handler(
+    ApiKey.OFFSET_DELETE,
+    0,
+    0,
+    handle,
+    resources=resources,
+    refuse=with_error(OffsetDeleteResponse, throttle_time_ms=0, topics=()),
+)

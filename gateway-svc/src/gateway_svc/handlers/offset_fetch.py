@@ -9,7 +9,7 @@ unknown one is UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from broker_contract import groups_pb2, topics_pb2
@@ -28,9 +28,11 @@ from protocol_lib.messages.offset_fetch import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.handlers.topic_ids import names_by_id
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, group, topics
+from gateway_svc.requests.services import Services
 
 _TOP_LEVEL_ERROR_VERSION = 2
 _MANY_GROUPS_VERSION = 8
@@ -40,11 +42,12 @@ _Offset = groups_pb2.FetchOffsetsResponse.Offset
 
 
 async def handle(call: Call, request: OffsetFetchRequest, services: Services) -> tuple[OffsetFetchResponse, int]:
-    groups = request.groups if call.version >= _MANY_GROUPS_VERSION else (_one_group(request),)
+    groups = _groups(call, request)
     by_id = call.version >= _TOPIC_ID_VERSION
     ids = {}
     if by_id:
-        ids = await names_by_id(call, (topic.topic_id for group in groups for topic in group.topics or ()), services)
+        asked = (bytes(topic.topic_id) for each in groups for topic in each.topics or ())
+        ids = await services.names.existing(asked, call.correlation_id)
     answer = await services.storage.groups.fetch_offsets(
         groups_pb2.FetchOffsetsRequest(
             correlation_id=call.correlation_id, groups=[_wanted(group, ids, by_id) for group in groups]
@@ -57,10 +60,13 @@ async def handle(call: Call, request: OffsetFetchRequest, services: Services) ->
     found = tuple(
         _group(group, result, ids, names, call.version) for group, result in zip(groups, answer.groups, strict=True)
     )
-    error = next((group.error_code for group in found if group.error_code), 0)
+    return _response(call, found), first_error(found)
+
+
+def _response(call: Call, found: tuple[OffsetFetchResponseGroup, ...]) -> OffsetFetchResponse:
     if call.version >= _MANY_GROUPS_VERSION:
-        return OffsetFetchResponse(groups=found), error
-    return _one_group_response(found[0], call.version), error
+        return OffsetFetchResponse(groups=found)
+    return _one_group_response(found[0], call.version)
 
 
 def _one_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -175,4 +181,40 @@ def _one_group_response(group: OffsetFetchResponseGroup, version: int) -> Offset
     )
 
 
-HANDLER = TaskHandler(ApiKey.OFFSET_FETCH, 0, 10, handle)
+def _groups(call: Call, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
+    return request.groups if call.version >= _MANY_GROUPS_VERSION else (_one_group(request),)
+
+
+def resources(call: Call, request: OffsetFetchRequest, services: Services) -> Iterable[Resource]:
+    """Return the groups and the topics named. Of all topics, those that may not be described are left out."""
+    groups = _groups(call, request)
+    named = ((topic.name, bytes(topic.topic_id)) for each in groups for topic in each.topics or ())
+    return [
+        *(group(Operation.DESCRIBE, each.group_id) for each in groups),
+        *topics(Operation.DESCRIBE, named, services.names),
+    ]
+
+
+def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Services) -> None:
+    """Answer each group with the error, before version 2 each partition."""
+    refused = tuple(
+        OffsetFetchResponseGroup(
+            group_id=each.group_id,
+            topics=tuple(
+                _topic(
+                    topic.name,
+                    topic.topic_id,
+                    [_Offset(partition=index, offset=-1, leader_epoch=-1) for index in topic.partition_indexes],
+                )
+                for topic in each.topics or ()
+            )
+            if call.version < _TOP_LEVEL_ERROR_VERSION
+            else (),
+            error_code=error,
+        )
+        for each in _groups(call, request)
+    )
+    call.answer(_response(call, refused), error)
+
+
+HANDLER = Handler(ApiKey.OFFSET_FETCH, 0, 10, handle, resources=resources, refuse=refuse)

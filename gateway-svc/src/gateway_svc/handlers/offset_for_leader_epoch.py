@@ -8,6 +8,8 @@ UNKNOWN_LEADER_EPOCH when it is not. Deliberately ignored: the replica id (KIP-3
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_contract import data_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.offset_for_leader_epoch import (
@@ -17,8 +19,11 @@ from protocol_lib.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
 
 
 async def handle(
@@ -47,8 +52,7 @@ async def handle(
         )
         for topic in request.topics
     )
-    error = next((each.error_code for each in answer.ends if each.error_code), 0)
-    return OffsetForLeaderEpochResponse(topics=topics), error
+    return OffsetForLeaderEpochResponse(topics=topics), first_error(answer.ends)
 
 
 def _result(partition: int, end: data_pb2.EndEpochsResponse.End) -> EpochEndOffset:
@@ -57,4 +61,21 @@ def _result(partition: int, end: data_pb2.EndEpochsResponse.End) -> EpochEndOffs
     )
 
 
-HANDLER = TaskHandler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, handle)
+def resources(_call: Call, request: OffsetForLeaderEpochRequest, _services: Services) -> Iterable[Resource]:
+    return topics_called(Operation.DESCRIBE, (topic.topic for topic in request.topics))
+
+
+def refuse(call: Call, request: OffsetForLeaderEpochRequest, error: int, _services: Services) -> None:
+    topics = tuple(
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=tuple(
+                EpochEndOffset(error_code=error, partition=partition.partition) for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    call.answer(OffsetForLeaderEpochResponse(topics=topics), error)
+
+
+HANDLER = Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, handle, resources=resources, refuse=refuse)

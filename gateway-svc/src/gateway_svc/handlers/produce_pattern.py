@@ -1,33 +1,24 @@
-"""Produce requests that follow each other and differ only in correlation id, partition and records, served as one.
+"""Produce requests that follow each other and differ only in correlation id, partition and records, served as one run.
 
-A producer's requests begin with the same bytes. What was decoded once (`KnownHeads.learn`) is recognised by comparing
-them, so that of a run of such requests only lengths and partitions are read and record batches cut out; the run takes
-one place in its connection's order, is appended by one call and answered by one write. A request is known by
+A producer's requests begin with the same bytes, their head. Of a run only lengths and partitions are read, and record
+batches cut out. The run takes one position in its connection's order of answers, is appended by one call and answered
+by one write. A request is known by
 
-    length i32 │ api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic │ partition │ records
-               └────────── start ─────────┘                    └───────────── head ──────────────┘
+    api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic │ partition │ records
+                                                  └───────────── head ──────────────┘
 
-where records are `length i32, batch`, or `length + 1 as unsigned varint, batch, no tagged fields (three times 0)` in
-flexible versions. Heads of several topics are one run where client id, version, acks and timeout are the same. Whatever
-differs (several partitions in a request, no records, transactions, formats before v2, tagged fields) is no part of a
-run and goes the general way, handlers/produce.py. What a batch holds is storage's to check, as ever.
+(`RecordsRequestTemplate`). Heads of several topics are one run where client id, acks and timeout are the same. Every
+other request ends the run and is decoded: several partitions in a request, no records, transactions, formats before v2,
+tagged fields. Storage checks the batches, as it does for decoded requests.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
-from broker_contract.data import (
-    Append,
-    AppendOutcome,
-    AppendResponse,
-    TopicIdPartition,
-)
-from protocol_lib.codec import encode, encode_parts
-from protocol_lib.errors import DecodeError
+from broker_contract.data import Append, AppendedPartition, AppendOutcome, AppendResponse, TopicIdPartition
 from protocol_lib.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -36,91 +27,76 @@ from protocol_lib.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol_lib.records.header import HEADER_SIZE, MAGIC, TRANSACTIONAL
-from protocol_lib.varint import read_unsigned, write_unsigned
+from protocol_lib.records.header import MAGIC, TRANSACTIONAL
+from protocol_lib.template import HEAD_AT, AnswerTemplate, RecordsRequestTemplate
 
-from gateway_svc.clients.pipeline import Kind, Pending
+from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.clients.slices import Part
-from gateway_svc.handlers import produce
-from gateway_svc.requests.call import Call, Client, Route, Services
+from gateway_svc.handlers.produce_answer import conclude, count_appended, response_of
+from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.patterns import Store
+from gateway_svc.requests.services import Services
 
 #: Heads that one connection is known by; producers to more topics than this name them in one request.
 HEADS_MAX: Final = 64
 #: Longer heads (names may be long) are not worth remembering.
 HEAD_BYTES_MAX: Final = 512
-#: The first version whose answers hold a log start offset, and the first flexible one.
+#: The first version whose answers hold a log start offset.
 _VERSION_MIN: Final = 5
-_FLEXIBLE: Final = 9
-#: Where the head begins: behind api key, version and correlation id.
-_HEAD_AT: Final = 8
-_PARTITION_BYTES: Final = 4
-_MAGIC_AT, _ATTRIBUTES_AT, _RECORD_COUNT_AT = 16, 22, 57
-_NO_TAGS: Final = bytes(3)
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 
-_length = Struct(">i").unpack_from
-_start = Struct(">ii").unpack_from
-#: What an answer says of its partition: index, error code, three offsets.
-_ANSWERED: Final = Struct(">ihqqq")
-#: Stands for it when an answer is encoded once for all; no name and no id contains it.
-_PLACEHOLDER: Final = (-1, 0, -2, -3, -4)
+_PARTITION: Final = "topic_data.partition_data.index"
+_ANSWER: Final = "responses.partition_responses."
+#: The fields of an answer that differ, in the order of `fill`'s values.
+_ANSWERED: Final = (
+    f"{_ANSWER}index",
+    f"{_ANSWER}base_offset",
+    f"{_ANSWER}log_append_time_ms",
+    f"{_ANSWER}log_start_offset",
+    "throttle_time_ms",
+)
 
-Store = bytes | bytearray
+_length: Final = Struct(">i").unpack_from
+_start: Final = Struct(">ii").unpack_from
 
 
-class KnownHead:
-    """What all requests with this start and head have in common."""
+class Head:
+    """What all requests to one topic have in common."""
 
-    __slots__ = ("acks", "answer", "client_id", "head", "route", "start", "timeout_ms", "topic", "topic_id")
+    __slots__ = ("acks", "bytes", "fill", "find_records", "records_at", "subject", "timeout_ms", "topic", "topic_id")
 
-    def __init__(self, call: Call, request: ProduceRequest, start: int, head: bytes) -> None:
+    def __init__(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
         (topic,) = request.topic_data
-        self.start = start
-        self.head = head
-        self.route: Route = call.route
-        self.client_id = call.client_id
+        self.bytes = template.head
+        self.records_at = template.records_at
+        self.find_records = template.find_records
+        self.subject = call.subject
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
         self.topic = topic.name
-        self.topic_id = topic.topic_id
-        #: How an answer without errors is put together: its length, what follows the correlation id, what follows the
-        #: offsets.
-        self.answer: tuple[Struct, bytes, bytes, bytes] = self._answer()
+        self.topic_id = bytes(topic.topic_id)
+        partition = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=(partition,))
+        #: Returns an answer without errors.
+        self.fill = AnswerTemplate(ProduceResponse(responses=(answer,)), call.version, _ANSWERED).fill
 
-    def goes_with(self, other: KnownHead) -> bool:
-        """Whether requests with either head may be one run."""
+    def goes_with(self, other: Head) -> bool:
+        """Return whether requests with either head may be one run."""
         return (
-            self.start == other.start
-            and self.acks == other.acks
+            self.acks == other.acks
             and self.timeout_ms == other.timeout_ms
-            and self.client_id == other.client_id
+            and self.subject.client_id == other.subject.client_id
         )
 
-    def _answer(self) -> tuple[Struct, bytes, bytes, bytes]:
-        index, error_code, base_offset, log_append_time_ms, log_start_offset = _PLACEHOLDER
-        partition = PartitionProduceResponse(
-            index=index,
-            error_code=error_code,
-            base_offset=base_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log_start_offset,
-        )
-        topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=(partition,))
-        body = self.route.header_tail + encode(ProduceResponse(responses=(topic,)), self.route.version)
-        before, after = body.split(_ANSWERED.pack(*_PLACEHOLDER))
-        layout = Struct(f">4si{len(before)}si2xqqq{len(after)}s")
-        return layout, (len(body) + 4).to_bytes(4, "big"), before, after
+
+#: A request of a run: head, partition, correlation id, bytes without its length.
+RunRequest = tuple[Head, int, int, int]
 
 
-#: A request of a run: head, partition, correlation id.
-RunRequest = tuple[KnownHead, int, int]
-#: Requests of a run where they were received, where the batch of each begins and ends, and the end of the last request.
-Taken = tuple[list[RunRequest], list[tuple[int, int]], int]
+class CallRun(Call):
+    """Requests with heads that go together, in the order they came, and their batches."""
 
-
-class ProduceRun(Pending):
-    """Requests with heads that go together, in the order they came, and their batches. Answered as one."""
-
-    __slots__ = ("_batches", "_client", "_requests", "_services", "_started_at")
+    __slots__ = ("_services", "batches", "requests")
 
     def __init__(
         self,
@@ -130,24 +106,28 @@ class ProduceRun(Pending):
         batches: Sequence[memoryview],
         size: int,
     ) -> None:
-        super().__init__(Kind.APPEND, size, count=len(batches))
-        self._client = client
+        """`size`: the distance from the begin of the first request to the end of the last one."""
+        head, _, correlation_id, _ = requests[0]
+        super().__init__(client, services.admission, head.subject, correlation_id, size, count=len(requests))
         self._services = services
-        self._requests = requests
-        self._batches = batches
-        self._started_at = time.perf_counter()
+        self.requests = requests
+        self.batches = batches
 
-    def start(self) -> None:
-        known, partition, correlation_id = self._requests[0]
-        said = (correlation_id, known.client_id, known.route.version, known.acks, known.timeout_ms)
-        if len(self._requests) == 1 or all(each[1] == partition and each[0] is known for each in self._requests):
-            partitions = [TopicIdPartition(known.topic, partition, known.topic_id)]
+    @property
+    def correlation_ids(self) -> Iterable[int]:
+        return [request[2] for request in self.requests]
+
+    def append(self) -> None:
+        """Append the batches; the requests are answered when storage has answered."""
+        head, partition, correlation_id, _ = self.requests[0]
+        if self.count == 1 or all(each[1] == partition and each[0] is head for each in self.requests):
+            partitions = [TopicIdPartition(head.topic, partition, head.topic_id)]
         else:
-            partitions = self._partitions()
-        self._services.storage.records.append(Append(*said, partitions, self._batches), self._done)
-
-    def _partitions(self) -> list[TopicIdPartition]:
-        return [TopicIdPartition(known.topic, partition, known.topic_id) for known, partition, _ in self._requests]
+            partitions = [TopicIdPartition(head.topic, index, head.topic_id) for head, index, _, _ in self.requests]
+        append = Append(
+            correlation_id, self.client_id, self.version, head.acks, head.timeout_ms, partitions, self.batches
+        )
+        self._services.storage.records.append(append, self._done)
 
     def _done(self, response: AppendResponse) -> None:
         try:
@@ -155,131 +135,113 @@ class ProduceRun(Pending):
             if offsets is None:
                 self._answer_one_by_one(response.outcomes)
                 return
-            answer = self._answer(offsets) if self._requests[0][0].acks else b""
-            self._client.answered(self, (answer,) if answer else ())
+            answers = self._answers(offsets) if self.requests[0][0].acks else []
+            self.client.answered(self, (b"".join(answers),) if answers else ())
         except Exception as error:
-            self._call(0).failed(error)
+            self.failed(error)
         else:
-            self._count(len(answer))
+            self._finish_all(answers)
 
-    def _answer(self, offsets: Iterable[tuple[int, ...]]) -> bytes:
-        """To all requests, of base offset, append time and log start offset for each."""
-        answers: list[bytes] = []
-        latest: KnownHead | None = None
-        for (known, index, correlation_id), (base, time_ms, start) in zip(self._requests, offsets, strict=True):
-            if known is not latest:
-                latest = known
-                layout, length, before, after = known.answer
-                pack = layout.pack
-            answers.append(pack(length, correlation_id, before, index, base, time_ms, start, after))
-        return b"".join(answers)
+    def _answers(self, offsets: Iterable[tuple[int, ...]]) -> list[bytes]:
+        """Return an answer to each request, of its base offset, append time and log start offset."""
+        throttle_ms = self.throttle_ms()
+        return [
+            head.fill(correlation_id, index, base, time_ms, start, throttle_ms)
+            for (head, index, correlation_id, _), (base, time_ms, start) in zip(self.requests, offsets, strict=True)
+        ]
 
-    def _count(self, answered: int) -> None:
-        """Behind the answer, which need not wait for it."""
-        first = self._requests[0][0]
-        seconds = time.perf_counter() - self._started_at
-        first.route.counts.count(first.route.version, "NONE", seconds, self.size, answered, len(self._batches))
-        metrics = self._services.metrics
-        latest: KnownHead | None = None
-        for (known, _, _), batch in zip(self._requests, self._batches, strict=True):
-            if known is not latest:
-                latest = known
-                counts = metrics.topic_by(known.topic, known.topic_id)
-            counts.produces += 1
-            counts.bytes_in += len(batch)
-            counts.records_in += _length(batch, _RECORD_COUNT_AT)[0]
+    def _finish_all(self, answers: list[bytes]) -> None:
+        """Finish all requests without an error, after the answer, which need not wait for it."""
+        first, is_one_topic = self.requests[0][0], True
+        for (head, _, _, _), batch in zip(self.requests, self.batches, strict=True):
+            count_appended(self._services, head.topic, head.topic_id, batch)
+            is_one_topic = is_one_topic and head is first
+        if is_one_topic:
+            self.finish(0, sum(map(len, answers)) - 4 * len(answers))
+            return
+        self.finished = True
+        for number, call in enumerate(self._calls()):
+            call.finish(0, len(answers[number]) - 4 if answers else 0)
 
     def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
-        """As produce.py does: each request answered, counted and, if it was refused, logged by itself."""
+        """Answer, count and log each request by itself."""
+        errors = []
+        for call, request, batch, outcome in zip(self._calls(), self.requests, self.batches, outcomes, strict=True):
+            head, index, _, _ = request
+            partition = TopicIdPartition(head.topic, index, head.topic_id)
+            errors.append(conclude(call, self._services, [partition], [batch], [outcome]))
+        self._answer_errors(outcomes, errors)
+
+    def refuse_all(self, error: int) -> None:
+        """Answer each request with the error; with acks=0 close the connection."""
+        self._answer_errors([AppendedPartition(error)] * self.count, [error] * self.count)
+
+    def _answer_errors(self, outcomes: Sequence[AppendOutcome], errors: Sequence[int]) -> None:
+        self.finished = True
+        has_answers = bool(self.requests[0][0].acks)
         parts = list[Part]()
-        acks = self._requests[0][0].acks
-        appended = zip(self._partitions(), self._batches, outcomes, strict=True)
-        for number, (partition, batch, outcome) in enumerate(appended):
-            call = self._call(number)
-            data = PartitionProduceData(index=partition.partition, records=batch)
-            topic = TopicProduceData(name=partition.topic, topic_id=partition.topic_id, partition_data=(data,))
-            response, error = produce.told(call, (topic,), self._services, [partition], [batch], [outcome])
-            parts += call.encoded(response, error) if acks else ()
-        if acks:
-            self._client.answered(self, parts)
+        for call, (head, index, _, _), outcome, error in zip(
+            self._calls(), self.requests, outcomes, errors, strict=True
+        ):
+            if has_answers:
+                data = PartitionProduceData(index=index, records=None)
+                topic = TopicProduceData(name=head.topic, topic_id=head.topic_id, partition_data=(data,))
+                parts += call.encoded(response_of((topic,), (outcome,), call.version), error)
+            else:
+                call.finish(error, 0)
+        if has_answers:
+            self.client.answered(self, parts)
         else:
-            self._client.abort()
+            self.client.abort()
 
-    def _call(self, number: int) -> Call:
-        """One of the requests by itself."""
-        known, _, correlation_id = self._requests[number]
-        size = len(self._batches[number])
-        call = Call(self._client, known.route, correlation_id, known.client_id, size)
-        call.started_at = self._started_at
-        return call
+    def _calls(self) -> Iterator[Call]:
+        """Return a call for each of the requests by itself."""
+        for head, _, correlation_id, size in self.requests:
+            call = Call(self.client, self.ring, head.subject, correlation_id, size)
+            call.started_at = self.started_at
+            call.recognised = True
+            yield call
 
 
-class KnownHeads:
-    """What one connection's producers begin their requests with. Owned by its connection."""
+class ProducePattern:
+    """Implements `patterns.Pattern`: the heads that one connection's producers begin their requests with."""
 
-    __slots__ = ("_by_head", "_latest", "_sizes")
+    __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "revision")
 
-    def __init__(self) -> None:
-        self._by_head: dict[tuple[int, bytes], KnownHead] = {}
+    is_quiet = False
+
+    def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
+        self._client = client
+        self._services = services
+        self._pipeline = pipeline
+        self._shared = shared
+        self.revision = -1
+        self._by_head: dict[bytes, Head] = {}
         #: Lengths of all heads: few, as a rule one.
         self._sizes: tuple[int, ...] = ()
-        self._latest: KnownHead | None = None
+        self._latest: Head | None = None
 
-    def learn(self, call: Call, request: ProduceRequest, frame: bytes | memoryview) -> None:
-        """A request was decoded: remember its head, if it is written the way everybody writes it."""
-        version = call.route.version
-        if version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= HEADS_MAX:
-            return
-        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-            return
-        records = request.topic_data[0].partition_data[0].records
-        if not records:
-            return
-        before, _, *after = encode_parts(request, version)
-        assert isinstance(before, bytes)
-        body_at = len(frame) - len(before) - len(records) - sum(map(len, after))
-        head_end = body_at + len(before) - (len(write_unsigned(len(records) + 1)) if version >= _FLEXIBLE else 4)
-        head = bytes(frame[_HEAD_AT : head_end - _PARTITION_BYTES])
-        if len(head) > HEAD_BYTES_MAX or after != ([_NO_TAGS] if version >= _FLEXIBLE else []):
-            return
-        if frame[body_at : body_at + len(before)] != before or (after and frame[-len(_NO_TAGS) :] != _NO_TAGS):
-            return
-        (start,) = _length(frame)
-        if (start, head) in self._by_head:
-            return
-        self._by_head[start, head] = KnownHead(call, request, start, head)
-        self._sizes = tuple({len(each) for _, each in self._by_head})
-
-    def take(self, store: Store, begin: int, frame_end: int, end: int, most: int) -> Taken | None:
-        """The run that begins with the request at `begin`, as far as it has arrived whole; None when it is no run."""
-        (start,) = _length(store, begin)
-        known = self._latest
-        if known is None or known.start != start or not store.startswith(known.head, begin + _HEAD_AT):
-            known = self._known(store, begin)
-            if known is None:
+    def open(self, store: Store, begin: int, frame_end: int, end: int) -> CallRun | None:
+        """Return the run that begins with the request at `begin`, as far as it has arrived whole."""
+        first = self._latest
+        if first is None or not store.startswith(first.bytes, begin + HEAD_AT):
+            first = self._find(store, begin)
+            if first is None:
                 return None
-        first = known
-        head, records_at = known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
-        find = _span_flexible if known.route.version >= _FLEXIBLE else _span
+        most = IN_FLIGHT_MAX - self._pipeline.requests
+        run_begin = behind = begin
+        head, head_bytes, records_at, find_records = first, first.bytes, first.records_at, first.find_records
+        start, correlation_id = _start(store, begin)
         requests: list[RunRequest] = []
         spans: list[tuple[int, int]] = []
-        behind = begin
         while True:
-            found_start, correlation_id = _start(store, begin)
-            if found_start != start:
-                break
-            if not store.startswith(head, begin + _HEAD_AT):
-                known = self._known(store, begin)
-                if known is None or not known.goes_with(first):
-                    break
-                head, records_at = known.head, _HEAD_AT + len(known.head) + _PARTITION_BYTES
-            span = find(store, begin + records_at, frame_end)
+            span = find_records(store, begin + records_at, frame_end)
             if span is None:
                 break
             batch = span[0]
             if store[batch + _MAGIC_AT] != MAGIC or store[batch + _ATTRIBUTES_AT] & TRANSACTIONAL:
                 break
-            requests.append((known, _length(store, begin + records_at - _PARTITION_BYTES)[0], correlation_id))
+            requests.append((head, _length(store, begin + records_at - 4)[0], correlation_id, frame_end - begin))
             spans.append(span)
             behind = frame_end
             begin = frame_end + 4
@@ -287,38 +249,60 @@ class KnownHeads:
                 break
             (size,) = _length(store, frame_end)
             frame_end = begin + size
-            if size < _HEAD_AT or frame_end > end:
+            if size < HEAD_AT or frame_end > end:
                 break
-        return (requests, spans, behind) if spans else None
+            found_start, correlation_id = _start(store, begin)
+            if found_start != start:
+                break
+            if not store.startswith(head_bytes, begin + HEAD_AT):
+                found = self._find(store, begin)
+                if found is None or not found.goes_with(first):
+                    break
+                head, head_bytes, records_at = found, found.bytes, found.records_at
+        if not spans:
+            return None
+        view, shift = memoryview(store), 0
+        if store is self._shared:
+            view, shift = memoryview(view[run_begin:behind].tobytes()), run_begin
+        batches = [view[begin - shift : end - shift] for begin, end in spans]
+        return CallRun(self._client, self._services, requests, batches, behind - run_begin)
 
-    def _known(self, store: Store, begin: int) -> KnownHead | None:
-        """The head that the request begins with, the latest from now on."""
-        (start,) = _length(store, begin)
+    def serve(self, call: Call) -> None:
+        assert isinstance(call, CallRun)
+        call.append()
+
+    def refuse(self, call: Call, error: int) -> None:
+        assert isinstance(call, CallRun)
+        call.refuse_all(error)
+
+    def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:  # noqa: ARG002
+        """Remember the head of a decoded request, if it is written the way most clients write it."""
+        if call.subject.revision != self.revision:
+            self.forget()
+            self.revision = call.subject.revision
+        if call.version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= HEADS_MAX:
+            return
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        if not request.topic_data[0].partition_data[0].records:
+            return
+        template = RecordsRequestTemplate.learn(request, call.version, frame, (_PARTITION,))
+        if template is None or len(template.head) > HEAD_BYTES_MAX or template.head in self._by_head:
+            return
+        self._by_head[template.head] = Head(call, request, template)
+        self._sizes = tuple({len(each) for each in self._by_head})
+
+    def forget(self) -> None:
+        self._by_head.clear()
+        self._sizes = ()
+        self._latest = None
+
+    def _find(self, store: Store, begin: int) -> Head | None:
+        """Return the head that the request begins with; it is the latest from now on."""
+        at = begin + HEAD_AT
         for size in self._sizes:
-            found = self._by_head.get((start, bytes(store[begin + _HEAD_AT : begin + _HEAD_AT + size])))
+            found = self._by_head.get(bytes(store[at : at + size]))
             if found is not None:
                 self._latest = found
                 return found
         return None
-
-
-def _span(store: Store, position: int, end: int) -> tuple[int, int] | None:
-    """Where the records whose length is at `position` begin and end; None unless they are all that follows."""
-    begin = position + 4
-    if end - begin < HEADER_SIZE or _length(store, position)[0] != end - begin:
-        return None
-    return begin, end
-
-
-def _span_flexible(store: Store, position: int, end: int) -> tuple[int, int] | None:
-    """As `_span`, in flexible versions."""
-    end -= len(_NO_TAGS)
-    if end - position < HEADER_SIZE:
-        return None
-    try:
-        length, begin = read_unsigned(store, position)
-    except DecodeError:
-        return None
-    if end - begin < HEADER_SIZE or length - 1 != end - begin or store[end : end + len(_NO_TAGS)] != _NO_TAGS:
-        return None
-    return begin, end

@@ -11,8 +11,10 @@ from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from gateway_svc.requests.call import Call, Services
-from gateway_svc.requests.route import TaskHandler
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import Handler, of_group, with_error
+from gateway_svc.requests.resources import Operation
+from gateway_svc.requests.services import Services
 
 _PROTOCOL_VERSION = 5
 
@@ -46,4 +48,12 @@ async def handle(call: Call, request: SyncGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-HANDLER = TaskHandler(ApiKey.SYNC_GROUP, 0, 5, handle, may_park=True)
+HANDLER = Handler(
+    ApiKey.SYNC_GROUP,
+    0,
+    5,
+    handle,
+    resources=of_group(Operation.READ),
+    refuse=with_error(SyncGroupResponse, assignment=b""),
+    may_park=True,
+)

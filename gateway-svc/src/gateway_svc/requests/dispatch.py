@@ -1,6 +1,6 @@
 """From a request's bytes to its handler.
 
-The table of routes is built from the handlers' own declarations; what ApiVersions answers is read from the same. What
+The table of routes is built from the handlers' own declarations; ApiVersions answers from the same. A request that
 cannot be routed or parsed is refused: logged, counted, and the connection closed, as Kafka does. One exception, also
 Kafka's: an ApiVersions request of an unknown version is answered in version 0 with error 35, so that newer clients
 can step down.
@@ -9,34 +9,31 @@ can step down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import fields
 from typing import Any
 
-from protocol_lib.api import APIS, ApiKey
+from protocol_lib.api import APIS
 from protocol_lib.codec import decode_prefix, decoder
 from protocol_lib.errors import DecodeError
 from protocol_lib.headers import RequestHeader, decode_request_header, encode_response_header
-from service_chassis import logs
 
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.errors import RequestRefused, StorageUnavailable
-from gateway_svc.handlers import api_versions
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.requests.call import Call, Client, Route, Services
-from gateway_svc.requests.route import Handler, TaskHandler
-
-#: Requests other than Produce are all structure: a decoded one takes some forty times its bytes. No client comes near
-#: this, which is ten thousand partitions with names of the greatest length, several times over.
-CONTROL_REQUEST_BYTES_MAX = 16 << 20
-
-log = logs.get(__name__)
+from gateway_svc.requests.call import Call, Client, Ring
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.route import Route
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.subject import Subject
 
 
 class Dispatcher:
     """Owned by the gateway; used from its event loop."""
 
     def __init__(self, handlers: Sequence[Handler], metrics: GatewayMetrics) -> None:
-        self._handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, Handler] = {}
+        self._as_task: set[int] = set()
         self._routes: dict[tuple[int, int], Route] = {}
         self._kinds: dict[int, Kind] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -46,21 +43,26 @@ class Dispatcher:
 
     def _register(self, handler: Handler) -> None:
         key = int(handler.api_key)
-        if key in self._handlers:
+        if key in self.handlers:
             raise ValueError(f"{handler.api_key.name} is registered twice")
         api = APIS[key]
         if handler.min_version < api.min_version or handler.max_version > api.max_version:
             raise ValueError(f"{api.name}: versions {handler.min_version}-{handler.max_version} are not all declared")
-        self._handlers[key] = handler
-        self._metrics.api(api.name)  # shown as 0 until it is asked for
+        self.handlers[key] = handler
+        if handler.runs_as_task:
+            self._as_task.add(key)
+        self._metrics.api(api.name)  # shown as 0 until a request arrives
         for version in range(handler.min_version, handler.max_version + 1):
             kind = Kind.CONTROL if version < handler.alone_below else handler.kind
             self._kinds[key << 16 | version] = kind
 
     def _route(self, key: int, version: int) -> Route | None:
-        """Of a request; None when it is not served. Made when the first one comes: compiling the decoders of every
-        version of everything takes a tenth of the start."""
-        handler = self._handlers.get(key)
+        """Return the route of a request, or None when it is not served.
+
+        Made when the first request arrives: compiling the decoders of every version of everything takes a tenth of the
+        start.
+        """
+        handler = self.handlers.get(key)
         if handler is None or not handler.min_version <= version <= handler.max_version:
             return None
         api = APIS[key]
@@ -69,11 +71,11 @@ class Dispatcher:
             api_name=api.name,
             version=version,
             kind=self._kinds[key << 16 | version],
-            handler=handler,
             decode=decoder(api.request, version),
             header_tail=encode_response_header(key, version, 0)[4:],
-            by_parts=key == ApiKey.FETCH,
+            by_parts=handler.by_parts,
             may_park=handler.may_park,
+            has_throttle="throttle_time_ms" in {each.name for each in fields(api.response)},
             counts=self._metrics.api(api.name),
         )
         return route
@@ -81,14 +83,14 @@ class Dispatcher:
     @property
     def api_ranges(self) -> tuple[tuple[int, int, int], ...]:
         """(API key, lowest, highest version) of everything served, by key."""
-        return tuple((key, each.min_version, each.max_version) for key, each in sorted(self._handlers.items()))
+        return tuple((key, each.min_version, each.max_version) for key, each in sorted(self.handlers.items()))
 
     def kind(self, start: int) -> Kind:
-        """How a request shares its connection, by its first four bytes: API key and version."""
+        """Return how a request shares its connection, by its first four bytes: API key and version."""
         return self._kinds.get(start, Kind.CONTROL)
 
-    def open(self, client: Client, frame: bytes | memoryview) -> tuple[Call, Any]:
-        """The request's call and its decoded body.
+    def open(self, client: Client, ring: Ring, frame: bytes | memoryview) -> tuple[Call, Any]:
+        """Return the request's call and its decoded body.
 
         Raises:
             RequestRefused: the frame is no request that this gateway serves.
@@ -101,49 +103,58 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._route(key, version)
         if route is None:
             route, request = self._unknown_version(header)
-        elif len(frame) > CONTROL_REQUEST_BYTES_MAX and header.api_key != ApiKey.PRODUCE:
-            raise _refusal("request_too_large", f"{len(frame)} bytes", header)
         else:
+            limit = self.handlers[key].request_bytes_max
+            if limit is not None and len(frame) > limit:
+                raise _refusal("request_too_large", f"{len(frame)} bytes", header)
             try:
                 request = _decode(route, frame, position)
             except DecodeError as error:
                 raise _refusal("malformed_body", str(error), header) from error
-        call = Call(client, route, header.correlation_id, header.client_id, len(frame))
-        if logs.debug_enabled():
-            log.debug(
-                "request",
-                api=route.api_name,
-                version=header.api_version,
-                correlation_id=header.correlation_id,
-                client_id=header.client_id,
-                peer=client.peer,
-                bytes=len(frame),
-            )
-        return call, request
+        subject = Subject(route, header.client_id, client.principal)
+        return Call(client, ring, subject, header.correlation_id, len(frame)), request
 
     def _unknown_version(self, header: RequestHeader) -> tuple[Route, Any]:
-        if header.api_key == ApiKey.API_VERSIONS and (lowest := self._route(ApiKey.API_VERSIONS, 0)) is not None:
-            return lowest, api_versions.UNSUPPORTED
-        if header.api_key in self._handlers:
+        handler = self.handlers.get(header.api_key)
+        if handler is None:
+            raise _refusal("unknown_api", "", header)
+        lowest = self._route(header.api_key, handler.min_version)
+        if handler.unsupported is None or lowest is None:
             raise _refusal("unsupported_version", "", header)
-        raise _refusal("unknown_api", "", header)
+        return lowest, handler.unsupported
 
-    def start(self, call: Call, request: Any, services: Services) -> None:
-        """Hands the request to its handler, which answers now or later."""
-        handler = call.route.handler
-        if type(handler) is TaskHandler:
-            task = services.loop.create_task(self._run(handler, call, request, services), name=call.route.api_name)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return
+    def serve(self, call: Call, request: Any, services: Services) -> object:
+        """Hand the request to its handler, which answers now or later. Returns what its pattern may need."""
+        key = call.route.api_key
+        handler = self.handlers[key]
+        if key in self._as_task:
+            self._start(call, handler.serve(call, request, services), services)
+            return None
         try:
-            handler.serve(call, request, services)
+            kept: object = handler.serve(call, request, services)
         except Exception as error:
             call.failed(error)
+            return None
+        return kept
 
-    async def _run(self, handler: TaskHandler, call: Call, request: Any, services: Services) -> None:
+    def refuse(self, call: Call, request: Any, error: int, services: Services) -> None:
+        """Answer a request with an error, in the shape of its API."""
         try:
-            response, error = await handler.handle(call, request, services)
+            refused = self.handlers[call.route.api_key].refuse(call, request, error, services)
+        except Exception as failure:
+            call.failed(failure)
+            return
+        if refused is not None:
+            self._start(call, refused, services)
+
+    def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]], services: Services) -> None:
+        task = services.loop.create_task(self._run(call, work), name=call.route.api_name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]]) -> None:
+        try:
+            response, error = await work
             call.answer(response, error)
         except StorageUnavailable as error:
             call.refuse("storage_unavailable", str(error))
@@ -151,7 +162,7 @@ class Dispatcher:
             call.failed(error)
 
     async def close(self, deadline_s: float) -> int:
-        """Waits for the requests in service; returns how many had to be cut off."""
+        """Wait for the requests in service; return how many had to be cut off."""
         tasks = set(self._tasks)
         if not tasks:
             return 0
@@ -164,7 +175,7 @@ class Dispatcher:
 
 
 def _decode(route: Route, frame: bytes | memoryview, position: int) -> Any:
-    """The request's body. Bytes after it are ignored, as Apache Kafka does.
+    """Decode the request's body. Bytes after it are ignored, as Apache Kafka does.
 
     librdkafka 2 depends on it: asking for all topics in a flexible version of Metadata, it writes the null array in
     four bytes where one is enough, so that three bytes are left over.

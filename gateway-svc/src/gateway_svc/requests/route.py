@@ -1,43 +1,55 @@
-"""How a module of `handlers/` declares what it serves."""
+"""One version of one API as this gateway serves it: everything that is the same for all of its requests."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from protocol_lib.api import ApiKey
-
 from gateway_svc.clients.pipeline import Kind
-from gateway_svc.requests.call import Call, Services
+from gateway_svc.metrics import ApiCounts
 
 
-@dataclass(frozen=True, slots=True)
-class InlineHandler:
-    """Answers by `call.answer`, now or from a callback: no task per request."""
+class Route:
+    """Made by `Dispatcher` when the first request of the version arrives."""
 
-    api_key: ApiKey
-    min_version: int
-    max_version: int
-    serve: Callable[[Call, Any, Services], None]
-    kind: Kind = Kind.CONTROL
-    #: Whether answers may take minutes, so that an orderly stop does not wait for them.
-    may_park: bool = False
-    #: Versions below this one are worked on alone, whatever the kind: their order could be lost otherwise.
-    alone_below: int = 0
+    __slots__ = (
+        "api_key",
+        "api_name",
+        "by_parts",
+        "counts",
+        "decode",
+        "has_throttle",
+        "header_tail",
+        "kind",
+        "may_park",
+        "version",
+    )
 
-
-@dataclass(frozen=True, slots=True)
-class TaskHandler:
-    """Runs as a task and returns (response, its first error code or 0)."""
-
-    api_key: ApiKey
-    min_version: int
-    max_version: int
-    handle: Callable[[Call, Any, Services], Awaitable[tuple[Any, int]]]
-    kind: Kind = Kind.CONTROL
-    may_park: bool = False
-    alone_below: int = 0
-
-
-Handler = InlineHandler | TaskHandler
+    def __init__(
+        self,
+        *,
+        api_key: int,
+        api_name: str,
+        version: int,
+        kind: Kind,
+        decode: Callable[..., Any],
+        header_tail: bytes,
+        by_parts: bool,
+        may_park: bool,
+        has_throttle: bool,
+        counts: ApiCounts,
+    ) -> None:
+        self.api_key = api_key
+        self.api_name = api_name
+        self.version = version
+        self.kind = kind
+        self.decode = decode
+        #: The bytes between the correlation id and the body of an answer.
+        self.header_tail = header_tail
+        #: Whether answers hold records by reference.
+        self.by_parts = by_parts
+        #: Whether answers may take minutes.
+        self.may_park = may_park
+        #: Whether the API's answers have a `throttle_time_ms`, in this version or a later one.
+        self.has_throttle = has_throttle
+        self.counts = counts

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.idle_polling import IdlePolling
@@ -44,10 +43,9 @@ def stack_depth() -> int:
 class Requests:
     """Requests that are answered when the test says so; those "at once" are answered as they start."""
 
-    def __init__(self, connection: Connection, pipeline: Pipeline, writer: AnswerWriter) -> None:
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
         self.connection = connection
         self.pipeline = pipeline
-        self.writer = writer
         self.started: list[bytes] = []
         self.pending: dict[bytes, Pending] = {}
         #: How deep the stack was at each start.

@@ -1,136 +1,195 @@
-"""The bytes of a heartbeat that comes again and again."""
+"""Heartbeats that a connection repeats: answered as bytes while storage lets it, otherwise like decoded ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gateway_svc.clients.pipeline import Kind
-from gateway_svc.handlers.heartbeat_pattern import KEPT_BYTES_MAX, KnownHeartbeat, known
-from gateway_svc.metrics import ApiCounts
-from gateway_svc.requests.call import Call, Route
-from protocol_lib.codec import decoder, encode
-from protocol_lib.headers import RequestHeader, encode_request_header
+from broker_contract import groups_pb2
+from gateway_svc.handlers.heartbeat_pattern import KEPT_BYTES_MAX
+from protocol_lib.codec import decode
+from protocol_lib.headers import decode_response_header
+from protocol_lib.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-VERSION = 4
+from tests.unit.gateway_svc.rig import Rig, framed
+
+#: Kafka's REBALANCE_IN_PROGRESS.
+REBALANCE = 27
 
 
-class Client:
-    def answered(self, pending: Any, parts: Any) -> None:
-        pending.parts = parts
+class Repeat:
+    """A RepeatableHeartbeat; it holds until the test ends it."""
 
-
-class Said:
-    """What storage says of repetitions, one after the other."""
-
-    def __init__(self, *holds: bool) -> None:
-        self._holds = iter(holds)
-        self.forgotten = False
+    def __init__(self) -> None:
+        self.holds = True
+        self.repeated = 0
+        self.forgotten = 0
 
     def __call__(self) -> bool:
-        return next(self._holds)
+        self.repeated += self.holds
+        return self.holds
 
     def forget(self) -> None:
-        self.forgotten = True
+        self.forgotten += 1
 
 
-def frame(correlation_id: int, member_id: str = "m") -> bytes:
-    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
-    return encode_request_header(RequestHeader(12, VERSION, correlation_id, "c")) + encode(request, VERSION)
+class Groups:
+    """Answers heartbeats with `error`, at once or when `answer` is called; offers to repeat them."""
+
+    def __init__(self, *, later: bool = False, repeatable: bool = True) -> None:
+        self.error = 0
+        self.asked: list[Any] = []
+        self.repeats: list[Repeat] = []
+        self.waiting: list[Callable[[], None]] = []
+        self._later = later
+        self._repeatable = repeatable
+
+    def heartbeat(self, request: Any, done: Callable[[Any], None]) -> Repeat | None:
+        return self._beat(request, lambda: done(groups_pb2.HeartbeatResponse(error_code=self.error)))
+
+    def consumer_group_heartbeat(self, request: Any, done: Callable[[Any], None]) -> Repeat | None:
+        answer = groups_pb2.ConsumerGroupHeartbeatResponse(
+            error_code=self.error, member_id="m", member_epoch=3, heartbeat_interval_ms=5000
+        )
+        return self._beat(request, lambda: done(answer))
+
+    def _beat(self, request: Any, answer: Callable[[], None]) -> Repeat | None:
+        self.asked.append(request)
+        if self._later:
+            self.waiting.append(answer)
+        else:
+            answer()
+        if not self._repeatable:
+            return None
+        self.repeats.append(Repeat())
+        return self.repeats[-1]
 
 
-def served(data: bytes, *holds: bool) -> Call:
-    """The call of a heartbeat that was answered; `holds`: what storage says of its repetitions."""
-    route = Route(
-        api_key=12,
-        api_name="Heartbeat",
-        version=VERSION,
-        kind=Kind.CONTROL,
-        handler=None,
-        decode=decoder(HeartbeatRequest, VERSION),
-        header_tail=b"\0",
-        by_parts=False,
-        may_park=False,
-        counts=ApiCounts("Heartbeat"),
-    )
-    call = Call(Client(), route, int.from_bytes(data[4:8], "big"), "c", len(data))  # type: ignore[arg-type]
-    call.repeat = Said(*holds)
-    call.answer(HeartbeatResponse(error_code=0))
-    return call
+def beat(correlation_id: int, version: int = 4, member_id: str = "m") -> bytes:
+    return framed(12, version, HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id), correlation_id)
 
 
-def made(*holds: bool) -> tuple[KnownHeartbeat, Call]:
-    data = frame(7)
-    call = served(data, *holds)
-    kept = known(call, data)
-    assert isinstance(kept, KnownHeartbeat)
-    return kept, call
+def read(answer: bytes, version: int = 4) -> tuple[int, HeartbeatResponse]:
+    correlation_id, position = decode_response_header(12, version, answer[4:])
+    return correlation_id, decode(HeartbeatResponse, version, answer[4:], position)
 
 
-def test_the_answer_is_the_first_one_with_the_new_correlation_id() -> None:
-    kept, call = made(True)
-    again = frame(0x01020304)
-    store = bytearray(b"before" + again + b"behind")
-    assert kept.matches(store, 6, 6 + len(again))
-    assert call.parts is not None
-    (first,) = call.parts
-    assert isinstance(first, bytes)
-    assert kept.answer(store, 6) == first[:4] + b"\1\2\3\4" + first[8:]
-    assert call.route.counts.answers == {(VERSION, "NONE"): 2}
-    assert call.route.counts.received_bytes == 2 * len(again)
-    assert call.route.counts.answered_bytes == 2 * (len(first) - 4)
+@pytest.mark.parametrize("version", range(5))
+def test_a_repeated_heartbeat_is_answered_like_the_first_one(version: int) -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    answers = [rig.receive(beat(number, version)) for number in (1, 2, 0x01020304)]
+    assert [read(only, version) for (only,) in answers] == [
+        (number, HeartbeatResponse(error_code=0)) for number in (1, 2, 0x01020304)
+    ]
+    assert len(groups.asked) == 1
+    assert groups.repeats[0].repeated == 2
+    assert rig.recognised("Heartbeat") == 2
+    assert rig.finished("Heartbeat") == {(version, "NONE"): 3}
+    counts = rig.services.metrics.api("Heartbeat")
+    assert counts.received_bytes == 3 * (len(beat(1, version)) - 4)
+    assert counts.answered_bytes == sum(len(only) - 4 for (only,) in answers)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_repeated_heartbeat_of_a_consumer_group(version: int) -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    request = ConsumerGroupHeartbeatRequest(group_id="k", member_id="m", member_epoch=3)
+    frames = [framed(68, version, request, number) for number in (1, 2)]
+    (first,), (second,) = (rig.receive(frame) for frame in frames)
+    assert second == first[:4] + b"\0\0\0\2" + first[8:]
+    _, position = decode_response_header(68, version, first[4:])
+    assert decode(ConsumerGroupHeartbeatResponse, version, first[4:], position).member_epoch == 3
+    assert (len(groups.asked), rig.recognised("ConsumerGroupHeartbeat")) == (1, 1)
 
 
 def test_every_other_byte_makes_it_another_request() -> None:
-    kept, _ = made()
-    again = frame(7)
-    for position in range(len(again)):
-        changed = bytearray(again)
+    rig = Rig(groups=Groups())
+    first = beat(7)
+    rig.receive(first)
+    pattern = rig.path._by_start[12 << 16 | 4]
+    for position in range(4, len(first)):
+        changed = bytearray(first)
         changed[position] ^= 0x40
-        assert kept.matches(changed, 0, len(again)) == (4 <= position < 8), position
-    assert not kept.matches(again + b"\0", 0, len(again) + 1)
-    assert not kept.matches(again, 0, len(again) - 1)
+        opened = pattern.open(changed, 4, len(first), len(first))
+        assert (opened is not None) == (8 <= position < 12), position
+    assert pattern.open(first + b"\0", 4, len(first) + 1, len(first) + 1) is None
+    assert pattern.open(first, 4, len(first) - 1, len(first)) is None
 
 
-def test_what_storage_does_not_repeat_is_not_answered() -> None:
-    kept, call = made(False)
-    assert kept.answer(frame(8), 0) is None
-    assert call.route.counts.answers == {(VERSION, "NONE"): 1}
+def test_one_that_storage_does_not_repeat_is_served_whole_and_repeated_again() -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    rig.receive(beat(1))
+    rig.receive(beat(2))
+    groups.repeats[0].holds = False
+    groups.error = REBALANCE
+    (answer,) = rig.receive(beat(3))
+    assert read(answer) == (3, HeartbeatResponse(error_code=REBALANCE))
+    assert (len(groups.asked), groups.asked[1].correlation_id) == (2, 3)
+    assert groups.repeats[0].forgotten == 1
+    (answer,) = rig.receive(beat(4))
+    assert read(answer) == (4, HeartbeatResponse(error_code=REBALANCE))
+    assert (len(groups.asked), groups.repeats[1].repeated) == (2, 1)
+    assert rig.finished("Heartbeat") == {(4, "NONE"): 2, (4, "REBALANCE_IN_PROGRESS"): 2}
+
+
+def test_the_first_answer_may_come_later() -> None:
+    groups = Groups(later=True)
+    rig = Rig(groups=groups)
+    assert rig.receive(beat(1)) == []
+    groups.waiting.pop()()
+    (answer,) = rig.receive(beat(2))
+    assert read(answer) == (2, HeartbeatResponse(error_code=0))
 
 
 @pytest.mark.parametrize("length", [KEPT_BYTES_MAX - 26, KEPT_BYTES_MAX])
 def test_long_ones_are_not_kept(length: int) -> None:
-    data = frame(7, "m" * length)
-    assert (known(served(data), data) is None) == (len(data) > KEPT_BYTES_MAX)
+    groups = Groups()
+    rig = Rig(groups=groups)
+    frame = beat(7, member_id="m" * length)
+    rig.receive(frame)
+    rig.receive(frame)
+    is_kept = len(frame) - 4 <= KEPT_BYTES_MAX
+    assert rig.recognised("Heartbeat") == is_kept
+    assert [each.forgotten for each in groups.repeats] == ([0] if is_kept else [1, 1])
 
 
 def test_only_heartbeats_that_may_be_repeated_are_kept() -> None:
-    data = frame(7)
-    call = served(data)
-    call.repeat = None
-    assert known(call, data) is None
+    rig = Rig(groups=Groups(repeatable=False))
+    rig.receive(beat(1))
+    rig.receive(beat(2))
+    assert rig.recognised("Heartbeat") == 0
 
 
-def test_the_answer_may_come_later() -> None:
-    data = frame(7)
-    call = served(data, False, True)
-    answer, call.parts = call.parts, None
-    kept = known(call, data)
-    assert kept is not None
-    assert kept.answer(data, 0) is None
-    call.parts = answer
-    assert answer is not None
-    assert [kept.answer(data, 0)] == answer
+def test_another_heartbeat_and_the_end_of_the_connection_forget_it() -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    for frame in (beat(1), beat(2, member_id="n"), beat(3, 3)):
+        rig.receive(frame)
+    assert [each.forgotten for each in groups.repeats] == [1, 1, 0]
+    rig.path.close()
+    assert groups.repeats[2].forgotten == 1
 
 
-def test_what_is_not_kept_is_forgotten() -> None:
-    long = frame(7, "m" * KEPT_BYTES_MAX)
-    call = served(long)
-    assert known(call, long) is None
-    assert isinstance(call.repeat, Said)
-    assert call.repeat.forgotten
-    kept, call = made(True)
-    kept.forget()
-    assert isinstance(call.repeat, Said)
-    assert call.repeat.forgotten
+def test_a_connection_is_quiet_after_two_repetitions_until_anything_else() -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    states = []
+    for number in range(4):
+        rig.receive(beat(number))
+        states.append(rig.client.is_quiet)
+    assert states == [False, False, True, True]
+    groups.repeats[0].holds = False
+    rig.receive(beat(5))
+    assert not rig.client.is_quiet
+    rig.receive(beat(6), beat(7))
+    assert rig.client.is_quiet
+    rig.receive(beat(8, 3))
+    assert not rig.client.is_quiet

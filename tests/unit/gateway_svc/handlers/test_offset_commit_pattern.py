@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from broker_contract import groups_pb2 as pb
-from gateway_svc.clients.pipeline import Kind
-from gateway_svc.handlers import offset_commit
-from gateway_svc.handlers.offset_commit_pattern import MISSES_MAX, KnownCommit, KnownCommits, offset_places
-from gateway_svc.metrics import ApiCounts
-from gateway_svc.requests.call import Call, Route
+from gateway_svc.handlers.offset_commit_pattern import MISSES_MAX
+from gateway_svc.requests.path import RequestPath
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol_lib.codec import decode_prefix, decoder, encode
-from protocol_lib.headers import RequestHeader, decode_request_header, encode_request_header, encode_response_header
 from protocol_lib.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 
+from tests.unit.gateway_svc.rig import Rig, framed
+
 OFFSETS = st.integers(-(2**63), 2**63 - 1)
 
 
-class Client:
-    """Keeps the bytes of its answers."""
-
-    def __init__(self) -> None:
-        self.answers: list[bytes] = []
-
-    def answered(self, pending: Any, parts: Any) -> None:
-        self.answers.append(b"".join(parts))
-
-
 class Again:
-    """`storage.RepeatableCommit`: keeps what it is asked, and answers with these codes."""
+    """A RepeatableCommit: keeps the offsets it receives, and answers with these codes."""
 
     def __init__(self, codes: Sequence[int]) -> None:
         self.codes = codes
@@ -56,10 +42,10 @@ class Again:
 
 
 class Groups:
-    """Keeps what it is asked, and answers with these codes."""
+    """A storage that keeps the commits it receives, and answers with these codes."""
 
     def __init__(self, *codes: int, knows: bool = False) -> None:
-        """`knows`: a commit that will be repeated is kept."""
+        """Keep a commit that will be repeated if the storage `knows` it."""
         self.codes = codes
         self.asked: list[pb.CommitOffsetsRequest] = []
         self.known: list[Again] = []
@@ -77,7 +63,7 @@ class Groups:
 
 
 def commit(*offsets: int, metadata: str = "m") -> OffsetCommitRequest:
-    """Of the partitions 0, 1, … of two topics in turns."""
+    """Return a commit of the partitions 0, 1, … of two topics in turns."""
     rows: tuple[list[OffsetCommitRequestPartition], ...] = ([], [])
     for number, offset in enumerate(offsets):
         rows[number % 2].append(
@@ -94,43 +80,13 @@ def commit(*offsets: int, metadata: str = "m") -> OffsetCommitRequest:
 
 
 def frame(request: OffsetCommitRequest, version: int, correlation_id: int = 7) -> bytes:
-    return encode_request_header(RequestHeader(8, version, correlation_id, "c")) + encode(request, version)
+    return framed(8, version, request, correlation_id)
 
 
-def route(version: int) -> Route:
-    return Route(
-        api_key=8,
-        api_name="OffsetCommit",
-        version=version,
-        kind=Kind.CONTROL,
-        handler=None,
-        decode=decoder(OffsetCommitRequest, version),
-        header_tail=encode_response_header(8, version, 0)[4:],
-        by_parts=False,
-        may_park=False,
-        counts=ApiCounts("OffsetCommit"),
-    )
-
-
-def learnt(data: bytes, version: int) -> KnownCommit | None:
-    kept = KnownCommits()
-    _, position = decode_request_header(data)
-    request = decode_prefix(OffsetCommitRequest, version, data, position)
-    kept.learn(Call(Client(), route(version), 7, "c", len(data)), request, data)  # type: ignore[arg-type]
-    return kept.find(data, 0, len(data))
-
-
-def services(groups: Groups) -> Any:
-    return SimpleNamespace(storage=SimpleNamespace(groups=groups))
-
-
-def decoded(data: bytes, version: int, groups: Groups) -> bytes:
-    """The answer of the way every request can go."""
-    client = Client()
-    header, position = decode_request_header(data)
-    call = Call(client, route(version), header.correlation_id, "c", len(data))  # type: ignore[arg-type]
-    offset_commit.serve(call, call.route.decode(data, position), services(groups))
-    return client.answers[0]
+def decoded(data: bytes, groups: Groups) -> bytes:
+    """Return the answer that a decoded request gets."""
+    (answer,) = Rig(groups=groups).receive(data)
+    return answer
 
 
 @given(
@@ -143,33 +99,28 @@ def test_one_like_the_last_is_asked_and_answered_as_if_decoded(
     version: int, first: list[int], data: st.DataObject, code: int
 ) -> None:
     second = data.draw(st.lists(OFFSETS, min_size=len(first), max_size=len(first)))
-    known = learnt(frame(commit(*first), version), version)
-    assert known is not None
-    again = frame(commit(*second), version, 0x01020304)
-    store = bytearray(b"before" + again + b"behind")
-    assert known.matches(store, 6, 6 + len(again))
     codes = [code, *[0] * (len(second) - 1)]
-    client, groups, whole = Client(), Groups(*codes), Groups(*codes)
-    call, offsets = known.open(client, store, 6)  # type: ignore[arg-type]
-    known.start(call, offsets, services(groups))
-    assert client.answers == [decoded(again, version, whole)]
-    assert [each.will_repeat for each in groups.asked] == [True]
-    groups.asked[0].will_repeat = False
-    assert groups.asked == whole.asked
+    groups, whole = Groups(*codes), Groups(*codes)
+    rig = Rig(groups=groups)
+    rig.receive(frame(commit(*first), version))
+    again = frame(commit(*second), version, 0x01020304)
+    assert rig.receive(again) == [decoded(again, whole)]
+    assert rig.recognised("OffsetCommit") == 1
+    assert [each.will_repeat for each in groups.asked] == [False, True]
+    groups.asked[1].will_repeat = False
+    assert groups.asked[1:] == whole.asked
 
 
 @pytest.mark.parametrize("code", [0, 27])
-def test_storage_that_knows_it_is_told_the_offsets_alone(code: int) -> None:
+def test_storage_that_knows_it_is_sent_the_offsets_alone(code: int) -> None:
     version = 7
-    known = learnt(frame(commit(1, 2), version), version)
-    assert known is not None
-    client, groups = Client(), Groups(0, code, knows=True)
+    groups = Groups(0, code, knows=True)
+    rig = Rig(groups=groups)
+    rig.receive(frame(commit(1, 2), version))
 
     def say(*offsets: int) -> None:
         data = frame(commit(*offsets), version)
-        known.start(*known.open(client, data, 0), services(groups))  # type: ignore[arg-type]
-        assert client.answers.pop() == decoded(data, version, Groups(0, code))
-        assert not client.answers
+        assert rig.receive(data) == [decoded(data, Groups(0, code))]
 
     for offset in (3, 5, 7):
         say(offset, offset + 1)
@@ -179,65 +130,65 @@ def test_storage_that_knows_it_is_told_the_offsets_alone(code: int) -> None:
     say(9, 10)
     assert kept.is_forgotten
     say(11, 12)
-    assert [[each.offset for each in whole.offsets] for whole in groups.asked] == [[3, 4], [9, 10]]
+    assert [[each.offset for each in whole.offsets] for whole in groups.asked] == [[1, 2], [3, 4], [9, 10]]
     assert groups.known[1].asked == [[11, 12]]
+    assert rig.recognised("OffsetCommit") == 5
+    name = "REBALANCE_IN_PROGRESS" if code else "NONE"
+    assert rig.finished("OffsetCommit") == {(version, name): 6}
 
 
-def test_what_storage_knows_is_forgotten_with_the_commit() -> None:
-    groups = Groups(0, knows=True)
+def test_storage_may_forget_it_with_the_commit() -> None:
+    def comes(path: Rig, metadata: str) -> None:
+        path.receive(frame(commit(5, metadata=metadata), 7))
 
-    def comes(kept: KnownCommits, metadata: str) -> None:
-        data = frame(commit(5, metadata=metadata), 7)
-        call = Call(Client(), route(7), 7, "c", len(data))  # type: ignore[arg-type]
-        known = kept.find(data, 0, len(data))
-        if known is None:
-            kept.learn(call, commit(5, metadata=metadata), data)
-        else:
-            known.start(call, [5], services(groups))
-
-    changed, gone = KnownCommits(), KnownCommits()
+    changed, gone = Groups(0, knows=True), Groups(0, knows=True)
+    rig = Rig(groups=changed)
     for metadata in ("1", "1", "2", "2"):
-        comes(changed, metadata)
-    assert [each.is_forgotten for each in groups.known] == [True, False]
+        comes(rig, metadata)
+    assert [each.is_forgotten for each in changed.known] == [True, False]
+    rig = Rig(groups=gone)
     for metadata in ("1", "1"):
-        comes(gone, metadata)
-    gone.forget()
-    assert [each.is_forgotten for each in groups.known] == [True, False, True]
+        comes(rig, metadata)
+    assert isinstance(rig.path, RequestPath)
+    rig.path.close()
+    assert [each.is_forgotten for each in gone.known] == [True]
 
 
 @pytest.mark.parametrize("version", [0, 7, 9])
 def test_every_byte_but_offsets_and_correlation_id_counts(version: int) -> None:
+    rig = Rig(groups=Groups(0, 0, 0))
     data = frame(commit(5, 6, 7), version)
-    known = learnt(data, version)
-    assert known is not None
-    free = {*range(4, 8)}
-    for place in offset_places(commit(5, 6, 7), version, data):
-        free |= {*range(place, place + 8)}
+    rig.receive(data)
+    pattern = rig.path._by_start[8 << 16 | version]
+    free = {*range(8, 12)}
+    for offset in (5, 6, 7):
+        at = data.index(offset.to_bytes(8, "big"))
+        free |= {*range(at, at + 8)}
     assert len(free) == 4 + 3 * 8
-    for position in range(len(data)):
+    for position in range(4, len(data)):
         changed = bytearray(data)
         changed[position] ^= 0x40
-        assert known.matches(changed, 0, len(data)) == (position in free), position
-    assert not known.matches(data + b"\0", 0, len(data) + 1)
+        assert (pattern.open(changed, 4, len(data), len(data)) is not None) == (position in free), position
+    assert pattern.open(data + b"\0", 4, len(data) + 1, len(data) + 1) is None
 
 
-def test_what_is_written_in_another_way_is_not_kept() -> None:
-    assert learnt(frame(commit(5), 8) + b"\0", 8) is None
-    assert learnt(frame(commit(), 8), 8) is None
-    long = commit(5, metadata="m" * 5000)
-    assert learnt(frame(long, 8), 8) is None
+def test_other_spellings_are_not_kept() -> None:
+    longer = bytearray(frame(commit(5), 8) + b"\0")
+    longer[3] += 1
+    for data in (bytes(longer), frame(commit(), 8), frame(commit(5, metadata="m" * 5000), 8)):
+        rig = Rig(groups=Groups(0))
+        rig.receive(data)
+        rig.receive(data)
+        assert rig.recognised("OffsetCommit") == 0
 
 
 def test_a_client_whose_commits_differ_is_given_up_on() -> None:
-    kept = KnownCommits()
+    rig = Rig(groups=Groups(0))
 
     def comes(number: int) -> bool:
-        data = frame(commit(5, metadata=str(number)), 7)
-        found = kept.find(data, 0, len(data)) is not None
-        if not found:
-            call = Call(Client(), route(7), 7, "c", len(data))  # type: ignore[arg-type]
-            kept.learn(call, commit(5, metadata=str(number)), data)
-        return found
+        earlier = rig.recognised("OffsetCommit")
+        rig.receive(frame(commit(5, metadata=str(number)), 7))
+        return rig.recognised("OffsetCommit") > earlier
 
     assert [comes(number) for number in (1, 1, 2, 2)] == [False, True, False, True]
     assert not any(comes(number) for number in range(10, 10 + MISSES_MAX))

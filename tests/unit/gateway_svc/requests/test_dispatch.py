@@ -1,4 +1,4 @@
-"""The table of routes is what the handlers declare: all declared versions, no more, none twice."""
+"""The table of routes has the versions that the handlers declare: no more, and none twice."""
 
 from __future__ import annotations
 

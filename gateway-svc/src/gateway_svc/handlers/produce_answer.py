@@ -1,0 +1,122 @@
+"""The answer to a Produce request, from the outcomes that storage returned.
+
+Records that were not accepted are a refusal: one log line with the first error's name as its reason, and one count.
+Before version 4 clients do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+
+from broker_contract.data import AppendedPartition, AppendOutcome, Buffer, TopicIdPartition
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from protocol_lib.records.header import HEADER_SIZE
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import error_name, first_error
+from gateway_svc.requests.services import Services
+
+#: Errors that are storage's trouble, not the producer's fault: counted with the answer, not logged as refusals.
+_NOT_REFUSALS = frozenset(
+    {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
+)
+_STORAGE_ERROR_VERSION = 4
+_RECORD_COUNT_AT = 57
+
+_record_count = Struct(">i").unpack_from
+
+
+def conclude(
+    call: Call,
+    services: Services,
+    partitions: Sequence[TopicIdPartition],
+    batches: Sequence[Buffer],
+    appended: Sequence[AppendOutcome],
+) -> int:
+    """Count what was appended, log a refusal, and return the first error code or 0."""
+    metrics = services.metrics
+    for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
+        if not outcome.error_code:
+            count_appended(services, partition.topic, partition.topic_id, batch)
+        elif partition.topic in metrics.topics:
+            metrics.topics[partition.topic].failed_produces += 1
+    error = first_error(appended)
+    if error and error not in _NOT_REFUSALS:
+        _log_refusal(call, services, partitions, appended)
+    return error
+
+
+def count_appended(services: Services, topic: str, topic_id: bytes, records: Buffer) -> None:
+    """Count a batch of a partition that was appended."""
+    counts = services.topic_counts(topic, topic_id)
+    counts.produces += 1
+    counts.bytes_in += len(records)
+    if len(records) >= HEADER_SIZE:
+        counts.records_in += _record_count(records, _RECORD_COUNT_AT)[0]
+
+
+def response_of(
+    topic_data: Sequence[TopicProduceData], appended: Iterable[AppendOutcome], version: int
+) -> ProduceResponse:
+    """Return the answer with these outcomes, in the order of the request's partitions."""
+    outcomes = iter(appended)
+    return ProduceResponse(responses=tuple([_topic(topic, outcomes, version) for topic in topic_data]))
+
+
+def refuse(call: Call, request: ProduceRequest, error: int, _services: Services) -> None:
+    """Answer every partition with the error; with acks=0 close the connection."""
+    if not request.acks:
+        call.close(error)
+        return
+    refused = itertools.repeat(AppendedPartition(error))
+    call.answer(response_of(request.topic_data, refused, call.version), error)
+
+
+def _topic(topic: TopicProduceData, outcomes: Iterator[AppendOutcome], version: int) -> TopicProduceResponse:
+    responses = []
+    for data in topic.partition_data:
+        outcome = next(outcomes)
+        response = PartitionProduceResponse(
+            index=data.index,
+            error_code=outcome.error_code,
+            base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.log_append_time_ms,
+            log_start_offset=outcome.log_start_offset,
+        )
+        if outcome.error_code:
+            response.error_message = outcome.error_message
+            response.record_errors = tuple(
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in outcome.record_errors
+            )
+            if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_VERSION:
+                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        responses.append(response)
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(responses))
+
+
+def _log_refusal(
+    call: Call, services: Services, partitions: Sequence[TopicIdPartition], appended: Sequence[AppendOutcome]
+) -> None:
+    partition, outcome = next(pair for pair in zip(partitions, appended, strict=True) if pair[1].error_code)
+    services.refusals.request(
+        error_name(outcome.error_code),
+        peer=call.client.peer,
+        client_id=call.client_id,
+        api_key=call.route.api_key,
+        version=call.version,
+        correlation_id=call.correlation_id,
+        topic=partition.topic or partition.topic_id.hex(),
+        partition=partition.partition,
+        detail=outcome.error_message or "",
+    )

@@ -1,0 +1,102 @@
+"""How a module of `handlers/` declares what it serves, what that requires, and how it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from inspect import iscoroutinefunction
+from typing import Any, Final
+
+from protocol_lib.api import ApiKey
+
+from gateway_svc.clients.pipeline import Kind
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.patterns import MakePattern
+from gateway_svc.requests.resources import Operation, Resource, cluster, group
+from gateway_svc.requests.services import Services
+
+#: Requests other than Produce are all structure: a decoded one takes some forty times its bytes. No client comes near
+#: this, which is ten thousand partitions with names of the greatest length, several times over.
+CONTROL_REQUEST_BYTES_MAX: Final = 16 << 20
+
+#: Returns the resources a request uses.
+Resources = Callable[[Call, Any, Services], Iterable[Resource]]
+#: Answers a request with an error code.
+Refuse = Callable[[Call, Any, int, Services], Any]
+
+
+def NOTHING(call: Call, request: Any, services: Services) -> Iterable[Resource]:  # noqa: ARG001, N802
+    """Return no resources: every client may send the request."""
+    return ()
+
+
+def of_group(operation: Operation) -> Resources:
+    """Return a `resources` for requests about one group, their `group_id`."""
+
+    def resources(_call: Call, request: Any, _services: Services) -> Iterable[Resource]:
+        return (group(operation, request.group_id),)
+
+    return resources
+
+
+def of_cluster(operation: Operation) -> Resources:
+    """Return a `resources` for requests about the cluster."""
+
+    def resources(_call: Call, _request: Any, _services: Services) -> Iterable[Resource]:
+        return (cluster(operation),)
+
+    return resources
+
+
+def with_error(response: Callable[..., Any], **fields: Any) -> Refuse:
+    """Return a `refuse` that answers with this response: the error code, and these fields."""
+
+    def refuse(call: Call, _request: Any, error: int, _services: Services) -> None:
+        call.answer(response(error_code=error, **fields), error)
+
+    return refuse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler:
+    """One API, in a range of versions.
+
+    `serve(call, request, services)` is either a function that answers by `call.answer`, now or from a callback, and may
+    return what its pattern needs for repetitions; or a coroutine function, run as a task, that returns the response and
+    its first error code, or 0.
+
+    `refuse(call, request, error, services)` answers a request that is not admitted, in the same two ways.
+    """
+
+    api_key: ApiKey
+    min_version: int
+    max_version: int
+    serve: Callable[[Call, Any, Services], Any]
+    _: KW_ONLY
+    resources: Resources
+    refuse: Refuse
+    kind: Kind = Kind.CONTROL
+    pattern: MakePattern | None = None
+    #: Whether answers may take minutes, so that an orderly stop does not wait for them.
+    may_park: bool = False
+    #: Versions below this one are worked on alone, whatever the kind: their order could be lost otherwise.
+    alone_below: int = 0
+    #: Whether answers hold records by reference.
+    by_parts: bool = False
+    #: Longer requests are refused without decoding them; None for no limit but that of every request.
+    request_bytes_max: int | None = CONTROL_REQUEST_BYTES_MAX
+    #: The request that stands for one of a version not served, which is then answered in the lowest version; None to
+    #: refuse it.
+    unsupported: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("serve", "resources", "refuse"):
+            if not callable(getattr(self, name)):
+                raise TypeError(
+                    f"{self.api_key.name}: `{name}` is not a function; `resources=NOTHING` if none are used"
+                )
+
+    @property
+    def runs_as_task(self) -> bool:
+        """Whether `serve` is a coroutine function."""
+        return iscoroutinefunction(self.serve)

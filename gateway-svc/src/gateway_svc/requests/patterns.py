@@ -1,0 +1,89 @@
+"""Requests that are recognised by their bytes: the Protocol of a pattern, and the patterns of one connection.
+
+The first four bytes of a request, API key and version, choose the pattern; its own comparison does the rest. A handler
+declares its pattern (`Handler.pattern`). The path uses a pattern only while its revision is `Admission.revision`;
+otherwise the next request is decoded, judged and learned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway_svc.clients.pipeline import Pipeline
+from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.services import Services
+
+Store = bytes | bytearray
+
+
+class Pattern(Protocol):
+    """What one connection's requests of one API and version look like."""
+
+    #: `Admission.revision` when the requests it learned from were judged.
+    revision: int
+    #: Whether the request it served last was a repetition that changed nothing: a connection with nothing else is
+    #: read less often (`quiet_connections`).
+    is_quiet: bool
+
+    def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:
+        """Return the call of the request between `begin` and `frame_end`, or None if it must be decoded.
+
+        The call may cover requests after it, up to `end`. `size` is the distance from `begin` to the end of the last
+        one. `store` is used again when this returns, so a call copies the bytes it keeps.
+        """
+        ...
+
+    def serve(self, call: Call) -> None:
+        """Serve a call that `open` returned."""
+        ...
+
+    def refuse(self, call: Call, error: int) -> None:
+        """Answer a call that `open` returned with an error code."""
+        ...
+
+    def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
+        """Learn from a decoded request that was admitted. `kept`: what its handler's `serve` returned."""
+        ...
+
+    def forget(self) -> None:
+        """Give up what was learned."""
+        ...
+
+
+#: Makes a connection's pattern. `shared` is the buffer that is read into again; other stores belong to one request.
+MakePattern = Callable[[Client, Services, Pipeline, bytearray], Pattern]
+
+
+class Patterns:
+    """The patterns of one connection, at most one for each API. Owned by its RequestPath."""
+
+    __slots__ = ("_client", "_keys", "_pipeline", "_services", "_shared", "by_start")
+
+    def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
+        self._client = client
+        self._services = services
+        self._pipeline = pipeline
+        self._shared = shared
+        #: By API key << 16 | version.
+        self.by_start: dict[int, Pattern] = {}
+        self._keys: dict[int, int] = {}
+
+    def learn(self, make: MakePattern, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
+        """Let the API's pattern learn from a decoded request. A pattern of another version is forgotten."""
+        route = call.route
+        start = route.api_key << 16 | route.version
+        pattern = self.by_start.get(start)
+        if pattern is None:
+            earlier = self._keys.get(route.api_key)
+            if earlier is not None:
+                self.by_start.pop(earlier).forget()
+            pattern = self.by_start[start] = make(self._client, self._services, self._pipeline, self._shared)
+            self._keys[route.api_key] = start
+        pattern.learn(call, request, frame, kept)
+
+    def close(self) -> None:
+        """Forget all of them: the client is gone."""
+        for pattern in self.by_start.values():
+            pattern.forget()
+        self.by_start.clear()

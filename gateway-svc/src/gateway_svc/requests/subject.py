@@ -1,0 +1,29 @@
+"""What requests that are alike have in common: who sends them, for which resources, and whether they are admitted.
+
+The gateway checks the subject of a request, not every request. A connection's requests are alike, so a subject is
+judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their bytes share the
+subject of the decoded one, as long as its revision is the current one.
+"""
+
+from __future__ import annotations
+
+from gateway_svc.requests.resources import Resource
+from gateway_svc.requests.route import Route
+
+
+class Subject:
+    """Made when a request is decoded; kept by the pattern that learns from it."""
+
+    __slots__ = ("client_id", "error", "principal", "resources", "revision", "route")
+
+    def __init__(self, route: Route, client_id: str | None, principal: str) -> None:
+        self.route = route
+        self.client_id = client_id
+        #: The authenticated user in Kafka's spelling, such as "User:ANONYMOUS".
+        self.principal = principal
+        #: None unless the policy wants resources.
+        self.resources: tuple[Resource, ...] | None = None
+        #: Kafka's error code that refuses these requests; 0 admits them. Set by `Admission.judge`.
+        self.error = 0
+        #: `Admission.revision` at the time of the judgement; -1 before.
+        self.revision = -1

@@ -1,0 +1,114 @@
+"""The names of topics that requests call by their ids.
+
+Storage gives a topic its id and its name for as long as it exists, and no id is used twice. So a name that storage has
+returned for an id stays right; a topic that is deleted and created again has another id. An id without a known name is
+asked of storage, by every caller that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from broker_contract import topics_pb2
+from protocol_lib.schema import ZERO_UUID
+
+from gateway_svc.errors import StorageUnavailable
+from gateway_svc.storage.protocols import Topics
+
+#: Names kept; of more, the ones learned first are asked of storage again.
+NAMES_MAX: Final = 100_000
+#: Ids without a topic that are kept, to notice when one of them appears.
+MISSES_MAX: Final = 1000
+
+
+class TopicNames:
+    """Owned by the gateway's Services; used from its event loop."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._names: dict[bytes, str] = {}
+        #: Ids that had no topic when they were asked for.
+        self._misses: dict[bytes, None] = {}
+        self._changed: Callable[[], None] = _nothing
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: The resolution started last.
+        self._latest: asyncio.Task[None] | None = None
+        #: Moves when an id that had no topic has one.
+        self.revision = 0
+
+    def attach(self, changed: Callable[[], None]) -> None:
+        """Call `changed` from now on whenever `revision` moves."""
+        self._changed = changed
+
+    def learn(self, topic_id: bytes, name: str) -> None:
+        """Keep a pair that storage has returned."""
+        names = self._names
+        if topic_id not in names and len(names) >= NAMES_MAX:
+            del names[next(iter(names))]
+        names[topic_id] = name
+        if topic_id in self._misses:
+            del self._misses[topic_id]
+            self.revision += 1
+            self._changed()
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the topic's name, or None if this gateway has not learned it."""
+        return self._names.get(topic_id)
+
+    async def existing(self, topic_ids: Iterable[bytes], correlation_id: int) -> dict[bytes, str]:
+        """Return the names of the topics that exist now, from storage.
+
+        Raises:
+            StorageUnavailable: storage did not answer in time.
+        """
+        wanted = list(dict.fromkeys(topic_ids))
+        if not wanted:
+            return {}
+        answer = await self._topics.describe_topics(
+            topics_pb2.DescribeTopicsRequest(
+                correlation_id=correlation_id, topics=[topics_pb2.TopicRef(id=each) for each in wanted]
+            )
+        )
+        found: dict[bytes, str] = {}
+        for topic_id, topic in zip(wanted, answer.topics, strict=True):
+            if topic.name and not topic.error_code:
+                found[topic_id] = topic.name
+                self.learn(topic_id, topic.name)
+            elif topic_id != ZERO_UUID and len(self._misses) < MISSES_MAX:
+                self._misses[topic_id] = None
+        return found
+
+    def resolve(self, topic_ids: Collection[bytes], correlation_id: int, done: Callable[[bool], None]) -> None:
+        """Learn these names from storage, then call `done` with whether storage answered.
+
+        Calls are answered in the order they were made.
+        """
+        task = asyncio.get_running_loop().create_task(
+            self._resolve(topic_ids, correlation_id, self._latest, done), name="topic names"
+        )
+        self._latest = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _resolve(
+        self,
+        topic_ids: Collection[bytes],
+        correlation_id: int,
+        before: asyncio.Task[None] | None,
+        done: Callable[[bool], None],
+    ) -> None:
+        try:
+            await self.existing(topic_ids, correlation_id)
+        except StorageUnavailable:
+            answered = False
+        else:
+            answered = True
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        done(answered)
+
+
+def _nothing() -> None:
+    pass

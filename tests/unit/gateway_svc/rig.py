@@ -1,0 +1,139 @@
+"""The path of one connection, from bytes to answers, over real handlers and a storage that a test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gateway_svc.clients.pipeline import Pending, Pipeline
+from gateway_svc.clients.slices import Part
+from gateway_svc.errors import RequestRefused
+from gateway_svc.handlers import HANDLERS
+from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.refusals import Refusals
+from gateway_svc.requests.admission import Admission, Policy
+from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.path import RequestPath
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.topic_names import TopicNames
+from protocol_lib.codec import encode
+from protocol_lib.headers import RequestHeader, encode_request_header
+
+NOT_NEEDED: Any = None
+
+
+def framed(api_key: int, version: int, request: Any, correlation_id: int = 7, client_id: str | None = "c") -> bytes:
+    """Return a request with its length."""
+    header = encode_request_header(RequestHeader(api_key, version, correlation_id, client_id))
+    body = header + encode(request, version)
+    return struct.pack(">i", len(body)) + body
+
+
+class FakeClient:
+    """A `requests.call.Client` that keeps its answers and refusals."""
+
+    connection_id = 1
+    peer, host, listener, principal = "1.2.3.4:5", "1.2.3.4", "EXTERNAL", "User:ANONYMOUS"
+
+    def __init__(self, pipeline: Pipeline | None = None) -> None:
+        self.handler_states: dict[int, Any] = {}
+        self._pipeline = pipeline
+        #: The bytes of each answer or run of answers, with lengths.
+        self.answers: list[bytes] = []
+        self.refused: list[RequestRefused] = []
+        self.is_aborted = False
+        self.is_quiet = False
+
+    def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
+        pending.parts = parts
+        if self._pipeline is not None:
+            self._pipeline.answer(pending, parts)
+            parts = self._pipeline.take()
+        self.answers += [b"".join(cast(Sequence[bytes], parts))] if parts else []
+
+    def refuse(self, refusal: RequestRefused) -> None:
+        self.refused.append(refusal)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def quieten(self) -> None:
+        self.is_quiet = True
+
+    def rouse(self) -> None:
+        self.is_quiet = False
+
+
+class FakeTopics:
+    """Has no topics."""
+
+    async def describe_topics(self, request: Any) -> Any:
+        raise AssertionError("nobody asks")
+
+
+def services(policy: Policy | None = None, **storage: Any) -> Services:
+    """Return services with these parts of storage, and the metrics, budgets and admission of a gateway."""
+    metrics = GatewayMetrics()
+    topics = storage.setdefault("topics", FakeTopics())
+    names = TopicNames(topics)
+    return Services(
+        storage=cast(Any, SimpleNamespace(**storage)),
+        cluster=NOT_NEEDED,
+        settings=NOT_NEEDED,
+        metrics=metrics,
+        refusals=Refusals(metrics),
+        names=names,
+        admission=Admission(names, policy),
+        requests=MemoryBudget(1 << 30),
+        answers=MemoryBudget(1 << 30),
+        files=None,
+        sessions=NOT_NEEDED,
+        answer_layouts=NOT_NEEDED,
+        conversions=NOT_NEEDED,
+        room=NOT_NEEDED,
+        polling=NOT_NEEDED,
+        api_ranges=(),
+        loop=cast(Any, _running_loop()),
+    )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Rig:
+    """One connection."""
+
+    def __init__(self, policy: Policy | None = None, **storage: Any) -> None:
+        self.services = services(policy, **storage)
+        self.dispatcher = Dispatcher(HANDLERS, self.services.metrics)
+        self.pipeline = Pipeline()
+        self.client = FakeClient(self.pipeline)
+        self.shared = bytearray(1 << 16)
+        self.path = RequestPath(self.client, self.services, self.dispatcher, self.pipeline, self.shared)
+
+    def receive(self, *frames: bytes) -> list[bytes]:
+        """Let these requests arrive in one piece, and return the answers that leave."""
+        stream = b"".join(frames)
+        self.shared[: len(stream)] = stream
+        earlier, position = len(self.client.answers), 0
+        while position < len(stream):
+            (size,) = struct.unpack_from(">i", stream, position)
+            begin = position + 4
+            position = self.path.start(self.shared, begin, begin + size, len(stream))
+        self.shared[: len(stream)] = bytes(len(stream))
+        return self.client.answers[earlier:]
+
+    def recognised(self, api: str) -> int:
+        return self.services.metrics.api(api).recognised
+
+    def finished(self, api: str) -> dict[Any, int]:
+        """Return the number of finished requests by (version, error name)."""
+        return dict(self.services.metrics.api(api).answers)
