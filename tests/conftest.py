@@ -19,8 +19,8 @@ __all__ = ["apache_kafka", "kafka_classes"]
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-#: Where a file of tests goes, all files of its folder go: one Apache Kafka serves `clients`, and of Spark, which takes
-#: both cores and a gigabyte, one runs at a time.
+#: Folders whose test files all go to one worker. One Apache Kafka serves `clients`. Spark needs both cores and a
+#: gigabyte, so only one runs at a time.
 _TOGETHER = {
     "tests/clients/": "Apache Kafka",
     "tests/support/test_kafka_broker.py": "Apache Kafka",
@@ -45,19 +45,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedByF
     return SharedByFile(config, log)
 
 
-#: uvloop is the broker's, and that of gateway and storage apart; asyncio's that of admin-api and of the command line.
+#: Event loops of tests: uvloop is that of the broker, gateway and storage, asyncio's that of admin-api and the command
+#: line.
 _EVENT_LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """A test runs on asyncio's event loop, or on each of those that its marker `event_loops` names."""
+    """Run a test on asyncio's event loop, or on each loop that its marker `event_loops` names."""
     marker = item.get_closest_marker("event_loops")
     return {name: _EVENT_LOOPS[name] for name in (marker.args if marker else ("asyncio",))}
 
 
 @pytest.fixture(autouse=True)
 def _log_configuration_is_put_back() -> Iterator[None]:
-    """A broker of other tests, in its thread, would write what the last one configured, amid the lines of pytest."""
+    """Restore the log configuration. The thread of another test's broker would otherwise write with the last one."""
     kept = copy.copy(logs._configuration)
     yield
     logs._configuration = kept

@@ -1,6 +1,6 @@
 """The ratios of the comparison as a chart (SVG), made from the JSON file alone.
 
-A bar for each: how many times as good as Apache Kafka, on a scale of powers of two, with a tick where it has to be.
+Each bar is a ratio to Apache Kafka, on a scale of powers of two, with a tick at its target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COLOURS = {True: "#2a7f4f", False: "#b3412f", None: "#5b7690"}
 
 
 def chart(results: Mapping[str, Any]) -> str:
-    """Without figures that are not ratios."""
+    """Draw the figures that are ratios."""
     shown = [(figure, _as_good(figure, figure.ratio)) for figure in figures(results) if figure.ratio]
     goods = [0.5, 2.0, *(good for _, good in shown)]
     low, high = math.floor(math.log2(min(goods))), math.ceil(math.log2(max(goods)))

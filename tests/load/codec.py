@@ -1,7 +1,8 @@
-"""Figures of the codec: messages decoded and encoded beside kafka-python, aiokafka and kio, in turns in one process.
+"""Figures of the codec: protocol_lib, kafka-python, aiokafka and kio decode and encode messages in turns, in one
+process.
 
 `python tests/load/codec.py` prints a table; `make bench-parts` runs it. Every library decodes the same bytes and
-encodes the message that it decoded from them; what it writes is compared first. A ratio is how many times as fast
+encodes the message that it decoded from them; the encoded bytes are compared first. A ratio says how many times as fast
 protocol_lib is.
 """
 
@@ -119,7 +120,7 @@ def fetched(partitions: int, size: int) -> FetchResponse:
     return FetchResponse(session_id=5, responses=(FetchableTopicResponse(topic="orders", partitions=data),))
 
 
-#: what -> the message, its versions: one before flexible versions, which aiokafka has too, and one of them.
+#: Name -> the message, its versions: one before flexible versions, which aiokafka has too, and one of them.
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Metadata response, 1 topic of 3": (metadata(1, 3), (5, 9)),
     "Metadata response, 50 topics of 12": (metadata(50, 12), (5, 9)),
@@ -184,7 +185,7 @@ def libraries(message: Any, version: int, data: bytes) -> dict[str, Work]:
 
 
 def interleaved(works: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Seconds for each, the best of turns that they take one after another."""
+    """Return the seconds of each work, the best of its turns."""
     repeats, turns = {}, defaultdict(list)
     for library, work in works.items():
         work()  # what is compiled when first used is so now
@@ -203,7 +204,7 @@ def interleaved(works: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def milliseconds_of(statement: str, before: str = "") -> float:
-    """The best of a few processes of their own."""
+    """Return the best of a few separate processes."""
     code = f"import time\n{before}\nbegin = time.perf_counter()\n{statement}\nprint(time.perf_counter() - begin)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     return min(float(run.stdout) for run in runs) * 1000

@@ -1,10 +1,9 @@
-"""Runs workloads on all sides in turns, round after round, and keeps every sample.
+"""The comparison: run workloads on all sides in turns, round after round, and keep every sample.
 
 A workload's sides are warmed up one after the other until three runs in a row differ by at most a tenth (or the plan's
-time for it is over), then each side's amount of work is chosen so that it needs the plan's seconds for it: it is the
-same in every round. Apache Kafka is first, ours after it (A/B/A/B). The figure is the median over the rounds, and the
-ratio to Apache Kafka the median of the rounds' own ratios: what disturbs the machine for a while disturbs both parts of
-a ratio.
+time for it is over). Each side's amount of work is then chosen so that it needs the plan's seconds, and is the same in
+every round. Apache Kafka is first, ours after it (A/B/A/B). The figure is the median over the rounds, the ratio to
+Apache Kafka the median of the rounds' ratios: a disturbance of the machine meets both parts of a ratio.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ STEADY_RUNS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """How long everything may take."""
+    """Times of one comparison."""
 
     rounds: int = 5
     round_seconds: float = 1.5
-    #: of warming up, at most, for each workload and side
+    #: longest warming up of each workload and side
     warm_seconds: float = 6.0
-    #: Apache Kafka's JIT compiler has work to do with each new workload: at least so long,
+    #: Shortest warming up of Apache Kafka, whose JIT compiler works on each new workload.
     jit_seconds: float = 6.0
-    #: and so much longer when the broker has just started.
+    #: Seconds to add when the broker has just started.
     fresh_seconds: float = 12.0
     layouts: tuple[Layout, ...] = tuple(Layout)
 
 
 @dataclass(frozen=True)
 class Warmed:
-    """How a side was warmed up; `spread` is the greatest of the last rates by the least, None after too few runs."""
+    """The warming up of a side; `spread` is the greatest of the last rates by the least, None after too few runs."""
 
     seconds: float
     runs: int
@@ -52,12 +51,12 @@ class Warmed:
 
 @dataclass
 class Outcome:
-    """Of one workload."""
+    """The outcome of one workload."""
 
     workload: Workload
-    #: of work in each round
+    #: amount of work in each round
     amounts: dict[Layout, int] = field(default_factory=dict)
-    #: for each round the sample of each layout
+    #: samples of each round, by layout
     rounds: list[dict[Layout, Sample]] = field(default_factory=list)
     warmed: dict[Layout, Warmed] = field(default_factory=dict)
     #: share of a core that each side used while another one was measured
@@ -74,8 +73,10 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
         self._number = 0
 
     def of(self, layout: Layout, durability: Durability) -> Side:
-        """One that is up; what has died is started anew. Synced rows are a matter of the topic to Apache Kafka: one
-        process serves both."""
+        """Return a side that is up; a dead one is started again.
+
+        For Apache Kafka synced rows are a matter of the topic, so one process serves both.
+        """
         key = (layout, None if layout is Layout.KAFKA else durability)
         side = self._running.get(key)
         if side is None or not side.alive():
@@ -88,13 +89,13 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
         return side
 
     def only(self, durabilities: Iterable[Durability]) -> None:
-        """Stops those of other durabilities."""
+        """Stop the sides of other durabilities."""
         for layout, durability in list(self._running):
             if durability not in (None, *durabilities):
                 self._running.pop((layout, durability)).stop()
 
     def stop(self) -> None:
-        """All of them."""
+        """Stop all sides."""
         while self._running:
             _, side = self._running.popitem()
             with contextlib.suppress(Exception):
@@ -105,7 +106,9 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
 
 
 def compare(workload: Workload, plan: Plan, running: Sides, say: Callable[[str], None]) -> Outcome:
-    """A workload that fails has its error in the outcome, and the next one gets brokers that have just started."""
+    """Run one workload. If it fails, the outcome has the error, and the next one gets brokers that have just
+    started.
+    """
     comparison = _Comparison(workload, plan, running, say)
     try:
         comparison.run()
@@ -117,7 +120,7 @@ def compare(workload: Workload, plan: Plan, running: Sides, say: Callable[[str],
 
 
 class _Idle:
-    """What sides use of the processor while it is not their turn."""
+    """The processor time of sides while other sides are measured."""
 
     def __init__(self, sides: Mapping[Layout, Side]) -> None:
         self._sides = sides
@@ -126,7 +129,7 @@ class _Idle:
 
     @contextlib.contextmanager
     def but(self, measured: Layout) -> Iterator[None]:
-        """Watches all others to the end of the block."""
+        """Watch all other sides to the end of the block."""
         pids = {layout: list(side.processes().values()) for layout, side in self._sides.items() if layout != measured}
         before = {layout: cpu_seconds(each) for layout, each in pids.items()}
         began = time.perf_counter()
@@ -136,7 +139,7 @@ class _Idle:
             self._cpu_seconds[layout] += cpu_seconds(each) - before[layout]
 
     def shares(self) -> dict[Layout, float]:
-        """Of a core."""
+        """Return the share of a core of each side."""
         return {layout: self._cpu_seconds[layout] / spent for layout, spent in self._seconds.items() if spent}
 
 
@@ -168,7 +171,7 @@ class _Comparison:
             side.delete_topics()
 
     def _warm(self, layout: Layout, side: Side) -> int:
-        """Until its rate is steady; the amount of work of its rounds."""
+        """Warm a side up until its rate is steady; return the amount of work of its rounds."""
         workload, plan = self._workload, self._plan
         least = 0.0
         if layout is Layout.KAFKA:

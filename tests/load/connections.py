@@ -19,18 +19,18 @@ _PARKED_MS = 60_000
 
 @dataclass
 class Idle:
-    """What many idle connections cost."""
+    """The cost of many idle connections."""
 
     connect_seconds: float
-    #: of the process that holds them
+    #: growth of the process that holds them
     growth_bytes: int
-    #: of a lone request's milliseconds, without them and beside them
+    #: p99 of a lone request in ms, without them and with them
     alone_p99_ms: float
     beside_p99_ms: float
 
 
 def idle(address: str, pid: int, topic: str, count: int, requests: int) -> Idle:
-    """Opens `count` connections to the process `pid` and closes them; lone requests go to `topic`."""
+    """Open `count` connections to the process `pid` and close them; lone requests go to `topic`."""
     lone = Connection(address, topic)
     lone.ping(requests // 4)
     alone = lone.ping(requests)
@@ -44,14 +44,14 @@ def idle(address: str, pid: int, topic: str, count: int, requests: int) -> Idle:
 
 @dataclass
 class Parked:
-    """What parked fetches cost a second, more than the same connections without them."""
+    """The cost of parked fetches a second, less the cost of the same connections without them."""
 
     cpu_share: float
     wake_ups: float
 
 
 def parked(address: str, pids: list[int], topic: str, count: int, seconds: float) -> Parked:
-    """`topic` must be empty and stay so."""
+    """Measure parked fetches; `topic` must be empty and stay so."""
 
     def watch() -> tuple[float, float]:
         began, cpu, woken = time.perf_counter(), cpu_seconds(pids), wake_ups(pids)
@@ -76,10 +76,10 @@ def parked(address: str, pids: list[int], topic: str, count: int, seconds: float
 
 @contextlib.contextmanager
 def _opened(address: str, count: int) -> Iterator[tuple[list[socket.socket], float]]:
-    """So many connections, and the seconds until the broker had accepted them all.
+    """Open `count` connections; yield them and the seconds until the broker had accepted them all.
 
-    Each but the last is only opened; the last one's request is answered after all were accepted, because the kernel
-    hands them over in order.
+    Each but the last is only opened. The last one's request is answered after all were accepted, because the kernel
+    returns them in order.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count + 100:
@@ -96,7 +96,7 @@ def _opened(address: str, count: int) -> Iterator[tuple[list[socket.socket], flo
 
 
 def unread(address: str, pid: int, topic: str, connections: int, requests: int, seconds: float) -> int:
-    """The most bytes a process grows by while clients ask for 8 MB again and again and read nothing."""
+    """Return the most bytes that a process grows by while clients repeat requests for 8 MB and read nothing."""
     before = most = memory_bytes(pid)[0]
     frame = fetch_frame(topic, 0, 0, 8 << 20)
     host, _, port = address.rpartition(":")

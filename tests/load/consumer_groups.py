@@ -1,4 +1,4 @@
-"""Members of consumer groups (KIP-848) as raw connections: they own what they are assigned at once, and say so."""
+"""Members of consumer groups (KIP-848) as raw connections: they own their assignment at once, and report it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsumerMember:
     def __init__(self, wire: Wire, group: str, topic: str) -> None:
         self.wire = wire
         self.epoch = _JOIN
-        #: What it owns, by topic id.
+        #: Partitions that it owns, by topic id.
         self.owned: dict[bytes, tuple[int, ...]] = {}
         self._group = group
         self._topic = topic
@@ -52,7 +52,7 @@ class ConsumerMember:
         return answer
 
     async def live(self) -> None:
-        """Joins, and sends heartbeats until it is cancelled: at once when its assignment has changed, as clients do."""
+        """Join, and send heartbeats until cancelled: at once when the assignment has changed, as clients do."""
         answer = await self._beat(_JOIN, full=True)
         while True:
             self.epoch = answer.member_epoch
@@ -72,7 +72,7 @@ class ConsumerMember:
 
 @contextlib.asynccontextmanager
 async def living(members: Sequence[ConsumerMember], spread_s: float) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Their heartbeats are spread over `spread_s`."""
+    """Run the members, with heartbeats spread over `spread_s`."""
     tasks = []
     for member in members:
         tasks.append(asyncio.create_task(member.live()))
@@ -88,7 +88,7 @@ async def living(members: Sequence[ConsumerMember], spread_s: float) -> AsyncIte
 
 
 async def settled(members: Sequence[ConsumerMember], partitions: int) -> float:
-    """The seconds until all own something, none owns what another does, nothing is left, and all are of one epoch."""
+    """Return the seconds until every partition has one owner, all members own some, and all are of one epoch."""
     began = time.perf_counter()
     while True:
         owned = [(topic, each) for member in members for topic, many in member.owned.items() for each in many]
@@ -103,7 +103,7 @@ async def settled(members: Sequence[ConsumerMember], partitions: int) -> float:
 
 
 async def rebalances(address: str, heartbeat_s: float) -> list[Row]:
-    """A member joins a group of 49 that share 100 partitions, another leaves it."""
+    """Measure a member that joins a group of 49 that share 100 partitions, and one that leaves it."""
     partitions = 2 * MEMBERS
     wire = await Wire.connect(address)
     topic = CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1, assignments=(), configs=())

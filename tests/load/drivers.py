@@ -1,7 +1,6 @@
-"""Where load comes from: a process of its own beside the bench's, so that what it costs is known.
+"""The driver of a load: a separate process, so that its cost is known.
 
-driven = Driver.shared().call(produce, address, flood, 1_000)
-driven.result, driven.cpu_seconds
+driven = Driver.shared().call(produce, address, flood, 1_000) driven.result, driven.cpu_seconds
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class Driver:
 
     @classmethod
     def shared(cls) -> Driver:
-        """The one that most workloads use; it ends with the bench."""
+        """Return the driver of most workloads; it ends with the bench."""
         return cls._running.get("shared") or cls._running.setdefault("shared", cls())
 
     @classmethod
     def second(cls) -> Driver:
-        """For load beside what the shared one does; it ends with the bench too."""
+        """Return a second driver for load at the same time; it ends with the bench too."""
         return cls._running.get("second") or cls._running.setdefault("second", cls())
 
     @classmethod
@@ -52,7 +51,7 @@ class Driver:
         return self.start(function, *args, **kwargs).result()
 
     def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[Driven[T]]:
-        """For load beside which something else is measured."""
+        """Start a load, while something else is measured."""
         return self._pool.submit(_timed, function, args, kwargs)
 
     def close(self) -> None:
@@ -60,7 +59,7 @@ class Driver:
 
 
 def _quietly() -> None:
-    """Ctrl-C is the bench's to answer."""
+    """Ignore Ctrl-C, which the bench handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,8 +1,8 @@
 """End to end: records at a steady rate, from the moment each should have been sent to the moment it was fetched.
 
-One thread sends one-record Produce requests when they are due, whatever is unanswered (linger 0), and keeps one
-long-poll Fetch waiting on a second connection. A record carries the time it was due, so a stall of anybody counts for
-every record that was due meanwhile (no coordinated omission). Records must come once each, in order.
+One thread sends one-record Produce requests when they are due, before older ones are answered (linger 0), and keeps one
+long-poll Fetch waiting on a second connection. A record carries the time it was due, so a stall of any part counts for
+every record that was due during it (no coordinated omission). Records must come once each, in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import crc32c
 from raw import batch, fetch_frame, produce_frame, records_position
 
-#: Places in a record batch v2: the checksum, and what it covers.
+#: Positions in a record batch v2: the checksum, and the begin of the bytes that it covers.
 _CRC, _ATTRIBUTES = 17, 21
 _FETCH_BYTES = 1 << 20
 
@@ -66,7 +66,7 @@ class _StampedRecord:
 def end_to_end(
     address: str, topic: str, *, per_second: float, seconds: float, warm_seconds: float, record_bytes: int = 1000
 ) -> list[float]:
-    """Milliseconds from due to fetched of every record after the warm-up, sorted. The topic must be empty.
+    """Return the milliseconds from due to fetched of every record after the warm-up, sorted. The topic must be empty.
 
     Raises:
         RuntimeError: an answer has an error code, or a record is missing, twice or out of order.

@@ -1,10 +1,10 @@
-"""Produce requests flat out over several connections, driven by one thread that costs as little as can be.
+"""Produce requests flat out over several connections, driven by one thread that costs as little as possible.
 
-All requests of a connection are alike and encoded once. Answers are taken in bulk, and as many requests as were
-answered go out in one write: a driver that writes and reads request by request takes more of the machine than the
-broker it measures. An idempotent producer's requests differ in their base sequence: sequence and CRC are patched in.
-The CRC needs no second pass over the batch: it is linear in the bits, so each bit of the sequence that is set flips the
-same bits of it wherever the rest of the batch stays the same.
+All requests of a connection are alike and encoded once. Answers are read in bulk, and one write sends a new request for
+each answer. A driver that writes and reads request by request uses more of the machine than the broker it measures. An
+idempotent producer's requests differ in their base sequence: sequence and CRC are patched in. The CRC needs no second
+pass over the batch. It is linear in the bits, so each set bit of the sequence flips the same bits of the CRC wherever
+the rest of the batch stays the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Flood:
-    """What to send. Each connection writes to partition `its number % partitions`."""
+    """A load. Each connection writes to partition `its number % partitions`."""
 
     topic: str
     batch_bytes: int
@@ -41,17 +41,17 @@ class Flood:
 
     @property
     def records(self) -> int:
-        """In a batch."""
+        """Number of records in a batch."""
         return max(1, self.batch_bytes // (self.record_bytes + 10))
 
     def shares(self, requests: int) -> list[int]:
-        """Of so many requests, how many each connection sends."""
+        """Return the number of requests that each connection sends."""
         whole, rest = divmod(requests, self.connections)
         return [whole + (number < rest) for number in range(self.connections)]
 
 
 def _new_producer(connection: socket.socket) -> tuple[int, int]:
-    """Id and epoch; the broker may have to fetch itself a block of ids first."""
+    """Return id and epoch of a new producer; the broker may first need a block of ids."""
     request = encode(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 1)
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -66,7 +66,7 @@ def _new_producer(connection: socket.socket) -> tuple[int, int]:
 
 
 def _of_producer(data: bytes, producer_id: int, epoch: int) -> bytes:
-    """The batch as this producer's first."""
+    """Return the batch as this producer's first."""
     changed = bytearray(data)
     struct.pack_into(">qhi", changed, _PRODUCER_ID, producer_id, epoch, 0)
     struct.pack_into(">I", changed, _CRC, crc32c.crc32c(memoryview(changed)[_ATTRIBUTES:]))
@@ -112,7 +112,7 @@ class _Lane:
         self._next = 0
         self.unsent = requests
         self.unanswered = requests
-        #: Parts of the ring that the socket has not taken yet.
+        #: Parts of the ring that the socket has not accepted yet.
         self._waiting: list[memoryview] = []
         self._answers = bytearray()
         self._scratch = bytearray(_READ_BYTES)
@@ -120,7 +120,7 @@ class _Lane:
         self._error_at = 4 + 4 + 4 + 2 + len(flood.topic.encode()) + 4 + 4
 
     def fill(self, count: int) -> bool:
-        """Sends up to so many more requests; whether the socket took them all."""
+        """Send up to `count` more requests; return whether the socket accepted them all."""
         count = min(count, self.unsent)
         self.unsent -= count
         while count:
@@ -154,7 +154,7 @@ class _Lane:
         self._sequence += self._records
 
     def take(self) -> int:
-        """Reads what has come; how many requests that answers."""
+        """Read the waiting answers; return the number of requests that they answer."""
         count = self.socket.recv_into(self._scratch)
         if not count:
             raise EOFError("the broker closed the connection")
@@ -176,7 +176,7 @@ class _Lane:
 
 
 def produce(address: str, flood: Flood, requests: int) -> tuple[Figures, bytes]:
-    """Sends that many requests in all; what it came to, and the batch that was sent (of the first connection)."""
+    """Send `requests` requests in all; return the figures and the batch that the first connection sent."""
     data = batch(flood.records, flood.record_bytes)
     lanes = [_Lane(address, flood, number, data, share) for number, share in enumerate(flood.shares(requests))]
     began = time.perf_counter()

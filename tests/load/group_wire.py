@@ -42,7 +42,7 @@ class Wire(asyncio.Protocol):
             self._answer.set_result(received)
 
     async def exchange(self, frame: bytes) -> bytes:
-        """The answer to a framed request, behind its length."""
+        """Return the answer to a framed request, without its length."""
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(frame)
         return (await self._answer)[4:]

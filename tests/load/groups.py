@@ -1,4 +1,4 @@
-"""Figures of consumer groups, by raw frames against `millrace up`: how fast rebalances end, what groups cost.
+"""Figures of consumer groups, by raw frames against `millrace up`: duration of rebalances, cost of groups.
 
 `python tests/load/groups.py [--scale SHARE]` prints a table; `make bench-parts` runs it. Members are coroutines of one
 process; they join, assign (the leader), and send heartbeats as real clients do, every 3 s.
@@ -47,11 +47,11 @@ class Member:
         self.wire = wire
         self.group = group
         self.member_id = ""
-        #: Of the last assignment; 0 while there is none.
+        #: Generation of the last assignment; 0 while there is none.
         self.generation = 0
 
     async def join(self) -> None:
-        """Until it has an assignment of the newest generation."""
+        """Join until it has an assignment of the newest generation."""
         self.generation = 0
         while True:
             joined = await self.wire.call(11, 5, self._join())
@@ -88,7 +88,7 @@ class Member:
         )
 
     async def live(self) -> None:
-        """Joins, and joins again whenever a heartbeat says so, until it is cancelled."""
+        """Join, and join again after each heartbeat that demands it, until cancelled."""
         while True:
             await self.join()
             request = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id)
@@ -112,7 +112,7 @@ async def living(members: list[Member]) -> Any:
 
 
 async def stable(members: list[Member], tasks: list[asyncio.Task[None]], after: int = 0) -> None:
-    """Waits until all have an assignment of one generation after that one."""
+    """Wait until all have an assignment of one generation after `after`."""
     while len({member.generation for member in members}) != 1 or members[0].generation <= after:
         for task in tasks:
             if task.done() and not task.cancelled():
@@ -140,7 +140,7 @@ async def rebalances(address: str) -> list[Row]:
 
 
 def processor_seconds() -> float:
-    """Of the broker's processes so far, which are this one's descendants."""
+    """Return the seconds so far of the broker's processes, which are this one's descendants."""
     ticks = 0
     for pid in descendants(os.getpid()):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -162,7 +162,7 @@ async def idle(address: str, scale: float) -> Row:
 
 
 async def idle_consumers(address: str, scale: float) -> Row:
-    """As `idle`, with members of the consumer protocol."""
+    """Measure `idle` with members of the consumer protocol."""
     groups = max(1, int(IDLE_GROUPS * scale))
     members = [
         ConsumerMember(await Wire.connect(address), f"idle-consumer-{group}", "ping")
@@ -177,14 +177,16 @@ async def idle_consumers(address: str, scale: float) -> Row:
 
 
 async def share_of_a_core(seconds: float) -> float:
-    """What the broker's processes take of one meanwhile."""
+    """Return the share of a core that the broker's processes use in `seconds`."""
     began, before = time.perf_counter(), processor_seconds()
     await asyncio.sleep(seconds)
     return (processor_seconds() - before) / (time.perf_counter() - began)
 
 
 async def commits(address: str, seconds: float) -> Row:
-    """Each consumer commits its own partition, one commit after the other, acknowledged when it is durable."""
+    """Commit by each consumer to a separate partition, one commit after the other, each acknowledged when it is
+    durable.
+    """
     done = 0
     latencies: list[float] = []
 

@@ -1,7 +1,7 @@
-"""Figures of the log engine alone, without a network, each in a process and a folder of its own.
+"""Figures of the log engine alone, without a network, each in a separate process and folder.
 
-`python tests/load/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table;
-`make bench-parts` runs it.
+`python tests/load/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table; `make bench-parts` runs
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Appending: to a long log against an empty one, and to many partitions against one; 16 KB batches, nothing synced.
 
-Both of a pair take turns; before each turn the disk is given time to write what the last one left.
+Both of a pair take turns; before each turn the disk gets time to write the data of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORDS = batch(16, 1000)
 
 
 def _rate(logs: list[PartitionLog], size: float) -> float:
-    """Bytes a second."""
+    """Return bytes a second."""
     os.sync()
     count = int(size / len(RECORDS))
     began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Group commit: 200 partitions get 16 KB each in one turn; how long until the last of them is durable.
+"""Group commit: 200 partitions get 16 KB each in one turn; the figure is the time until the last of them is durable.
 
-In turns with it, what the disk can do: 200 files get 16 KB each and are synced by 32 threads.
+In turns with it, 32 threads sync 200 files of 16 KB each, which is the best that the disk can do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THREADS = 32
 
 
 class Bare:
-    """So many files that are written and synced, and nothing else."""
+    """A number of files that are written and synced, and nothing else."""
 
     def __init__(self, folder: Path, records: bytes) -> None:
         self._records = records
@@ -42,7 +42,9 @@ class Bare:
 
 
 async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """Of the bare syncs, of the flusher's syncs, and from the first append to the last acknowledgement."""
+    """Return the milliseconds of the bare syncs, of the flusher's syncs, and from first append to last
+    acknowledgement.
+    """
     directory = DataFolder.open(folder, LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.start(asyncio.get_running_loop())
     logs = directory.create_many("t", range(PARTITIONS), bytes(16), LogConfig())

@@ -1,7 +1,7 @@
-"""Compaction of 1 GB with a million keys, each written twice, and what it does to a producer beside it.
+"""Compaction of 1 GB with a million keys, each written twice, and its effect on a producer at the same time.
 
-The log is filled while no broker runs. `millrace up` then compacts it at once, while 16 KB batches are produced
-to another topic, acks=all, 200 a second. The producer goes on for as long after the compaction, for comparison.
+The log is filled while no broker runs. `millrace up` then compacts it at once, while 16 KB batches are produced to
+another topic, acks=all, 200 a second. The producer continues for as long after the compaction, for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATES = (0, 50_000_000)  # log.cleaner.io.max.bytes.per.second; a compaction rea
 
 
 def _fill(folder: Path, keys: int) -> int:
-    """Two records for each key, in two random orders; the bytes of the segments that can be compacted."""
+    """Write two records for each key, in two random orders; return the bytes of the segments that can be compacted."""
     directory = DataFolder.open(folder, LogSettings())
     log = directory.logs[TOPIC, 0]
     log.configure(LogConfig(segment_bytes=100 << 20))
@@ -55,7 +55,7 @@ def _fill(folder: Path, keys: int) -> int:
 
 
 def _produce(up: RunningUp, folder: Path) -> tuple[float, Figures, Figures]:
-    """Seconds of the compaction; the producer's figures beside it and behind it."""
+    """Return the seconds of the compaction, and the producer's figures during and after it."""
     connection = Connection(up.kafka, "busy")
     connection.produce(PER_SECOND, 16_000, acks=-1)
     checkpoint = folder / CLEANED

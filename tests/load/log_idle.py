@@ -1,4 +1,4 @@
-"""What partitions cost that nobody uses: resident memory, descriptors and the time it takes to make them."""
+"""The cost of unused partitions: resident memory, descriptors and the time to create them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS = 1000
 
 
 def _resident() -> float:
-    """Megabytes."""
+    """Return megabytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -22,7 +22,7 @@ PARTITIONS = 100
 
 
 def _started(folder: Path, policy: str) -> tuple[subprocess.Popen[str], str]:
-    """A broker that is ready, in one process, and its address."""
+    """Start a broker in combined mode; return it, once ready, and its address."""
     millrace = str(Path(sys.executable).with_name("millrace"))
     command = [millrace, "up", "--data-dir", str(folder), "--kafka-port", "0", "--http-port", "0"]
     environment = {
@@ -41,7 +41,7 @@ def _started(folder: Path, policy: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Broker first: its supervisor, which would start it again, and stop it in order when it ends itself, is halted."""
+    """Kill the broker first. Its supervisor, which would start it again or stop it in order, is halted."""
     process.send_signal(signal.SIGSTOP)
     for pid in descendants(process.pid):
         os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What processes cost: processor time, resident memory and their share of it, from /proc (Linux)."""
+"""The cost of processes: processor time, resident memory and their share of it, from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Usage:
-    """Of named processes over some time. Memory is what they held at its end."""
+    """The cost of named processes over some time. Memory is that at its end."""
 
     seconds: float
     cpu_seconds: dict[str, float]
@@ -29,7 +29,7 @@ def descendants(root: int) -> Iterator[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time of all of them so far, in steps of a clock tick (10 ms)."""
+    """Return user and system time of all of them so far, in steps of a clock tick (10 ms)."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -38,14 +38,14 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def memory_bytes(pid: int) -> tuple[int, int]:
-    """RSS and PSS."""
+    """Return RSS and PSS."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
     return kilobytes["Rss:"] << 10, kilobytes["Pss:"] << 10
 
 
 def wake_ups(pids: Iterable[int]) -> int:
-    """How often any thread of these processes began to wait, so far: each time it was woken up before."""
+    """Count the waits so far of all threads of these processes: each followed a wake-up."""
     total = 0
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -1,22 +1,22 @@
-"""`make profile`: where the broker's time goes under each workload, and what a megabyte costs it, into build/profile/.
+"""`make profile`: the broker's time under each workload, and the cost of a megabyte, into build/profile/.
 
     .venv/bin/python tests/load/profiling.py [WORKLOAD …]
 
-For every workload, in both layouts, the workload runs twice:
+Every workload runs twice in each mode:
 
 - under py-spy, which samples the stacks of gateway and storage a hundred times a second without stopping them:
-  WORKLOAD-LAYOUT-PROCESS.svg is a flame graph of what ran or waited in C for the interpreter (not of idle threads);
-- under strace, which slows the broker, so that only counts are taken from it, into counters.txt:
+  WORKLOAD-LAYOUT-PROCESS.svg is a flame graph of threads that ran or waited for the interpreter (not of idle ones);
+- under strace, which slows the broker, so that only counts are used of it, in counters.txt:
 
     frames/MB        frames of records on the stream between gateway and storage, both ways together, by the gateway's
-                     metric millrace_storage_frames_total, per MB of records taken or given, what a workload
-                     reads back included (no such stream in one process)
-    calls/request    system calls of gateway and storage per request that clients were answered
+                     metric millrace_storage_frames_total, per MB of records produced or fetched, read-back included
+                     (combined mode has no such stream)
+    calls/request    system calls of gateway and storage per answered request
     copied/byte      bytes that recv, send, read and write calls moved between kernel and processes, per byte of
-                     records; what sendfile moves stays in the kernel and does not count. 2 is one copy in, one out.
+                     records; bytes of sendfile stay in the kernel and do not count. 2 is one copy in, one out.
 
-Needs Linux, py-spy (a development dependency; root, or ptrace of one's own processes) and strace; without one of them
-its half is left out.
+Needs Linux, py-spy (a development dependency; root, or permission to ptrace) and strace; without one of them its half
+is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ USUAL = (
     "end_to_end",
 )
 SECONDS = 2.0
-#: Under strace a call takes some twenty times as long.
+#: Share of the work under strace, where a call takes some twenty times as long.
 TRACED_SHARE = 0.1
 #: System calls whose result is how many bytes they moved.
 _MOVING = re.compile(r"(recv|send)(from|to|msg)|p?(read|write)v?(64|2)?")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _profile(workload: Workload, side: Side) -> str:
-    """The row of counters."""
+    """Run the workload; return the row of counters."""
     processes = {name: pid for name, pid in side.processes().items() if name in PROFILED}
     workload.prepare(side)
     try:
@@ -114,7 +114,7 @@ def _profile(workload: Workload, side: Side) -> str:
 
 
 def counters(profiled: Served, traced: Served, calls: Calls) -> str:
-    """The row's cells; those without a stream, or without strace, are empty."""
+    """Return the row's cells; those without a stream, or without strace, are empty."""
     frames = f"{profiled.frames / (profiled.record_bytes / 1e6):12.2f}" if profiled.frames else f"{'':12}"
     if not calls.count:
         return frames
@@ -123,7 +123,7 @@ def counters(profiled: Served, traced: Served, calls: Calls) -> str:
 
 @dataclass
 class Served:
-    """What the broker's own metrics say, from its start to now."""
+    """Counts of the broker's metrics, from its start to now."""
 
     frames: float = 0
     requests: float = 0
@@ -131,7 +131,7 @@ class Served:
 
     @classmethod
     def of(cls, pages: Iterable[str]) -> Served:
-        """Of the metrics pages of all its processes."""
+        """Return the counts of the metrics pages of all its processes."""
         served = cls()
         for page in pages:
             for line in page.splitlines():
@@ -153,7 +153,7 @@ class Served:
 
 
 def _metrics(pid: int) -> str:
-    """Where a service shows them is in the environment the launcher gave it."""
+    """Return a service's metrics, whose address is in the environment that the launcher has set."""
     settings = dict(
         each.partition("=")[::2] for each in Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0") if each
     )
@@ -198,7 +198,7 @@ class Calls:
     moved: int = 0
 
     def add(self, line: bytes) -> None:
-        """A line of strace; what is no call, or not its end, does not count."""
+        """Add a line of strace; a line that is no call, or not its end, does not count."""
         found = _CALL.match(line)
         if found is None:
             return
@@ -210,7 +210,7 @@ class Calls:
 
 @contextlib.contextmanager
 def _traced(pids: Iterable[int]) -> Iterator[Calls]:
-    """Filled in when the tracing is over."""
+    """Trace the processes; the calls are filled in at the end of the block."""
     calls = Calls()
     if shutil.which("strace") is None:
         yield calls

@@ -19,7 +19,7 @@ TIMEOUT_S = 30
 
 @dataclass
 class Figures:
-    """What one run came to. `latencies_ms` is sorted and only kept for lone requests."""
+    """The result of one run. `latencies_ms` is sorted and only kept for lone requests."""
 
     requests: int
     bytes: int
@@ -50,7 +50,7 @@ def _varint(number: int) -> bytes:
 
 
 def batch(records: int, record_bytes: int) -> bytes:
-    """A record batch v2 of equal records with random values."""
+    """Return a record batch v2 of equal records with random values."""
     value = os.urandom(record_bytes)
     body = bytearray()
     for index in range(records):
@@ -62,7 +62,7 @@ def batch(records: int, record_bytes: int) -> bytes:
 
 
 def frame(api_key: int, version: int, body: bytes) -> bytes:
-    """A request of a version that is not flexible, with correlation id 1."""
+    """Return a request of a version that is not flexible, with correlation id 1."""
     request = struct.pack(">hhih", api_key, version, 1, 1) + b"r" + body
     return struct.pack(">i", len(request)) + request
 
@@ -80,12 +80,14 @@ def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int, wait_ms
 
 
 def metadata_frame() -> bytes:
-    """Metadata v5 of the brokers, without topics."""
+    """Return a Metadata v5 request for the brokers, without topics."""
     return frame(3, 5, struct.pack(">ib", 0, 0))
 
 
 def records_position(topic: str) -> int:
-    """Where records begin in the answer to `fetch_frame`, its length not counted; the error code is 26 before it."""
+    """Return the position of the records in the answer to `fetch_frame`, without its length; the error code is 26
+    before it.
+    """
     return 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4 + 2 + 8 + 8 + 4 + 4
 
 
@@ -100,7 +102,7 @@ def receive(connection: socket.socket, length: int) -> bytes:
 
 
 def connect(address: str) -> socket.socket:
-    """A blocking socket to HOST:PORT; a call of it that waits for half a minute fails (BlockingIOError)."""
+    """Return a blocking socket to HOST:PORT; a call that waits for half a minute fails (BlockingIOError)."""
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host, int(port)))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,13 +146,13 @@ class Connection:
     def produce(
         self, requests: int, batch_bytes: int, *, acks: int = 1, depth: int = 5, record_bytes: int = 1000
     ) -> Figures:
-        """`requests` batches of about `batch_bytes` with `depth` of them in flight."""
+        """Produce `requests` batches of about `batch_bytes` with `depth` of them in flight."""
         data = batch(max(1, batch_bytes // (record_bytes + 10)), record_bytes)
         seconds = self.send([self._produce_frame(acks, data)], requests, depth)
         return Figures(requests, requests * len(data), seconds, [])
 
     def send(self, frames: Sequence[bytes], requests: int, depth: int) -> float:
-        """So many of these Produce requests, in turn, with `depth` of them in flight; the seconds it took."""
+        """Send `requests` of these Produce requests, in turn, with `depth` of them in flight; return the seconds."""
         flying = 0
         begin = time.perf_counter()
         for number in range(requests):
@@ -164,7 +166,7 @@ class Connection:
         return time.perf_counter() - begin
 
     def ping(self, requests: int, *, acks: int = 1) -> Figures:
-        """One-record produce requests, one at a time."""
+        """Send one-record produce requests, one at a time."""
         data = batch(1, 100)
         request = self._produce_frame(acks, data)
         latencies = []
@@ -177,7 +179,7 @@ class Connection:
         return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
 
     def paced(self, until: Callable[[], bool], batch_bytes: int, per_second: float, *, acks: int = -1) -> Figures:
-        """Batches at a steady rate, one at a time; a latency counts from when its request should have been sent."""
+        """Send batches at a steady rate, one at a time; a latency counts from the time at which its request was due."""
         data = batch(max(1, batch_bytes // 1010), 1000)
         request = self._produce_frame(acks, data)
         latencies: list[float] = []
@@ -194,7 +196,7 @@ class Connection:
     def fetch(self, total_bytes: int, max_bytes: int, end: int | None = None) -> Figures:
         """Read from offset 0, again and again, until `total_bytes` of whole batches have come. All must be alike.
 
-        `end` is where the log ends; who does not know it waits there for more, once each time.
+        `end` is the end of the log; without it, each pass waits there once for more.
         """
         offset = received = requests = 0
         begin = time.perf_counter()

@@ -1,8 +1,8 @@
-"""After a round: what was acknowledged is counted, read back and compared, by the offsets and the CRC of each batch.
+"""The check after a round: acknowledged records are counted, read back and compared, by offsets and CRC of each batch.
 
 The end offset must be the number of records that were acknowledged, exactly: none lost, none twice. Logs of up to
-`WHOLE_BYTES` are read whole, of longer ones the begin, the end and some places between: every batch that was read must
-follow the one before it, have the CRC that its bytes have, and hold the records that were sent.
+`WHOLE_BYTES` are read whole, of longer ones the begin, the end and some parts between. Every batch must follow the one
+before it, have the CRC of its bytes, and have the records that were sent.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ _CRC_FROM = 21
 
 
 class ReadBackError(Exception):
-    """The log does not hold what was acknowledged."""
+    """The log does not have the acknowledged records."""
 
 
 def check(
     address: str, topic: str, partition: int, end: int, expected: int, data: bytes | None, *, record_bytes: int = 1000
 ) -> None:
-    """`data` is the one batch of which the log is made; None: batches of any kind, with records of about that many
-    bytes, of which the CRCs speak alone."""
+    """Check a log; `data` is the one batch of which it is made.
+
+    None: batches of any kind, with records of about `record_bytes`; only their CRCs are checked.
+    """
     if end != expected:
         raise ReadBackError(f"{topic}-{partition} ends at {end:,}, and {expected:,} records were acknowledged")
     per_record = len(data) / _HEADER.unpack_from(data)[12] if data else record_bytes
@@ -67,7 +69,7 @@ def _read(connection: socket.socket, topic: str, partition: int, start: int, end
 
 
 def _batches(answer: memoryview) -> Iterator[tuple[int, int, int, memoryview]]:
-    """Base offset, offset after the last record, CRC and bytes of each whole batch."""
+    """Yield base offset, offset after the last record, CRC and bytes of each whole batch."""
     position = 0
     while len(answer) - position >= _HEADER.size:
         base, length, _, _, crc, _, last_delta, *_ = _HEADER.unpack_from(answer, position)

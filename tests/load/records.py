@@ -1,4 +1,4 @@
-"""Figures of records in pure Python: reading and writing them beside kafka-python, and what a broker does with a batch.
+"""Figures of records in pure Python: protocol_lib and kafka-python read and write them, and a broker handles a batch.
 
 `python tests/load/records.py` prints a table; `make bench-parts` runs it. Both libraries take turns in one process.
 """
@@ -52,7 +52,7 @@ def records_of(shape: str) -> list[Record]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of processor time, so that what else runs on the machine does not count."""
+    """Return seconds of processor time, so that other work on the machine does not count."""
     begin = time.thread_time()
     for _ in range(REPEATS):
         work()

@@ -1,7 +1,7 @@
-"""Whether the ratios to Apache Kafka are still those of the checked-in table, with a wide margin.
+"""The comparison of new ratios to Apache Kafka with those of the checked-in table, with a wide margin.
 
-Short runs on a machine that is shared vary by a third; a ratio that has fallen to less than `MARGIN` of what it was is
-no noise. Figures that are not ratios depend on the machine and are not compared.
+Short runs on a shared machine vary by a third; a ratio that has fallen to less than `MARGIN` of its old value is no
+noise. Figures that are not ratios depend on the machine and are not compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MARGIN = 0.6
 
 
 def regressions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each; a workload that fails now is one."""
+    """Yield a sentence for each regression; a workload that fails now is one."""
     was = {_key(figure): figure for figure in figures(before)}
     if not was:
         yield "there is no checked-in table to compare with"

@@ -79,7 +79,7 @@ def _cells(figure: Figure) -> tuple[str, ...]:
 
 
 def must(figure: Figure) -> str:
-    """What is demanded, as text."""
+    """Return the target as text."""
     if figure.must is None:
         return ""
     of, bound = figure.must

@@ -1,4 +1,4 @@
-"""The results of the comparison as data: JSON with every raw sample, and what the table says of each figure.
+"""The results of the comparison as data: JSON with every raw sample, and the figures of the table.
 
 {"machine": {…}, "versions": {…}, "apache_kafka": "its server.properties", "workloads": {name: {
     "title", "durability", "kafka_durability", "measures": [{"name", "unit", "better", "musts"}], "amounts",
@@ -55,14 +55,14 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Of the checkout; marked when anything but the published results is changed."""
+    """Return the commit of the checkout; marked when anything but the published results is changed."""
     head = _git("rev-parse", "--short=10", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/benchmarks")
     return f"{head}, changed" if changed else head
 
 
 def _git(*words: str) -> str:
-    """What it says; nothing outside of a repository."""
+    """Return the output of git; empty outside of a repository."""
     return subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True, check=False).stdout.strip()
 
 
@@ -76,7 +76,7 @@ def _by_name(by_layout: Mapping[Layout, Any]) -> dict[str, Any]:
 
 
 def add(results: dict[str, Any], outcome: Outcome, command: str, commit: str) -> None:
-    """In place of what an earlier run said of the same workload."""
+    """Add an outcome, in place of an earlier run's outcome of the same workload."""
     workload = outcome.workload
     results["machine"], results["versions"] = machine(), versions()
     results["apache_kafka"] = PROPERTIES.read_text()
@@ -131,7 +131,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """None: nothing is demanded, or it cannot be said (no Apache Kafka here)."""
+        """Whether the target is reached; None without a target, or without Apache Kafka."""
         if self.must is None:
             return None
         of, bound = self.must
@@ -144,7 +144,7 @@ class Figure:
 
 
 def figures(results: Mapping[str, Any]) -> Iterator[Figure]:
-    """Of every workload, measure and layout of ours, in the order they were added."""
+    """Yield a figure for every workload, measure and layout of ours, in the order they were added."""
     for name, entry in results["workloads"].items():
         rounds = entry["rounds"]
         layouts = list(dict.fromkeys(layout for each in rounds for layout in each if layout != "kafka"))

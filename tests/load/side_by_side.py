@@ -1,4 +1,4 @@
-"""`make bench`: Millrace beside Apache Kafka 4.3.0, on one machine, in one run, by the same drivers.
+"""`make bench`: Millrace and Apache Kafka 4.3.0, on one machine, in one run, with the same drivers.
 
     .venv/bin/python tests/load/side_by_side.py                           everything
     .venv/bin/python tests/load/side_by_side.py --quick                   the short run
@@ -6,9 +6,9 @@
     .venv/bin/python tests/load/side_by_side.py --list
 
 Results are kept in build/benchmarks, or with --publish in docs/benchmarks: JSON with every raw sample, a Markdown table
-and a chart. Each workload is written when it is done, in place of what was there of it, so a run that was broken off
-is continued with --resume, and single workloads are measured anew by name. How it measures: comparison.py. Needs Linux,
-and for Apache Kafka Java 17; without it our own side is measured alone.
+and a chart. Each workload is written when it is done, in place of its older result. An interrupted run is continued
+with --resume, and single workloads are measured again by name. The method: comparison.py. Needs Linux, and for Apache
+Kafka Java 17; without it only our side is measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUICK_PLAN = Plan(rounds=3, round_seconds=0.6, warm_seconds=1.5, jit_seconds=3.0
 
 
 def chosen(arguments: argparse.Namespace) -> list[Workload]:
-    """In the order of the table, but the page-cache rows before the synced ones: fewer brokers run at once."""
+    """Return the workloads in the order of the table, page-cache rows before synced ones: fewer brokers run at once."""
     names = arguments.workloads or [name for name, each in WORKLOADS.items() if each.quick or not arguments.quick]
     return sorted((WORKLOADS[name] for name in names), key=lambda each: list(Durability).index(each.durability))
 
@@ -76,7 +76,7 @@ def why_no_kafka() -> str:
 
 
 def run(workloads: list[Workload], plan: Plan, folder: Path, command: str, *, resume: bool) -> dict[str, Any]:
-    """Measures, and writes the results after each workload; what is in the folder afterwards."""
+    """Measure, and write the results after each workload; return the content of the results file."""
     kept = results.load(folder / "results.json")
     commit = results.commit()
     done = {name for name, entry in kept["workloads"].items() if entry["commit"] == commit and not entry["error"]}
@@ -108,7 +108,7 @@ def write(kept: Mapping[str, Any], folder: Path) -> None:
 
 
 def show(kept: Mapping[str, Any]) -> None:
-    """The table on a terminal."""
+    """Print the table."""
     line = "{:66} {:24}{:>34}{:>34}{:>8}{:>10}  {}".format
     print("\n" + line("least / median / greatest", "layout", "Apache Kafka", "Millrace", "ratio", "must", ""))
     for figure in results.figures(kept):

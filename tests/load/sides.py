@@ -6,7 +6,7 @@
     side.stop()
 
 A side that is not measured stays up and idle: stopping it with a signal would have its timers and sessions expire at
-once when it goes on. What it uses of the processor meanwhile is in the results.
+once when it continues. Its use of the processor in that time is in the results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protocol_lib.client import Admin, TopicPartition
 from protocol_lib.messages.list_offsets import SpecialTimestamp
 from support.kafka_broker import KafkaNode
 
-#: What Kafka's own start script (kafka-run-class.sh) gives the JVM, with its default heap fixed to 1 GB.
+#: Options of the JVM in Kafka's start script (kafka-run-class.sh), with its default heap fixed to 1 GB.
 JVM = (
     "java",
     "-Xms1g",
@@ -46,8 +46,8 @@ JVM = (
     "-Djava.awt.headless=true",
 )
 PROPERTIES = Path(__file__).with_name("apache_kafka.properties")
-#: Millrace is told what apache_kafka.properties tells Kafka, and to take as many connections as Kafka does. It keeps
-#: the bytecode that its first start compiles, as a package that was installed has it and Kafka its class files.
+#: Settings of Millrace that match apache_kafka.properties, and as many connections as Kafka accepts. Millrace keeps the
+#: bytecode that its first start compiles, as an installed package has it and Kafka its class files.
 ALIKE = {
     "PYTHONDONTWRITEBYTECODE": "",
     "MILLRACE_AUTO_CREATE_TOPICS_ENABLE": "false",
@@ -72,11 +72,11 @@ class Layout(StrEnum):
 
 
 class Durability(StrEnum):
-    """When a record is written."""
+    """The time at which a record is acknowledged."""
 
-    #: Kafka's default; Millrace: flush.policy=os
+    #: Kafka's default; Millrace: flush.policy=os.
     PAGE_CACHE = "page cache"
-    #: Kafka: flush.messages=1; Millrace: flush.policy=group, its default
+    #: Kafka: flush.messages=1; Millrace: flush.policy=group, its default.
     SYNCED = "synced"
 
 
@@ -94,18 +94,18 @@ class Side(ABC):
 
     @abstractmethod
     def processes(self) -> dict[str, int]:
-        """Their names and ids."""
+        """Return the names and ids of its processes."""
 
     @abstractmethod
     def alive(self) -> bool: ...
 
     @abstractmethod
     def stop(self) -> None:
-        """At once; its folder is deleted."""
+        """Stop at once; its folder is deleted."""
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[Usage]:
-        """What the side's processes use from here to the end of the block; filled in there."""
+        """Measure the cost of the side's processes from here to the end of the block; filled in there."""
         usage = Usage(0.0, {}, {}, {})
         processes = self.processes()
         before = {name: cpu_seconds([pid]) for name, pid in processes.items()}
@@ -118,7 +118,7 @@ class Side(ABC):
 
     @contextlib.contextmanager
     def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Iterator[str]:
-        """A topic that goes, with its files, at the end of the block."""
+        """Create a topic that goes, with its files, at the end of the block."""
         self.create_topic(name, partitions, configs)
         try:
             yield name
@@ -126,7 +126,7 @@ class Side(ABC):
             self.delete_topic(name)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Returns when every partition can be used."""
+        """Create a topic and return when every partition can be used."""
         chosen = {"file.delete.delay.ms": "0", **self._topic_configs(), **(configs or {})}
 
         async def create(admin: Admin) -> None:
@@ -144,12 +144,12 @@ class Side(ABC):
         self._topics.discard(name)
 
     def delete_topics(self) -> None:
-        """Those that a failed workload has left."""
+        """Delete the topics that a failed workload has left."""
         for name in list(self._topics):
             self.delete_topic(name)
 
     def end_offsets(self, topic: str, partitions: int = 1) -> list[int]:
-        """Of each partition."""
+        """Return the end offset of each partition."""
         found: list[int] = []
         places = [TopicPartition(topic, index) for index in range(partitions)]
 
@@ -196,7 +196,7 @@ class Millrace(Side):
     """`millrace up` and its processes."""
 
     def __init__(self, layout: Layout, durability: Durability, folder: Path, programs: Path | None = None) -> None:
-        """`programs`: the folder of the commands of another checkout; None: this one's."""
+        """Start the broker; `programs` is the folder of the commands of another checkout, None this one's."""
         super().__init__(layout, durability, folder)
         self._programs = programs or Path(sys.executable).parent
         folder.mkdir(parents=True)
@@ -221,7 +221,7 @@ class Millrace(Side):
         self.address = found[1]
 
     def _start_by_value(self) -> None:
-        """Without `millrace up`, which has the gateway send from storage's files."""
+        """Start without `millrace up`, which has the gateway send from storage's files."""
         storage = {"MILLRACE_DATA_DIR": str(self.folder / "data"), "MILLRACE_STORAGE_HTTP": self._port()}
         storage["MILLRACE_STORAGE_BIND"] = f"unix:{self.folder / 'storage.sock'}"
         self.address = self._port()
@@ -288,14 +288,14 @@ def up_command(layout: Layout, data_dir: Path, kafka_port: int = 0, programs: Pa
 
 
 def _name(pid: int) -> str:
-    """The service that a process is, by its command line."""
+    """Return the service that a process is, by its command line."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
     last = Path(words[-1].decode()).name
     return last if last in ("broker", "storage-svc", "gateway-svc", "admin-api") else "launcher"
 
 
 def start(layout: Layout, durability: Durability, folder: Path) -> Side:
-    """A broker in a folder that is not there yet."""
+    """Start a broker in a folder that does not exist yet."""
     if layout is Layout.KAFKA:
         return ApacheKafka(durability, folder)
     return Millrace(layout, durability, folder)

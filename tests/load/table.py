@@ -1,4 +1,4 @@
-"""One row of a table of figures, what it must be and what was measured."""
+"""One row of a table of figures: its target and the measured value."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def show(rows: Iterable[Row]) -> None:
 
 
 def share(sorted_values: Sequence[float], part: float) -> float:
-    """The value below which that part of them lies."""
+    """Return the value below which that part of them lies."""
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]
 
 
 def alternating(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
-    """The medians of two measurements that took turns, so that what disturbs the machine disturbs both."""
+    """Return the medians of two measurements that took turns, so that a disturbance of the machine meets both."""
     pairs = [(first(), second()) for _ in range(rounds)]
     return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)

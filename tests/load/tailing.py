@@ -1,4 +1,4 @@
-"""Many consumers at the end of one topic: each asks for what comes next as soon as it has the last answer.
+"""Many consumers at the end of one topic: each asks for the next records as soon as it has the last answer.
 
 One thread drives them all. Of each answer it reads the head; the records are counted by their length (all batches are
 alike) and discarded by the kernel (MSG_TRUNC), so that the broker is measured and not the copying of a consumer.
@@ -14,7 +14,7 @@ import time
 from raw import fetch_frame, records_position
 
 _FETCH_BYTES = 1 << 20
-#: Python wants a buffer as large as what is discarded; the kernel writes nothing into it.
+#: Buffer that Python demands for discarded bytes; the kernel writes nothing into it.
 _UNTOUCHED = bytearray(_FETCH_BYTES)
 
 
@@ -37,7 +37,7 @@ class _Consumer:
         self.socket.sendall(fetch_frame(self._topic, 0, self.offset, _FETCH_BYTES))
 
     def take(self) -> int:
-        """How many records have come whole."""
+        """Return the number of records that have come whole."""
         if self._left < 0:
             self._head += self.socket.recv(self._head_bytes - len(self._head))
             if len(self._head) < self._head_bytes:
@@ -65,7 +65,7 @@ class _Consumer:
 
 
 def tail(address: str, topic: str, consumers: int, batch_bytes: int, batch_records: int, records: int) -> float:
-    """Seconds from the first record that comes until every consumer has had that many, from offset 0 on."""
+    """Return the seconds from the first record until every consumer has had `records`, from offset 0 on."""
     left = dict.fromkeys(range(consumers), records)
     every = [_Consumer(address, topic, batch_bytes, batch_records) for _ in left]
     poll = select.epoll()

@@ -1,4 +1,4 @@
-"""What a workload of the comparison is: a class with `run`, and what its figures must be.
+"""A workload of the comparison: a class with `run`, and the targets of its figures.
 
     class Produce(Workload):
         name, title, durability = "produce_16k", "produce, 16 KB batches, 1 connection", Durability.PAGE_CACHE
@@ -7,9 +7,9 @@
 
         def run(self, side: Side, amount: int) -> Sample: ...
 
-`run` does one round on one side: it makes its topic, drives the broker (in processes apart from the bench's own:
-drivers.py), counts and reads back what was written, deletes its topic. It raises when something is not as it must be;
-the workload is then reported as failed and the others go on.
+`run` does one round on one side: it makes its topic, drives the broker (from separate processes: drivers.py), counts
+and reads back the written records, deletes its topic. It raises an error when something is wrong; the workload is then
+reported as failed and the others continue.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sides import Durability, Layout, Side
 
 @dataclass(frozen=True)
 class Must:
-    """What a figure has to come to: at least `bound` where more is better, at most `bound` where less is.
+    """The target of a figure: at least `bound` where more is better, at most `bound` where less is.
 
-    Of the ratio to Apache Kafka in the same run (median of the rounds' ratios), or of the value itself (median).
+    It holds for the ratio to Apache Kafka in the same run (median of the rounds' ratios), or for the value (median).
     """
 
     bound: float
@@ -50,7 +50,7 @@ class Sample:
 
     #: measure name -> value in its unit
     values: dict[str, float]
-    #: What the timed part took: the amount of work of the rounds is chosen by it.
+    #: Seconds of the timed part, by which the amount of work of the rounds is chosen.
     seconds: float
     #: Record bytes the broker took or gave in the timed part; 0: cost per GB is not shown.
     bytes: int = 0
@@ -72,17 +72,17 @@ class Workload(ABC):
     amount_max: int = 1 << 62
     #: Whether it belongs to the short run (QUICK=1).
     quick: bool = True
-    #: At most so many rounds; None: as many as asked for.
+    #: Largest number of rounds; None: as many as requested.
     rounds_max: int | None = None
 
     def prepare(self, side: Side) -> None:  # noqa: B027  most have nothing to prepare
-        """Once for each side, before it is warmed up."""
+        """Prepare each side once, before it is warmed up."""
 
     @abstractmethod
     def run(self, side: Side, amount: int) -> Sample: ...
 
     def finish(self, side: Side) -> None:  # noqa: B027
-        """Once for each side, after the last round, also of a failed workload."""
+        """Finish each side once, after the last round, also of a failed workload."""
 
     def durability_of(self, layout: Layout) -> Durability:
         if layout is Layout.KAFKA and self.kafka_durability is not None:

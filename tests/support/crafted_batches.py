@@ -12,7 +12,7 @@ from protocol_lib.records.record import Record
 
 
 def edited(batch: bytes, at: int, layout: str, value: int, *, crc: bool = True) -> bytes:
-    """The batch with one field changed, its CRC made right again unless told otherwise."""
+    """Return the batch with one field changed, and its CRC corrected if `crc`."""
     changed = bytearray(batch)
     struct.pack_into(layout, changed, at, value)
     if crc:
@@ -21,13 +21,13 @@ def edited(batch: bytes, at: int, layout: str, value: int, *, crc: bool = True) 
 
 
 def batch_of(*records: tuple[int, bytes | None], codec: Codec = Codec.NONE, size: int = 5, **options: Any) -> bytes:
-    """A batch of (timestamp, key) records."""
+    """Return a batch of (timestamp, key) records."""
     listed = [Record(n, timestamp, key, (b"value" * size)[:size]) for n, (timestamp, key) in enumerate(records)]
     return build_batch(listed, codec=codec, **options)
 
 
 def with_records(records: bytes, count: int, codec: Codec = Codec.NONE, *, timestamp: int = 1_700_000_000_000) -> bytes:
-    """A batch with these bytes where its records belong; the timestamp is its base and its largest one."""
+    """Return a batch with these bytes in place of its records; the timestamp is its base and its largest one."""
     head = bytearray(batch_of((timestamp, b"k"))[:61])
     struct.pack_into(">i", head, 8, 49 + len(records))
     struct.pack_into(">i", head, 23, count - 1)

@@ -3,13 +3,13 @@
     def test_something(apache_kafka):                 # one node serves the whole session
         client = connect(apache_kafka.bootstrap)
 
-    with ApacheKafka(folder) as node: ...             # a node of one's own, to stop, kill and start again
+    with ApacheKafka(folder) as node: ...             # a separate node, to stop, kill and start again
 
 It listens in four ways; `addresses` has each as host:port. PLAINTEXT; SASL_PLAINTEXT and SASL_SSL with PLAIN,
 SCRAM-SHA-256 and SCRAM-SHA-512 for the user `USER`; SSL. The certificate is made for the node, valid for localhost and
 127.0.0.1, and trusted through `certificate` (PEM).
 
-Java 17 is all it needs: maven.jars fetches what kafka_broker.xml names.
+It needs only Java 17: maven.jars fetches the jars that kafka_broker.xml names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from protocol_lib.messages.metadata import MetadataRequest
 from support.maven import jars, need_java
 
 MODULE = Path(__file__).with_name("kafka_broker.xml")
-#: Starts fast and stays small; what it runs does not live long enough for the optimising compiler.
+#: Options of a JVM that starts fast and stays small; its programs end before the optimising compiler pays off.
 JVM = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 HEAP = "-Xmx512m"
 START_TIMEOUT_S = 60
@@ -63,12 +63,12 @@ _LOGIN = "org.apache.kafka.common.security.{} required"
 
 
 def libraries() -> str:
-    """The class path of Apache Kafka's server and tools."""
+    """Return the class path of Apache Kafka's server and tools."""
     return f"{jars(MODULE)}/*"
 
 
 def java(main: str, *arguments: str, jvm: Sequence[str] = (*JVM, HEAP)) -> str:
-    """What a Kafka tool writes, the logging library's greeting left out."""
+    """Run a Kafka tool; return its output without the logging library's greeting."""
     command = [*jvm, "-cp", libraries(), main, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     output = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if not line.startswith("SLF4J"))
@@ -123,7 +123,7 @@ class KafkaNode:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Returns when it serves every listener."""
+        """Start the node and return when it serves every listener."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
@@ -133,7 +133,7 @@ class KafkaNode:
             raise
 
     def _wait_until_served(self) -> None:
-        """Until it listens, and has heard from its controller that it may lead partitions."""
+        """Wait until it listens, and its controller has let it lead partitions."""
         deadline = time.monotonic() + START_TIMEOUT_S
         for address in self.addresses.values():
             host, _, port = address.rpartition(":")
@@ -152,7 +152,7 @@ class KafkaNode:
         connection.close()
 
     def stop(self) -> None:
-        """In order: it marks its data folder as closed cleanly."""
+        """Stop in order: it marks its data folder as closed cleanly."""
         if self._end(signal.SIGTERM):
             assert (self.data / _CLEAN).exists(), self.said()
 
@@ -160,7 +160,7 @@ class KafkaNode:
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> bool:
-        """Whether there was a running process to end."""
+        """Return whether there was a running process to end."""
         if self._process is None or not self.running:
             return False
         self._process.send_signal(how)
@@ -173,7 +173,7 @@ class KafkaNode:
         return True
 
     def said(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         return self._log_path.read_text()[-3000:] if self._log_path.exists() else ""
 
     def __enter__(self) -> Self:
@@ -185,7 +185,7 @@ class KafkaNode:
 
 
 class ApacheKafka(KafkaNode):
-    """The node with every listener. `settings` are lines of server.properties that it has besides its own."""
+    """The node with every listener. `settings` are additional lines of server.properties."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ class ApacheKafka(KafkaNode):
         )
 
     def _certify(self, keystore: Path) -> dict[str, str]:
-        """A key and a certificate that vouches for itself."""
+        """Create a key and a self-signed certificate."""
         store = ["-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", _KEYSTORE_PASSWORD, "-alias", "node"]
         names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1", "-validity", "365"]
         for command in (
@@ -217,7 +217,7 @@ class ApacheKafka(KafkaNode):
 
 
 def _logins() -> dict[str, str]:
-    """Who may log in at the listeners that ask."""
+    """Return the users of the listeners with authentication."""
     plain = f'{_LOGIN.format("plain.PlainLoginModule")} user_{USER}="{PASSWORD}";'
     scram = f"{_LOGIN.format('scram.ScramLoginModule')};"
     return {

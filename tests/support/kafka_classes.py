@@ -1,11 +1,11 @@
-"""Apache Kafka's own classes for tests, as an oracle: a Java process that Python calls into.
+"""Apache Kafka's classes for tests, as an oracle: a Java process that Python calls into.
 
     kafka = KafkaClasses(libraries())
     kafka.round_trip("org.apache.kafka.coordinator.group.generated.OffsetCommitKey", 0, data) -> the bytes again
     kafka.jvm.org.apache.kafka.common.utils.Utils.abs(-1)                                     -> anything else
 
 The bridge is Py4J, which pyspark brings, so Java 17 without a compiler is enough. Every call is a round trip to one
-Kafka: good for any class of the server, step by step. Thousands of messages beside several Kafkas at once:
+Kafka: good for any class of the server, step by step. For thousands of messages in several Kafkas at once:
 oracles/kafka_java.py.
 """
 
@@ -23,7 +23,7 @@ from support.kafka_broker import HEAP, JVM, libraries, need_java
 
 
 def _bridge() -> str:
-    """The jar of Py4J's Java side."""
+    """Return the jar of Py4J's Java side."""
     pyspark = importlib.util.find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
@@ -51,24 +51,24 @@ class KafkaClasses:
         self._gateway.shutdown()
 
     def named(self, name: str) -> Any:
-        """A class by its full name: call it for an object, or its static methods."""
+        """Return a class by its full name: call it for an object, or its static methods."""
         return functools.reduce(getattr, name.split("."), self.jvm)
 
     def array(self, name: str, items: Sequence[Any]) -> Any:
-        """A Java array of a class."""
+        """Return a Java array of a class."""
         array = self._gateway.new_array(self.named(name), len(items))
         for index, item in enumerate(items):
             array[index] = item
         return array
 
     def each(self, iterable: JavaObject) -> Iterator[Any]:
-        """The elements of an Iterable, which Py4J does not iterate over by itself."""
+        """Yield the elements of an Iterable, which Py4J cannot iterate over."""
         iterator = iterable.iterator()
         while iterator.hasNext():
             yield iterator.next()
 
     def read(self, name: str, version: int, data: bytes) -> JavaObject:
-        """An object of a generated message class, read from bytes; all of them must be taken."""
+        """Read an object of a generated message class from bytes; all of them must be used."""
         buffer = self.jvm.java.nio.ByteBuffer.wrap(data)
         message = self.named(name)(self.jvm.org.apache.kafka.common.protocol.ByteBufferAccessor(buffer), version)
         assert buffer.remaining() == 0, f"{name} v{version} leaves {buffer.remaining()} bytes of {data.hex()}"
@@ -79,7 +79,7 @@ class KafkaClasses:
         return bytes(buffer.array()[: buffer.limit()])
 
     def round_trip(self, name: str, version: int, data: bytes) -> bytes:
-        """What a message class writes of the bytes it was given."""
+        """Return the bytes that a message class writes after it has read `data`."""
         return self.write(self.read(name, version, data), version)
 
 

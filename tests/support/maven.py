@@ -1,6 +1,6 @@
-"""Jars from Maven for tests: what an Ivy module file names, fetched once for a checkout by pyspark's Ivy.
+"""Jars from Maven for tests: the jars of an Ivy module file, fetched once for a checkout by pyspark's Ivy.
 
-python tests/support/maven.py      fetches what all tests together need, before any of them waits for it
+python tests/support/maven.py fetches the jars of all tests together, before any of them waits for one
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIES = 3
 
 @functools.cache
 def jars(module: Path) -> Path:
-    """The folder of the jars; it is filled again when the module file has changed."""
+    """Return the folder of the jars; it is filled again when the module file has changed."""
     folder = BUILD / module.stem
     target = folder / "lib"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def _fetch(module: Path, target: Path) -> None:
 
 
 def need_java(*, compiler: bool = False) -> None:
-    """Skips where there is no Java, or none that can run a source file; fails in CI."""
+    """Skip where there is no Java, or none that can run a source file; fail in CI."""
     missing = "" if shutil.which("java") and shutil.which("keytool") else "Java is not installed"
     if compiler and not missing:
         modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, timeout=60).stdout

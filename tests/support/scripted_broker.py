@@ -1,4 +1,6 @@
-"""A broker of a script: it answers each request as a test says. For what real brokers cannot be made to do."""
+"""A broker of a script: the test decides on each answer. It shows behaviour that real brokers cannot be made to
+show.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from protocol_lib.messages.metadata import (
 )
 from protocol_lib.schema import ZERO_UUID
 
-#: Called with (header, request); returns a response message, a body's bytes, None to hang up, or an awaitable of these.
+#: Answers to (header, request): a response message, a body's bytes, None to hang up, or an awaitable of these.
 Answer = Callable[[RequestHeader, Any], Any]
 
 
 def versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    """An ApiVersions answer; every API at every version we know unless said otherwise."""
+    """Return an ApiVersions answer: every API at every version we know, except the named ranges."""
     chosen = {api.key: (api.min_version, api.max_version) for api in APIS.values()}
     chosen |= {ApiKey[name]: span for name, span in ranges.items()}
     keys = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in chosen.items())
@@ -80,7 +82,7 @@ class ScriptedBroker:
 
 
 def one_node(broker: ScriptedBroker, request: MetadataRequest, partitions: int = 1) -> MetadataResponse:
-    """A Metadata answer: the broker alone leads every partition of whatever topics are asked for."""
+    """Return a Metadata answer: the broker alone leads every partition of the requested topics."""
     leads = tuple(
         MetadataResponsePartition(
             error_code=0, partition_index=index, leader_id=1, leader_epoch=0, replica_nodes=(1,), isr_nodes=(1,)

@@ -1,4 +1,4 @@
-"""What should cost little: many partitions, a long log (P11), syncing (P6)."""
+"""Work whose cost should not grow: many partitions, a long log (P11), syncing (P6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS = 100
 
 
 def spread(address: str, topic: str, partitions: int, requests: int, batch_bytes: int, depth: int) -> float:
-    """MB/s of batches sent to one partition after the other, `depth` in flight, on one connection."""
+    """Return MB/s of batches sent to one partition after the other, `depth` in flight, on one connection."""
     data = batch(max(1, batch_bytes // 1010), 1000)
     frames = [produce_frame(topic, partition, 1, data) for partition in range(partitions)]
     connection = Connection(address, topic)
@@ -78,7 +78,9 @@ class LongLog(Workload):
 
 
 class SyncCost(Workload):
-    """Beside the side, which leaves syncing to the kernel, one more that commits in groups runs meanwhile."""
+    """The cost of syncing. A second broker, which commits in groups, runs next to the side, which lets the kernel
+    sync.
+    """
 
     name = "sync_cost"
     quick = False

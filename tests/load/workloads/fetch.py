@@ -18,7 +18,7 @@ _FLOOD = Flood("fetched", 1_000_000)
 
 
 def fill(side: Side, topic: str, flood: Flood, size: int) -> tuple[int, bytes]:
-    """A topic of one partition with so many bytes of records; its end offset, and the batch it is made of."""
+    """Fill a topic of one partition with `size` bytes of records; return its end offset and the batch it is made of."""
     side.create_topic(topic)
     requests = size // (flood.records * flood.record_bytes)
     _, data = Driver.shared().call(produce, side.address, flood, requests).result
@@ -33,7 +33,7 @@ def fetch(address: str, topic: str, size: int, max_bytes: int, end: int) -> Figu
 
 
 class Fetch(Workload):
-    """So many bytes a request."""
+    """Fetches of one size."""
 
     amount = 100_000_000
 

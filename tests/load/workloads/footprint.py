@@ -1,4 +1,4 @@
-"""What a broker takes of the machine: its start, memory, and the processor when nobody asks for anything (P3b, P9)."""
+"""The footprint of a broker: its start, memory, and processor time without requests (P3b, P9)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDLE_TOPICS = 100
 
 
 def await_metadata(address: str) -> None:
-    """Asks until the broker answers."""
+    """Ask until the broker answers."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
@@ -45,7 +45,7 @@ def await_metadata(address: str) -> None:
 
 @contextlib.contextmanager
 def _kafka(folder: Path) -> Iterator[tuple[float, list[int]]]:
-    """Of a new broker the seconds to its first answer, and its processes once it is ready."""
+    """Start a Kafka broker; yield the seconds to its first answer, and its processes once it is ready."""
     node = KafkaNode(folder, PROPERTIES.read_text(), ["PLAINTEXT"], jvm=JVM)  # formats the folder: not timed
     try:
         began = time.perf_counter()
@@ -80,7 +80,7 @@ def _millrace(folder: Path, layout: Layout) -> Iterator[tuple[float, list[int]]]
 
 
 class Start(Workload):
-    """Each round starts a broker of its own, on an empty data folder."""
+    """The start of a new broker on an empty data folder, each round."""
 
     name = "start"
     title = "start to the first Metadata answer, and memory of all processes when ready"
@@ -109,7 +109,9 @@ def fetched(address: str, topic: str, total_bytes: int) -> None:
 
 
 class Loaded(Workload):
-    """Half of the bytes are produced, in batches of 16 KB and of 1 MB, half are fetched. What ran before counts too."""
+    """Memory after load: half of the bytes are produced, in batches of 16 KB and of 1 MB, half are fetched. Earlier
+    rows count.
+    """
 
     name = "memory_loaded"
     title = "memory of all processes after 6 GB of load"

@@ -1,6 +1,6 @@
-"""What members of groups cost that only say that they are alive, and how fast consumers commit, by raw frames.
+"""The cost of members that only send heartbeats, and the rate at which consumers commit, by raw frames.
 
-These rows compare two versions of Millrace (against.py); beside Apache Kafka groups.py measures groups at length.
+These rows compare two versions of Millrace (against.py); groups.py measures groups at length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OURS = (Layout.COMBINED, Layout.SEPARATE)
 
 
 async def _beating(address: str, seconds: float) -> int:
-    """Heartbeats, one after the other on each connection, for so long; how many were answered."""
+    """Send heartbeats, one after the other on each connection, for `seconds`; return the number of answers."""
     members = [Member(await Wire.connect(address), f"beating-{number}") for number in range(MEMBERS)]
     await asyncio.gather(*(member.join() for member in members))
     until = time.perf_counter() + seconds
@@ -53,7 +53,7 @@ def beating(address: str, seconds: float) -> int:
 
 
 async def _committing(address: str, topic: str, seconds: float) -> int:
-    """Commits, one after the other on each connection, with an offset that rises; how many were acknowledged."""
+    """Commit, one after the other on each connection, with a rising offset; return the number of acknowledgements."""
     until = time.perf_counter() + seconds
     acknowledged = 0
 

@@ -1,6 +1,6 @@
-"""Apache Kafka's own ProducerPerformance and ConsumerPerformance, on a JVM each time: reported.
+"""Apache Kafka's ProducerPerformance and ConsumerPerformance, on a JVM each time: reported.
 
-What they say of themselves counts: the JVM's start is not in it, its warming up is.
+Their reported figures count: the JVM's start is not in them, its warming up is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS = 500_000
 
 
 def tool(name: str, *arguments: str) -> tuple[str, float]:
-    """What it prints, and its processor seconds."""
+    """Run a tool; return its output and its processor seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = java(f"org.apache.kafka.tools.{name}", *arguments, jvm=("java", "-Xmx512m"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -31,7 +31,7 @@ def tool(name: str, *arguments: str) -> tuple[str, float]:
 
 
 def run_tool(name: str, side: Side, topic: str, records: int, *arguments: str) -> tuple[str, Usage]:
-    """What it prints, and what it and the side have used."""
+    """Run a tool against a side; return its output, and the usage of the tool and the side."""
     places = ("--bootstrap-server", side.address, "--topic", topic, "--num-records", str(records))
     with side.watch() as usage:
         said, cpu_seconds = Driver.shared().call(tool, name, *places, *arguments).result
@@ -57,7 +57,7 @@ class ProducerPerformance(Workload):
 
 
 class ConsumerPerformance(Workload):
-    """Its figure without joining the group."""
+    """The tool's figure without the time of joining the group."""
 
     name, title = "consumer_performance", "ConsumerPerformance, 1 KB records"
     measures = (Measure("rate", "MB/s"),)

@@ -1,4 +1,4 @@
-"""Latency under load that leaves room: end to end (P4), and at half of what the broker takes (P5)."""
+"""Latency under a load below the limit: end to end (P4), and at half of the broker's largest rate (P5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EndToEnd(Workload):
 
 
 def produced(address: str, topic: str, seconds: float, batch_bytes: int, depth: int) -> Figures:
-    """Flat out for a while, on one connection."""
+    """Produce flat out for a while, on one connection."""
     connection = Connection(address, topic)
     total = Figures(0, 0, 0.0, [])
     piece = max(depth, 50_000_000 // batch_bytes)
@@ -60,7 +60,7 @@ def produced(address: str, topic: str, seconds: float, batch_bytes: int, depth: 
 
 
 def paced(address: str, topic: str, seconds: float, batch_bytes: int, per_second: float, acks: int) -> Figures:
-    """At a steady rate for a while; latencies count from when each request was due."""
+    """Produce at a steady rate for a while; latencies count from the time at which each request was due."""
     connection = Connection(address, topic)
     until = time.perf_counter() + seconds
     figures = connection.paced(lambda: time.perf_counter() >= until, batch_bytes, per_second, acks=acks)

@@ -1,8 +1,8 @@
-"""confluent-kafka, as it comes but for linger.ms=5: its producer (P2) and its consumer (P3).
+"""confluent-kafka with its defaults, except linger.ms=5: its producer (P2) and its consumer (P3).
 
-The producer is handed records in lists, which costs Python least; the consumer takes them in lists too. When 64 MB wait
-for it, librdkafka asks for no more until `fetch.queue.backoff.ms` are over, a second as it comes: whoever fills that
-sooner than the consumer takes it would be measured by how often it slept. It looks again after FULL_QUEUE_MS.
+The producer gets records in lists, which costs Python least; the consumer returns them in lists too. When 64 MB wait
+for it, librdkafka stops fetching for `fetch.queue.backoff.ms`, a second by default. The figure of a fast broker would
+then depend on the number of these pauses. Here the pause is FULL_QUEUE_MS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FULL_QUEUE_MS = 10
 
 
 def produce_records(address: str, topic: str, records: int, record_bytes: int) -> float:
-    """Seconds until all were acknowledged."""
+    """Return the seconds until all were acknowledged."""
     failed: list[object] = []
     producer = confluent_kafka.Producer(
         {
@@ -56,7 +56,7 @@ def produce_records(address: str, topic: str, records: int, record_bytes: int) -
 
 
 def consume_records(address: str, topic: str, records: int) -> tuple[float, int]:
-    """Seconds from the assignment to the last record, and the bytes of their values."""
+    """Return the seconds from the assignment to the last record, and the bytes of their values."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": address,

@@ -22,7 +22,7 @@ CONSUMERS = 50
 
 
 def _front(side: Side) -> int:
-    """The process that clients are connected to."""
+    """Return the process that clients are connected to."""
     processes = side.processes()
     return next(processes[name] for name in ("kafka", "broker", "gateway-svc") if name in processes)
 

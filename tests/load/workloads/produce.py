@@ -1,4 +1,4 @@
-"""Produce, by raw frames: what the broker takes (P1, P1b), a lone request (P1c), and both synced (P1d)."""
+"""Produce, by raw frames: the broker's largest rate (P1, P1b), a lone request (P1c), and both synced (P1d)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sides import Durability, Layout, Side
 from workload import Measure, Must, Sample, Workload
 
 ROUND_BYTES_MAX = 1_200_000_000
-#: What an idempotent producer may have less.
+#: Factor of the targets of an idempotent producer.
 IDEMPOTENT = 0.9
 
 
@@ -50,7 +50,7 @@ class Produce(Workload):
 
 
 def ping(address: str, topic: str, requests: int, acks: int) -> tuple[Figures, int]:
-    """Lone requests of one record of 100 bytes, and the length of their batch."""
+    """Send lone requests of one record of 100 bytes; return the figures and the length of their batch."""
     connection = Connection(address, topic)
     figures = connection.ping(requests, acks=acks)
     connection.close()
@@ -80,7 +80,7 @@ class Lone(Workload):
 
 
 def _idempotent(name: str, title: str, flood: Flood, musts: dict[Layout, float], unit: str = "MB/s") -> Produce:
-    """The same by producers with an id."""
+    """Return the same workload by producers with an id."""
     flood = Flood(
         f"{flood.topic}-idempotent",
         flood.batch_bytes,
