@@ -19,7 +19,7 @@ from broker_contract.data import Append, AppendedPartition, AppendOutcome, Appen
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.produce import ProduceRequest
-from protocol_lib.records.header import MAGIC, TRANSACTIONAL
+from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.fetching.message_sets import batches_of, is_quick
@@ -31,8 +31,6 @@ from gateway_svc.requests.resources import Operation, Resource, ResourceType, to
 from gateway_svc.requests.services import Services
 
 _RECORD_BATCH_VERSION = 3
-#: Positions in a record batch (format v2): the format, and the low byte of the attributes.
-_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 
 
 def serve(call: Call, request: ProduceRequest, services: Services) -> None:
@@ -112,7 +110,7 @@ def _answer(
 
 def _are_transactional(batches: list[Buffer]) -> bool:
     for records in batches:
-        if len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC and records[_ATTRIBUTES_AT] & TRANSACTIONAL:
+        if len(records) > ATTRIBUTES_AT and records[MAGIC_AT] == MAGIC and records[ATTRIBUTES_AT] & TRANSACTIONAL:
             return True
     return False
 

@@ -20,7 +20,7 @@ from protocol_lib.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol_lib.records.header import HEADER_SIZE
+from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import error_name, first_error
@@ -31,7 +31,6 @@ _NOT_REFUSALS = frozenset(
     {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
 )
 _STORAGE_ERROR_VERSION = 4
-_RECORD_COUNT_AT = 57
 
 _record_count = Struct(">i").unpack_from
 
@@ -62,7 +61,7 @@ def count_appended(services: Services, topic: str, topic_id: bytes, records: Buf
     counts.produces += 1
     counts.bytes_in += len(records)
     if len(records) >= HEADER_SIZE:
-        counts.records_in += _record_count(records, _RECORD_COUNT_AT)[0]
+        counts.records_in += _record_count(records, RECORDS_COUNT_AT)[0]
 
 
 def response_of(

@@ -27,7 +27,7 @@ from protocol_lib.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol_lib.records.header import MAGIC, TRANSACTIONAL
+from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL
 from protocol_lib.template import HEAD_AT, AnswerTemplate, RecordsRequestTemplate
 
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
@@ -43,7 +43,6 @@ HEADS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 512
 #: The first version whose answers hold a log start offset.
 _VERSION_MIN: Final = 5
-_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 
 _PARTITION: Final = "topic_data.partition_data.index"
 _ANSWER: Final = "responses.partition_responses."
@@ -239,7 +238,7 @@ class ProducePattern:
             if span is None:
                 break
             batch = span[0]
-            if store[batch + _MAGIC_AT] != MAGIC or store[batch + _ATTRIBUTES_AT] & TRANSACTIONAL:
+            if store[batch + MAGIC_AT] != MAGIC or store[batch + ATTRIBUTES_AT] & TRANSACTIONAL:
                 break
             requests.append((head, _length(store, begin + records_at - 4)[0], correlation_id, frame_end - begin))
             spans.append(span)
