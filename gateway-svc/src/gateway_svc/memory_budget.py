@@ -1,8 +1,8 @@
-"""One budget for the bytes a gateway holds for its clients: requests being received or served, answers not yet sent.
+"""A budget for the bytes that a gateway holds for its clients: requests in part or in service, or answers not yet sent.
 
-A connection takes bytes before it grows a request's buffer. When nothing is left it pauses and is called back, first
-come, first served, once bytes were given back. So that requests received in part can never block each other for good,
-one connection at a time may take beyond the limit: the whole is bounded by the limit plus one request.
+A connection takes bytes before it grows a request's buffer. When none are left it pauses; it is called back, first
+come, first served, once bytes were returned. One connection at a time may take beyond the limit, so that requests
+received in part can never block each other for good. So the sum is at most the limit plus one request.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 
 class MemoryBudget:
-    """Owned by the gateway; used from its event loop only."""
+    """A budget of a gateway, which owns it and uses it from its event loop only."""
 
     __slots__ = ("_overdrawer", "_waiting", "full", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        #: Whether nothing is left.
+        #: Whether no bytes are left.
         self.full = limit <= 0
         self._waiting: dict[object, Callable[[], None]] = {}
         self._overdrawer: object | None = None
 
     def try_take(self, owner: object, count: int) -> bool:
-        """Takes bytes for a request being received, if there is room or `owner` is the one who may go beyond."""
+        """Take bytes for a request that is received; return whether there was room, or `owner` may go beyond."""
         if self.used + count > self.limit:
             if self._overdrawer is None:
                 self._overdrawer = owner
@@ -34,12 +34,12 @@ class MemoryBudget:
         return True
 
     def take(self, count: int) -> None:
-        """Counts bytes that are here already."""
+        """Count bytes that are held already."""
         self.used += count
         self.full = self.used >= self.limit
 
     def give(self, count: int) -> None:
-        """Returns bytes and calls back those who wait, as long as there is room."""
+        """Return bytes, and call back the owners that wait, as long as there is room."""
         self.used -= count
         self.full = self.used >= self.limit
         while self._waiting and not self.full:
@@ -47,10 +47,11 @@ class MemoryBudget:
             self._waiting.pop(owner)()
 
     def wait(self, owner: object, resume: Callable[[], None]) -> None:
+        """Call `resume` once when there is room."""
         self._waiting[owner] = resume
 
     def end_overdraft(self, owner: object) -> None:
-        """The request that went beyond the limit is complete or abandoned: another may."""
+        """Let another owner go beyond the limit: the request of this one is complete or abandoned."""
         if self._overdrawer is owner:
             self._overdrawer = None
             if self._waiting:
@@ -58,12 +59,12 @@ class MemoryBudget:
                 self._waiting.pop(first)()
 
     def check_invariants(self) -> None:
-        """Assert that what was given back was taken before, and that all who wait have to."""
+        """Assert that no more bytes were returned than were held, and that no owner waits for nothing."""
         assert self.used >= 0
         assert self.full == (self.used >= self.limit)
         assert self._overdrawer not in self._waiting
 
     def forget(self, owner: object) -> None:
-        """The owner is gone."""
+        """Call the owner back no more: it is gone."""
         self._waiting.pop(owner, None)
         self.end_overdraft(owner)

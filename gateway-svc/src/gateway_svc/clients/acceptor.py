@@ -1,8 +1,8 @@
-"""A listening socket: connections are taken from the kernel at once, and begun a few at a time.
+"""A listening socket that accepts all connections at once and begins them a few at a time.
 
-The kernel holds BACKLOG connections and leaves one that finds no room to its client's next try, a second later.
-asyncio's own server takes what is there and begins all of it before it looks again: when thousands of clients come
-back at once, that is long enough for the kernel's queue to overflow, and for those who are connected to wait as long.
+The kernel queues BACKLOG connections; a client whose connection finds no room tries again a second later. asyncio's
+own server accepts all that are queued and begins all of them before it looks again. When thousands of clients
+reconnect at once, that takes long enough for the kernel's queue to overflow, and connected clients wait as long.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from service_chassis import logs
 
-#: Connections the kernel holds until they are accepted (Kafka's is 50): as many as Linux allows unless told otherwise.
+#: Connections the kernel holds until they are accepted (Kafka's is 50): as many as Linux allows by default.
 BACKLOG = 4096
-#: Connections taken from the kernel, and begun, in one turn of the event loop: a few milliseconds each.
+#: Connections that are accepted, and that are begun, in one turn of the event loop: a few milliseconds each.
 ACCEPT_TURN, BEGIN_TURN = 512, 32
-#: Out of file descriptors or memory: accepting pauses for this long.
+#: Seconds without accepting when descriptors or memory have run out.
 PAUSE_S = 1.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -27,7 +27,7 @@ log = logs.get(__name__)
 
 
 class Acceptor:
-    """Listens until `close`, which also drops what was accepted and not begun. Used in the running event loop."""
+    """A listener until `close`, which also drops connections that were accepted and not begun."""
 
     def __init__(self, listening: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class Acceptor:
             log.warning("connection not begun", reason=repr(error))
 
     def close(self) -> None:
-        """Accepts no more; connections that have begun stay. May be called again."""
+        """Accept no more; connections that have begun stay. May be called again."""
         if self._socket.fileno() < 0:
             return
         if self._resume is not None:

@@ -1,12 +1,11 @@
 """Writes one connection's answers to its socket, never holding more of them in the transport than one write.
 
 Small parts leave joined in one write, large ones by `WRITE_BYTES`, ranges of files by sendfile. While the client does
-not read, parts wait in the queue by reference: a slow client costs what its own answer holds in memory (nothing for
-files).
+not read, parts wait in the queue by reference: a slow client costs the memory of one answer, and none for files.
 
-How much a socket takes is the kernel's to say (no SO_SNDBUF): it follows how fast the client reads. To a client on this
-machine nothing is paced: where the system's congestion control is one that paces (BBR), a timer for every 64 KB and a
-client woken for each would halve the rate of a path that cannot be congested.
+The kernel decides how much a socket accepts (no SO_SNDBUF): it adapts to the speed of the client. Connections within
+this machine are not paced. A congestion control that paces (BBR) would start a timer and wake the client for every
+64 KB, and halve the rate of a path that cannot be congested.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from gateway_svc.memory_budget import MemoryBudget
 sendfile, write = os.sendfile, os.write
 _ALL, _SOME, _NOTHING = Sent.ALL, Sent.SOME, Sent.NOTHING
 
-#: Most bytes given to the transport in one write, which copies what the socket does not take at once.
+#: Most bytes in one write to the transport, which copies the bytes that the socket does not accept at once.
 WRITE_BYTES = 512 * 1024
-#: Most bytes of a file sent in one call, which takes half a millisecond; others wait for the event loop meanwhile.
+#: Most bytes of a file sent in one call: half a millisecond, for which the event loop stands.
 SENDFILE_BYTES_MAX = 2 * 1024 * 1024
 #: Parts from this size on are written by themselves instead of being joined.
 _LARGE_BYTES = 64 * 1024
@@ -37,7 +36,10 @@ _COUNTED_BYTES = 4096
 
 
 class AnswerWriter:
-    """Owned by its connection. `drained` is called when all was written after something had to wait."""
+    """The queue of one connection's answers; the connection owns it.
+
+    `drained` is called when all answers are written after one had to wait, `failed` when the socket or a file fails.
+    """
 
     __slots__ = (
         "_budget",
@@ -85,7 +87,7 @@ class AnswerWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether answers wait to be written: no further request is started meanwhile."""
+        """Whether answers wait to be written: no other request is started until they are."""
         return self._paused or bool(self._queue)
 
     @property
@@ -111,14 +113,17 @@ class AnswerWriter:
         self._pump()
 
     def _send_head(self, head: bytes | memoryview) -> bool:
-        """What goes before a range, without the transport, which may keep it until the event loop's turn is over."""
+        """Write the bytes before a range to the socket; return whether they were written.
+
+        The transport might keep them until the event loop's turn is over.
+        """
         transport = self._transport
         if transport.get_write_buffer_size() or transport.is_closing():
             return False
         try:
             sent = write(self._descriptor, head)
         except OSError:
-            return False  # the transport finds what it is
+            return False  # the transport finds the error
         if sent < len(head):
             transport.write(memoryview(head)[sent:])
         return True
@@ -173,12 +178,12 @@ class AnswerWriter:
             self._budget.give(counted)
 
     def _send_range(self, part: FileRange) -> None:
-        """As much as the socket takes at once; what is left goes when the socket has room again."""
+        """Send as much as the socket accepts at once; the rest follows when the socket has room again."""
         if not self._sendfile_works:
             self._write_range_bytes(part)
             return
         if self._transport.get_write_buffer_size():
-            # What goes before is still with the transport: it calls `pause` now, and `resume` when it has sent all.
+            # The transport still has bytes from before: it calls `pause` now, and `resume` when it has sent them.
             self._transport.set_write_buffer_limits(high=0)
             return
         self._sendfile(part)
@@ -187,7 +192,7 @@ class AnswerWriter:
             self._room.wait(self._descriptor, self)
 
     def _sendfile(self, part: FileRange) -> Sent:
-        """One try."""
+        """Try once to send the rest of a range."""
         offset = self._offset
         left = part.length - offset
         position = part.position + offset
@@ -216,7 +221,7 @@ class AnswerWriter:
         return _SOME
 
     def has_room(self) -> Sent:
-        """As `socket_room.Waiter`."""
+        """Send all that the socket accepts now (`socket_room.Waiter`)."""
         part = self._range
         if part is not None and not self._transport.is_closing():
             sent = self._sendfile(part)
@@ -234,7 +239,7 @@ class AnswerWriter:
         part.release()
 
     def _write_range_bytes(self, part: FileRange) -> None:
-        """For volumes without sendfile: read here, written like any other bytes."""
+        """Read a part of a range and write it like other bytes: on volumes without sendfile."""
         data = os.pread(part.file.fileno(), min(WRITE_BYTES, part.length - self._offset), part.position + self._offset)
         if not data:
             self._failed("the file of a slice is shorter than the slice")
@@ -245,7 +250,7 @@ class AnswerWriter:
         self._transport.write(data)
 
     def close(self) -> None:
-        """The connection is gone: what was not written is dropped."""
+        """Drop the answers that were not written: the connection is closed."""
         self._budget.give(self._counted)
         self._counted = 0
         release(self._queue)
@@ -255,7 +260,7 @@ class AnswerWriter:
 
 
 def _set_options(transport: asyncio.Transport) -> None:
-    """Options of the connection's socket. What a system does not know of them it goes without."""
+    """Set the options of the connection's socket, as far as the system knows them."""
     connected = transport.get_extra_info("socket")
     ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     with contextlib.suppress(OSError):

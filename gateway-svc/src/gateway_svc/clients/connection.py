@@ -70,7 +70,7 @@ class Resources:
     requests: MemoryBudget
     #: Memory of answers that are not written yet.
     answers: MemoryBudget
-    #: Where answers wait for their sockets.
+    #: The answers that wait for room in their sockets.
     room: SocketRoom
     polling: IdlePolling
     #: Appends on their way to a separate storage; None with a storage in this process.
@@ -79,7 +79,7 @@ class Resources:
     loop: asyncio.AbstractEventLoop
 
 
-#: Makes the way into service of one connection's requests.
+#: The function that makes a connection's `Requests`.
 MakeRequests = Callable[["Connection", Pipeline], Requests]
 
 
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
-        #: What handlers remember of this connection, by API key.
+        #: The state that handlers keep for this connection, by API key.
         self.handler_states: dict[int, Any] = {}
         self._connections = connections
         self._resources = resources
@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._starting = False
         #: Whether answers may leave and have not been sent yet.
         self._flush_due = False
-        #: Why the first of the held frames may not start: a reason that `_reading` has as well. None without such.
+        #: The reason why the first held frame may not start, which `_reading` has as well; None without held frames.
         self._held_for: Pause | None = None
         #: Whether a held frame may have become free to start while others were being started.
         self._go_on_due = False

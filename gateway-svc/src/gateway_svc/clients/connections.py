@@ -12,16 +12,16 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 
-#: Size of the buffer all connections read into: what one read call can take from a socket at once.
+#: Size of the buffer that all connections read into: most bytes of one read.
 SHARED_BUFFER_BYTES = 256 * 1024
-#: How often the stuck are looked for.
+#: Seconds between two searches for stuck connections.
 SWEEP_S = 1.0
-#: So many are looked at before those who have something to say get their turn: half a millisecond.
+#: Connections that one turn of the event loop looks at: half a millisecond.
 SWEEP_TURN = 1000
 
 
 class Connected(Protocol):
-    """What is asked of a connection here."""
+    """A connection, as far as it is used here."""
 
     host: str
     peer: str
@@ -43,7 +43,7 @@ class Connected(Protocol):
 
 
 class Connections:
-    """Owned by the gateway."""
+    """The set of open connections; the gateway owns it."""
 
     def __init__(
         self, settings: GatewaySettings, metrics: GatewayMetrics, refusals: Refusals, files: SliceFiles | None
@@ -63,7 +63,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Connected) -> bool:
-        """Takes a new connection in, or says, logs and counts that there are too many."""
+        """Add a new connection; return False, log and count it when there are too many."""
         reason = None
         if len(self._open) >= self._settings.max_connections:
             reason = "max_connections"
@@ -100,7 +100,7 @@ class Connections:
         return sum(requests for requests, _ in held), sum(answers for _, answers in held)
 
     async def sweep(self) -> None:
-        """Runs for as long as the gateway."""
+        """Look for stuck connections and unused files for as long as the gateway runs."""
         loop = asyncio.get_running_loop()
         frame_timeout_s = self._settings.frame_timeout_ms / 1000
         idle_max_s = self._settings.connections_max_idle_ms / 1000
@@ -118,13 +118,16 @@ class Connections:
                 self._files.sweep(now)
 
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
-        """Takes some off the list. Apart from `sweep`, whose variables would keep them until it looks again."""
+        """Check some connections and remove them from the list.
+
+        Not in `sweep`: its variables would keep the last connection until it looks again.
+        """
         for connection in connections[-SWEEP_TURN:]:
             connection.check_time(now, frame_timeout_s, idle_max_s)
         del connections[-SWEEP_TURN:]
 
     async def close(self, deadline_s: float) -> int:
-        """Lets requests in service end, then closes all; returns how many connections were cut in the middle of one."""
+        """Let requests in service end, then close all; return how many connections were cut in the middle of one."""
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
         while True:
@@ -136,7 +139,7 @@ class Connections:
         cut = sum(not connection.idle for connection in self._open)
         for connection in list(self._open):
             connection.abort()
-        # Closing is a callback of the loop; give it its turn.
+        # Closing is a callback of the loop, which needs its turn.
         while self._open and loop.time() < until + 1:  # noqa: ASYNC110
             await asyncio.sleep(0)
         self.quiet.close()

@@ -3,7 +3,7 @@
     frame = length i32, then as many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
 All connections read into one shared buffer, so an idle one holds no memory. The receiver of a complete frame copies it
-out of the buffer (`FrameReceiver.start`). A frame longer than SMALL_FRAME_BYTES is received into a buffer of its own
+out of the buffer (`FrameReceiver.start`). A frame longer than SMALL_FRAME_BYTES has a separate buffer
 (`long_request`).
 
 A frame that may not start yet is held, with all that arrived after it. The receiver pauses the reading for that reason,
@@ -21,7 +21,7 @@ from gateway_svc.clients.reading import Pause, Reading
 from gateway_svc.errors import RequestRefused
 from gateway_svc.memory_budget import MemoryBudget
 
-#: A longer frame is received into a buffer of its own.
+#: Length from which on a frame has a separate buffer, less one.
 SMALL_FRAME_BYTES: Final = 16 * 1024
 #: API key, version and correlation id, which every request has.
 _FRAME_BYTES_MIN: Final = 8
@@ -46,7 +46,7 @@ class FrameReceiver(Protocol):
 
 
 class FrameReader:
-    """Owned by its connection. `close` must follow."""
+    """The receiving half of one connection, which owns it. `close` must follow."""
 
     __slots__ = (
         "_at",
@@ -72,9 +72,15 @@ class FrameReader:
         limit: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`shared`: of a bytearray that is filled and emptied within one callback. `limit`: bytes of a frame at most.
+        """Read frames of up to `limit` bytes.
 
-        `budget`: the memory of long frames; reading pauses while it is spent.
+        Args:
+            receiver: starts the frames.
+            reading: paused while frames wait.
+            shared: view of a bytearray that is filled and emptied within one callback.
+            budget: the memory of long frames; reading pauses while it is spent.
+            limit: bytes of one frame at most.
+            loop: the event loop of the connection.
         """
         self._receiver = receiver
         self._reading = reading

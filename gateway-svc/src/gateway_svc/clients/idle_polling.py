@@ -1,14 +1,14 @@
-"""Looks for more work for a moment before the event loop sleeps.
+"""The search for more work, for a moment, before the event loop sleeps.
 
-A processor that has nothing to do halts, and waking it takes 50 µs and more on a virtual machine: longer than all that
-a lone request costs here. So where storage is in this process, and nobody else needs the processor next, the loop does
-not wait for its sockets after an answer but asks them, until nothing has come for a while:
+A processor with nothing to do halts, and waking it takes 50 µs or more on a virtual machine: longer than a single
+request takes here. So when storage is in this process, the loop does not wait for its sockets after an answer. It polls
+them until nothing has arrived for a while:
 
-    answer sent ── asks, again and again ── request, answer ── asks … nothing for `window_us` ── sleeps
+    answer sent ── polls, again and again ── request, answer ── polls … nothing for `window_us` ── sleeps
 
-Asking takes processor time from others, so it yields to them each time, and it has to prove its worth: each time that
-it finds nothing, twice as many occasions are let pass (up to PASSED_MAX) before the next try; when it finds something,
-none. What is spread out in time, such as heartbeats or a record now and then, costs as good as nothing more.
+Polling uses processor time that other processes may need, so it yields to them each time, and has to prove its worth.
+After a try that finds nothing, twice as many occasions pass (up to PASSED_MAX) before the next try; after a success,
+none. Requests that are spread out in time, such as heartbeats or a record now and then, cost almost nothing more.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ import os
 import time
 from typing import Final
 
-#: Most occasions that are let pass between two tries.
+#: Most occasions that pass between two tries.
 PASSED_MAX: Final = 255
 
 _clock: Final = time.perf_counter
 
 
 class IdlePolling:
-    """Owned by the gateway's Services."""
+    """The polling of one event loop; the gateway owns it."""
 
     __slots__ = ("_asking", "_found", "_loop", "_passed", "_to_pass", "_until", "_window_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, window_us: int) -> None:
-        """Never asks if `window_us` is 0."""
+        """Poll for `window_us` microseconds after an answer; never if that is 0."""
         self._loop = loop
         self._window_s = window_us / 1e6
         self._asking = False
-        #: Whether more came while it was asking.
+        #: Whether another answer was sent while it polled.
         self._found = False
         self._until = 0.0
-        #: Occasions that are let pass after a try in vain, and those that are left of them.
+        #: Occasions that pass after a try without success, and those that are left of them.
         self._passed = 0
         self._to_pass: float = 0 if window_us else math.inf
 
     @property
     def asking(self) -> bool:
-        """Whether the loop looks for more just now."""
+        """Whether the loop polls just now."""
         return self._asking
 
     def expect_more(self) -> None:
-        """What was sent just now is likely to be followed by something from outside."""
+        """Poll if it is worth while: an answer was sent, and its client is likely to send more."""
         if self._to_pass:
             self._to_pass -= 1
             return
@@ -61,7 +61,7 @@ class IdlePolling:
             self._loop.call_soon(self._ask)
 
     def _ask(self) -> None:
-        """A loop that has something to call looks at its sockets without waiting for them."""
+        """Call this again next turn: a loop that has a callback looks at its sockets without waiting for them."""
         if _clock() < self._until:
             os.sched_yield()
             self._loop.call_soon(self._ask)

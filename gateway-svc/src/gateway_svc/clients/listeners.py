@@ -1,6 +1,6 @@
-"""The Kafka ports: which sockets a listener means, and the addresses clients are told of it.
+"""The Kafka ports: the sockets of a listener, and the address that clients use for it.
 
-`localhost` is served on 127.0.0.1 and ::1 at the same port, because clients resolve it to either; port 0 takes a port
+`localhost` is served on 127.0.0.1 and ::1 at the same port, because clients resolve it to either; port 0 means a port
 that is free on both. An empty host is every interface, over IPv6 and IPv4.
 """
 
@@ -14,15 +14,15 @@ from service_chassis.address import Address, Listener, parse_listeners
 
 from gateway_svc.settings import GatewaySettings
 
-#: How often another free port is tried when the first is taken on the other address.
+#: Tries to find a port that is free on both addresses.
 _PORT_TRIES = 20
 
 
 def bind(listener: Listener, *, reuse_port: bool) -> list[socket.socket]:
-    """The listener's sockets, bound but not listening.
+    """Return the listener's sockets, bound but not listening.
 
     Raises:
-        OSError: an address cannot be taken.
+        OSError: an address cannot be bound.
     """
     hosts = _hosts(listener.address.host)
     for attempt in range(_PORT_TRIES):
@@ -53,7 +53,7 @@ def _hosts(host: str) -> Sequence[str]:
 
 
 def _bind(host: str, port: int, reuse_port: bool) -> socket.socket | None:
-    """None where ::1 does not exist: a host without IPv6 serves localhost on 127.0.0.1 alone."""
+    """Return a bound socket, or None for ::1 on a host without IPv6, which serves localhost on 127.0.0.1 alone."""
     infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = infos[0]
     try:
@@ -79,11 +79,14 @@ def _bind(host: str, port: int, reuse_port: bool) -> socket.socket | None:
 
 
 def advertised(settings: GatewaySettings, bound: Sequence[Listener]) -> tuple[Listener, ...]:
-    """What clients are told, by listener: the setting, else where it is bound (a wildcard becomes the host's name)."""
-    told = {each.name: each.address for each in parse_listeners(settings.advertised_listeners or settings.listeners)}
+    """Return the address of each listener in Metadata.
+
+    It is the setting's, or that to which the listener is bound, where a wildcard becomes the host's name.
+    """
+    chosen = {each.name: each.address for each in parse_listeners(settings.advertised_listeners or settings.listeners)}
     listeners = []
     for listener in bound:
-        address = told[listener.name]
+        address = chosen[listener.name]
         host = address.host if address.host not in ("", "0.0.0.0", "::") else socket.gethostname()
         listeners.append(Listener(listener.name, Address(host, address.port or listener.address.port)))
     return tuple(listeners)

@@ -1,10 +1,10 @@
 """Requests of one connection that wait for their answers, in the order the client sent them.
 
 Kafka answers a connection strictly in request order and works on one of its requests at a time. Here requests start
-early where nobody can tell: any number of appends run at once (storage keeps their order), one read may run beside
-them, and everything else starts when all before it is sent and keeps all after it waiting. So a commit and the leave
-that follows it, or a create and the produce that follows it, never overtake each other on their separate ways to
-storage.
+early where a client cannot notice. Any number of appends run at once (storage keeps their order), and one read with
+them. Every other request starts when all answers before it were sent, and keeps all requests after it waiting. So a
+commit and the leave that follows it, or a create and the produce that follows it, never overtake each other on their
+separate ways to storage.
 
     order:  [append 1: answered] [append 2: waiting] [append 3: answered]     sent: append 1; then 2 and 3 in one write
 """
@@ -24,32 +24,32 @@ IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Kind(Enum):
-    """How a request shares its connection with those around it."""
+    """Rules by which a request shares its connection with the requests around it."""
 
-    #: Starts beside other appends and reads.
+    #: A request that starts while other appends and reads are in service.
     APPEND = "append"
-    #: Starts beside appends, one at a time: its answer may be large, and may wait long.
+    #: A request that starts while appends are in service, one at a time: its answer may be large, and may wait long.
     READ = "read"
-    #: Starts when everything before it was sent; nothing starts before its answer was sent.
+    #: A request that starts when all answers before it were sent; no other starts before its own answer was sent.
     CONTROL = "control"
 
 
 class Pending:
-    """The place of one request, or of several alike that came one behind the other, in the order of answers."""
+    """The position of one request, or of a run of requests of one kind, in the order of answers."""
 
     __slots__ = ("abandon", "count", "kind", "may_park", "parts", "size")
 
     def __init__(self, kind: Kind, size: int, *, may_park: bool = False, count: int = 1) -> None:
         self.kind = kind
-        #: How many requests of one kind share this place.
+        #: Number of requests in the run.
         self.count = count
         #: Whether its answer may take minutes: an orderly stop does not wait for it.
         self.may_park = may_park
         #: Bytes of the request, held until it is answered.
         self.size = size
-        #: The encoded answer, empty when there is none (acks=0); None while it is waited for.
+        #: The encoded answer, empty for a request without one (acks=0); None until it is there.
         self.parts: Sequence[Part] | None = None
-        #: Told when the client is gone and nobody waits for the answer any more.
+        #: The function to call when the client is gone and nobody waits for the answer any more.
         self.abandon: Callable[[], None] | None = None
 
 
@@ -59,9 +59,9 @@ class Pipeline:
     __slots__ = ("_bytes", "_control", "_reads", "closed", "order", "requests")
 
     def __init__(self) -> None:
-        #: The places that are taken; changed here only.
+        #: The requests whose answers have not left; changed here only.
         self.order: deque[Pending] = deque()
-        #: How many are in service; changed here only.
+        #: Number of requests in service; changed here only.
         self.requests = 0
         self._bytes = 0
         self._reads = 0
@@ -69,7 +69,7 @@ class Pipeline:
         self.closed = False
 
     def admits(self, kind: Kind) -> bool:
-        """Whether a request of this kind may start now."""
+        """Return whether a request of this kind may start now."""
         if not self.order:
             return True
         if self._control or kind is Kind.CONTROL:
@@ -79,7 +79,7 @@ class Pipeline:
         return kind is Kind.APPEND or self._reads == 0
 
     def open(self, pending: Pending) -> None:
-        """The request takes its place behind all others."""
+        """Add a request after all others."""
         self.order.append(pending)
         self.requests += pending.count
         self._bytes += pending.size
@@ -89,13 +89,15 @@ class Pipeline:
             self._reads += 1
 
     def answer(self, pending: Pending, parts: Sequence[Part]) -> bool:
-        """The answer to a request; it leaves when all before it have left. Whether it may now, by `take`. After `close`
-        none comes any more."""
+        """Set the answer to a request, which leaves after all before it; return whether `take` returns it now.
+
+        Not to be called after `close`.
+        """
         pending.parts = parts
         return self.order[0] is pending
 
     def take(self) -> list[Part]:
-        """The answers that may leave now, in order."""
+        """Remove and return the answers that may leave now, in order."""
         taken: list[Part] = []
         order = self.order
         while order and (parts := order[0].parts) is not None:
@@ -110,7 +112,7 @@ class Pipeline:
         return taken
 
     def only_parked(self) -> bool:
-        """Whether nothing is unanswered but what may take minutes anyway."""
+        """Return whether all unanswered requests are ones that may take minutes."""
         return all(pending.may_park for pending in self.unanswered())
 
     def unanswered(self) -> list[Pending]:
@@ -129,7 +131,7 @@ class Pipeline:
         assert not self._control or len(kinds) == 1
 
     def close(self) -> None:
-        """The client is gone: unanswered requests are told, answers not sent are dropped."""
+        """Abandon unanswered requests and drop answers that were not sent: the client is gone."""
         self.closed = True
         while self.order:
             pending = self.order.popleft()
@@ -140,7 +142,7 @@ class Pipeline:
 
 
 def release(parts: Iterable[Part]) -> None:
-    """Gives up the files of an answer that is not sent."""
+    """Release the files of an answer that is not sent."""
     for part in parts:
         if type(part) is FileRange:
             part.release()

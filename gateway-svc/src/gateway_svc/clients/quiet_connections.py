@@ -1,12 +1,12 @@
-"""Connections on which members of groups say nothing but the same heartbeat: read together, a few times a second.
+"""Connections whose group members only repeat their heartbeat, read together, a few times a second.
 
-To wake up for a heartbeat costs several times what it takes to answer one. So these connections leave the event loop
-and wait in an epoll of their own, which the loop watches:
+To wake up for a heartbeat costs several times as much as to answer it. So these connections leave the event loop and
+wait in a separate epoll object, which the loop watches:
 
-    nothing has come for GATHER_S    what comes is read at once
-    something has                    what has come since is read when GATHER_S is over
+    no bytes have arrived for GATHER_S    the next ones are read at once
+    some have                             those that arrive later are read when GATHER_S is over
 
-A member that is alone is not delayed, and thousands wake the gateway 1 / GATHER_S times a second.
+A single member is not delayed, and thousands wake the gateway 1 / GATHER_S times a second.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ import asyncio
 import select
 from typing import Final, Protocol
 
-#: How long what comes on a quiet connection waits at most, unless there are more than READ_TURN.
+#: Longest wait in seconds of bytes on a quiet connection, unless more than READ_TURN connections have some.
 GATHER_S: Final = 0.05
-#: So many are read before other connections get their turn: a millisecond.
+#: Quiet connections that are read before other connections have their turn: a millisecond.
 READ_TURN: Final = 64
 
 
 class Quiet(Protocol):
-    """What is asked of a connection here."""
+    """A connection, as far as it is used here."""
 
     def read_quiet(self) -> None:
-        """Something has come on it, or its client is gone. Raises nothing."""
+        """Read the bytes that have arrived, or find that the client is gone. Raises nothing."""
         ...
 
 
 class QuietConnections:
-    """Owned by `Connections`; used from the event loop."""
+    """The set of quiet connections; `Connections` owns it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gather_s: float = GATHER_S) -> None:
+        """Wait in the running event loop. `gather_s`: instead of GATHER_S."""
         self._loop = asyncio.get_running_loop()
-        #: By the descriptor of the socket.
+        self._gather_s = gather_s
+        #: The connections by the descriptor of their socket.
         self._waiting: dict[int, Quiet] = {}
         self._epoll = select.epoll()
-        #: When to look next; None while the loop watches.
+        #: The next read; None while the loop watches.
         self._next: asyncio.Handle | None = None
         self._watch()
 
@@ -46,16 +48,16 @@ class QuietConnections:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether what comes now waits."""
+        """Whether bytes that arrive now wait."""
         return self._next is not None
 
     def add(self, descriptor: int, connection: Quiet) -> None:
-        """The loop does not read it any more."""
+        """Read a connection that the loop has stopped reading."""
         self._epoll.register(descriptor, select.EPOLLIN)
         self._waiting[descriptor] = connection
 
     def remove(self, descriptor: int) -> None:
-        """Before its socket is closed."""
+        """Read a connection no more; call this before its socket is closed."""
         del self._waiting[descriptor]
         self._epoll.unregister(descriptor)
 
@@ -90,11 +92,11 @@ class QuietConnections:
         came = self._epoll.poll(0, READ_TURN)
         for descriptor, _ in came:
             connection = self._waiting.get(descriptor)
-            if connection is not None:  # or one before it has ended it
+            if connection is not None:  # an earlier one may have removed it
                 connection.read_quiet()
         if len(came) == READ_TURN:
             self._next = self._loop.call_soon(self._read)
         elif came:
-            self._next = self._loop.call_later(GATHER_S, self._read)
+            self._next = self._loop.call_later(self._gather_s, self._read)
         else:
             self._watch()

@@ -24,7 +24,7 @@ class Pause(Enum):
     ANSWERS = "answers"
     #: An append waits for others on their way to storage: until the append window has room.
     WINDOW = "window"
-    #: The memory for requests is spent: until some of it is given back.
+    #: The memory for requests is spent: until some of it is free again.
     MEMORY = "memory"
     #: One read has filled the buffer: until other connections had their turn.
     TURN = "turn"
@@ -43,13 +43,13 @@ class Transport(Protocol):
 
 
 class Reading:
-    """Owned by its connection, with the set of reasons. A transport reads from the start."""
+    """The set of reasons of one connection, which owns it. A transport reads from the start."""
 
     __slots__ = ("_transport", "closed", "reasons")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        #: Why the connection is not read; changed here only.
+        #: The reasons not to read; changed here only.
         self.reasons: set[Pause] = set()
         #: Whether the connection has been closed; its transport is left alone from then on.
         self.closed = False

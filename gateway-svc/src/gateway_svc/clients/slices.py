@@ -1,9 +1,8 @@
-"""Records sent from storage's own files: open segment files, and the byte ranges of them that go into an answer.
+"""Records sent from storage's files: open segment files, and their byte ranges that go into an answer.
 
 A slice names (path, inode, position, length). The file is opened below the data folder only, never through a link,
-and kept open for the next fetch; a file whose inode is not the slice's is another file under an old name and is not
-used. Files that nobody asked for in a while, or that were deleted, are closed by `sweep`, so that a deleted segment's
-space comes back.
+and kept open for the next fetch. A file whose inode is not the slice's is another file under an old name and is not
+used. `sweep` closes files that were not used for a while, and deleted ones, so that a deleted segment's space is free.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from gateway_svc.errors import SliceGone
 OPEN_FILES_MAX = 512
 #: A file that was not read for this long is closed.
 UNUSED_CLOSE_S = 15.0
-#: After a slice that could not be read, how long records are asked for by value.
+#: Seconds for which records are read by value after a slice that could not be read.
 GONE_PAUSE_S = 1.0
 #: Slices below this are read into memory: copying 64 KiB costs less than a sendfile call and its wait.
 SENDFILE_MIN_BYTES = 65_536
 
 
 class OpenFile:
-    """A segment file; closed when it left the cache and the last answer that uses it was sent."""
+    """A segment file; it is closed when it has left the cache and the last answer that uses it was sent."""
 
     __slots__ = ("cached", "descriptor", "last_used", "users")
 
@@ -72,7 +71,7 @@ class FileRange:
         self.file.release()
 
 
-#: What an answer is made of.
+#: A piece of an answer.
 Part = bytes | memoryview | FileRange
 
 
@@ -96,22 +95,25 @@ class SliceFiles:
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
-        #: Opened at the first use: storage may have yet to make the folder.
+        #: The folder's descriptor, or -1 before the first use: storage may have yet to make the folder.
         self._directory = -1
         self._pause_until = float("-inf")
         self._files: OrderedDict[tuple[str, int], OpenFile] = OrderedDict()
-        #: The slice that was read last and its bytes: many follow one partition and are told the same.
+        #: The slice that was read last, and its bytes: many consumers of one partition are sent the same.
         self._latest: tuple[Slice | None, bytes] = None, b""
 
     def __len__(self) -> int:
         return len(self._files)
 
     def usable(self, now: float) -> bool:
-        """Whether to ask for slices: not right after one could not be read, lest every fetch be read twice."""
+        """Return whether to ask for slices: not right after one could not be read, or every fetch would be read twice.
+
+        `now`: the event loop's time.
+        """
         return now >= self._pause_until
 
     def parts(self, slices: Sequence[Slice], now: float) -> list[Part]:
-        """The slices' bytes, in order: small ones read, large ones as ranges of open files.
+        """Return the slices' bytes, in order: small ones read, large ones as ranges of open files.
 
         Raises:
             SliceGone: one of them cannot be read; nothing is held then.
@@ -139,7 +141,7 @@ class SliceFiles:
         return parts
 
     def _gone(self, error: OSError | SliceGone, now: float) -> SliceGone:
-        """What to raise; nobody asks for slices for a while."""
+        """Return the exception to raise; no slices are asked for during GONE_PAUSE_S."""
         self._pause_until = now + GONE_PAUSE_S
         return error if isinstance(error, SliceGone) else SliceGone(f"{error.strerror}")
 
@@ -163,7 +165,7 @@ class SliceFiles:
         return file
 
     def sweep(self, now: float) -> None:
-        """Closes files that are not used any more."""
+        """Close files that were not used for a while, and deleted ones."""
         self._latest = None, b""
         for key, file in list(self._files.items()):
             if now - file.last_used > UNUSED_CLOSE_S or os.fstat(file.descriptor).st_nlink == 0:

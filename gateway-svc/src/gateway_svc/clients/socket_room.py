@@ -1,16 +1,16 @@
-"""When the sockets of connections that wait have room again, told by one epoll object for all of them.
+"""One epoll object that reports when the sockets of waiting connections have room again.
 
-An event loop keeps its transports' descriptors to itself, and watching a second descriptor of the same socket costs
-four system calls an answer. This epoll object holds the sockets' own descriptors, from when one waits for the first
-time until it is closed, edge-triggered; the loop watches the epoll object.
+An event loop keeps its transports' descriptors to itself, and to watch a second descriptor of the same socket costs
+four system calls an answer. This epoll object holds the sockets' descriptors, from the first wait of each until it is
+closed, edge-triggered; the loop watches the epoll object.
 
-    one waits       it is told as soon as anything is reported: if its socket has no room, it finds that out by itself
-    several wait    who is reported is told
+    one waiter         is called for any report: if its socket has no room, it finds that out itself
+    several waiters    each is called for the reports of its socket
 
-Invariant: whoever waits was armed (EPOLL_CTL_MOD looks at the socket) after the last report of its socket was taken. A
-report that nobody has taken stays with the epoll object while the socket has room: the loop sees it each turn, and each
-time the kernel looks at the socket again. So who waits alone is not armed anew while it goes on sending, and the report
-is taken once it has sent all.
+Invariant: a waiter was armed (EPOLL_CTL_MOD looks at the socket) after the last report of its socket was read. A report
+that was not read stays with the epoll object while the socket has room: the loop sees it each turn, and each time the
+kernel looks at the socket again. So a single waiter is not armed again while it goes on sending, and its report is read
+once it has sent all.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from enum import Enum
 from typing import Final, Protocol
 
 _ROOM: Final = select.EPOLLOUT | select.EPOLLET
-#: Most sockets that are told in one turn.
+#: Most reports that are read in one turn.
 _REPORTS_MAX: Final = 256
 
 
 class Sent(Enum):
-    """What became of a turn to send."""
+    """The outcome of one call of a waiter."""
 
-    #: It waits for nothing any more.
+    #: The waiter has sent all and waits no more.
     ALL = "all"
-    #: It has sent something and waits for more room.
+    #: The waiter has sent some bytes and waits for more room.
     SOME = "some"
-    #: There was no room.
+    #: The socket had no room.
     NOTHING = "nothing"
 
 
@@ -41,28 +41,28 @@ _ALL, _SOME = Sent.ALL, Sent.SOME  # as the hot path calls them
 
 
 class Waiter(Protocol):
-    """Somebody who waits for room in a socket."""
+    """An object that waits for room in a socket."""
 
     def has_room(self) -> Sent:
-        """There may be room: sends what it can."""
+        """Send as much as the socket accepts: there may be room."""
         ...
 
 
 class SocketRoom:
-    """Owned by the gateway's Services."""
+    """The waiters of one event loop; the gateway owns it."""
 
     __slots__ = ("_epoll", "_known", "_loop", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        #: Made when the first one waits.
+        #: The epoll object; None before the first wait.
         self._epoll: select.epoll | None = None
         #: Registered descriptors.
         self._known: set[int] = set()
         self._waiting: dict[int, Waiter] = {}
 
     def wait(self, descriptor: int, waiter: Waiter) -> None:
-        """Tells the waiter when the socket has room, until it says that it waits no longer, or `forget`."""
+        """Call the waiter when the socket has room, until it returns ALL, or until `forget`."""
         if self._epoll is None:
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._reported)
@@ -74,7 +74,7 @@ class SocketRoom:
             self._known.add(descriptor)
 
     def forget(self, descriptor: int) -> None:
-        """Before the socket is closed."""
+        """Call the socket's waiter no more; call this before the socket is closed."""
         self._waiting.pop(descriptor, None)
         if descriptor in self._known:
             self._known.discard(descriptor)
@@ -83,7 +83,7 @@ class SocketRoom:
                     self._epoll.unregister(descriptor)
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Call no waiter any more."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()

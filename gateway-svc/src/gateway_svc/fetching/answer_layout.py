@@ -3,7 +3,7 @@
     length i32 │ correlation id i32 │ … throttle time … offsets … length of the records │ records │ after
     └───────────────────────────── head ────────────────────────────────────────────────┘
 
-A layout is what such answers of one version, about one partition, in one session share. All other answers (several
+A layout is shared by such answers of one version, about one partition, in one session. All other answers (several
 partitions or none, an error, aborted transactions) are encoded as any response is.
 """
 
@@ -20,7 +20,7 @@ from gateway_svc.fetching.sessions import FetchedPartition
 
 #: Layouts that are kept; beyond this all are made again when they are next used.
 _LAYOUTS_MAX: Final = 4096
-#: Up to this length an answer whose records are in memory is one run of bytes.
+#: Most bytes of an answer that is joined into one run of bytes, if its records are in memory.
 _JOINED_MAX_BYTES: Final = 128 * 1024
 _OPEN: Final = (
     "throttle_time_ms",

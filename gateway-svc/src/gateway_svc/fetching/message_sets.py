@@ -1,12 +1,14 @@
 """Records as clients from before Kafka 0.11 see them: message sets become record batches on their way in, and back.
 
-Every record is taken apart and put together again, some ten microseconds each, so all but the smallest conversions run
-in one thread of their own: the event loop goes on, and however many old clients there are, one conversion at a time
-holds memory. Limits: a partition's message set, and what it decompresses to, is 16 MiB at most; a batch shown to an old
-consumer decompresses to 64 MiB and holds a million records at most; above that the answer is MESSAGE_TOO_LARGE.
+Every record is decoded and encoded again, which takes some ten microseconds each. So all but the smallest conversions
+run in one separate thread: the event loop goes on, and however many old clients there are, one conversion at a time
+holds memory.
 
-A read may find nothing an old client can be shown: transaction markers, or a batch that compaction emptied behind the
-offset asked for. Such a client would ask for the same offset for ever; so the read goes on behind them.
+Limits: a partition's message set is 16 MiB at most, decompressed as well. A batch for an old consumer decompresses to
+64 MiB and holds a million records at most. Above that the answer is MESSAGE_TOO_LARGE.
+
+A read may find no records that an old client can be shown: transaction markers, or a batch that compaction emptied
+after the requested offset. Such a client would ask for the same offset for ever, so the read goes on after them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from protocol_lib.records.legacy import MESSAGE_ATTRIBUTES_AT, CorruptMessage, m
 
 from gateway_svc.storage.protocols import Records
 
-#: Uncompressed records of up to so many bytes are converted at once: a millisecond at most.
+#: Most bytes of uncompressed records that are converted on the event loop: a millisecond.
 INLINE_BYTES_MAX: Final = 8 * 1024
 #: Kafka's default max.message.bytes, ten times and more.
 SET_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -45,14 +47,14 @@ class FailingCall(Protocol):
 
 
 class Conversions:
-    """Owned by the gateway."""
+    """The thread of conversions; the gateway owns it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, "conversion")
 
     def run(self, call: FailingCall, work: Callable[[], T], done: Callable[[T], None], *, inline: bool) -> None:
-        """`done` with what `work` returns, now or later; an exception of either fails the call."""
+        """Call `done` with the result of `work`, now or later; an exception of either fails the call."""
         if inline:
             _finish(call, work, done)
             return
@@ -76,16 +78,16 @@ def _finish(call: FailingCall, result: Callable[[], T], done: Callable[[T], None
 
 
 def is_quick(sets: Sequence[Buffer]) -> bool:
-    """Whether these message sets may be converted on the event loop."""
+    """Return whether these message sets may be converted on the event loop."""
     return sum(map(len, sets)) <= INLINE_BYTES_MAX and not any(
         len(each) > MESSAGE_ATTRIBUTES_AT and each[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK for each in sets
     )
 
 
 def batches_of(sets: Sequence[Buffer]) -> tuple[list[Buffer], dict[int, AppendedPartition]]:
-    """A record batch for each message set, and by index the outcome of those that have none to append.
+    """Return a record batch for each message set, and by index the outcome of those that have none to append.
 
-    A record batch stays as it is. An empty set is appended in vain, as in Kafka: no error, and no offset.
+    A record batch stays as it is. An empty set has no error and no offset, as in Kafka.
     """
     batches: list[Buffer] = []
     outcomes: dict[int, AppendedPartition] = {}
@@ -196,7 +198,11 @@ def _converted(result: ReadResult, fetch_offset: int, magic: int) -> tuple[ReadR
 
 
 def _end_offset(records: Buffer) -> int:
-    """The offset behind whole batches and messages, all of them of a size that may be opened."""
+    """Return the offset after whole batches and messages.
+
+    Raises:
+        DecompressedTooLarge: a batch has more records than may be opened.
+    """
     position = end_offset = 0
     while position < len(records):
         if read_magic(records, position) < MAGIC:

@@ -38,7 +38,7 @@ READS: Final = 16
 _BYTES: Final = 32 << 20
 #: Seconds for which a result may be used, from the time storage was asked for it.
 GOOD_S: Final = 0.1
-#: After UNUSED_MAX results in a row that no request asked for, PAUSE requests are answered without reading ahead.
+#: Results in a row that no request asked for, and the number of requests without reading ahead that follow them.
 _UNUSED_MAX: Final = 4
 _PAUSE: Final = 64
 
@@ -47,7 +47,7 @@ RequestKey = tuple[int, str, bytes, int, int, int, int, int, int, int]
 
 
 def request_key(version: int, request: FetchRequest) -> RequestKey | None:
-    """Return what the repeated requests of one consumer share; None unless the request is for one partition."""
+    """Return the part that repeated requests of one consumer share; None unless the request is for one partition."""
     if len(request.topics) != 1:
         return None
     (topic,) = request.topics
@@ -112,13 +112,13 @@ class ReadAhead:
         "repeated",
     )
 
-    #: How the last answer with records was laid out. Set with `fetch`.
+    #: The layout of the last answer with records. Set with `fetch`.
     layout: RecordsAnswerTemplate
 
     def __init__(
         self, key: RequestKey, records: Records, loop: asyncio.AbstractEventLoop, *, good_s: float = GOOD_S
     ) -> None:
-        """`good_s`: seconds for which a result may be used."""
+        """Read ahead for requests with this key. `good_s`: instead of GOOD_S."""
         self.key = key
         #: Whether a second request had the same key: only then is it worth while to read ahead.
         self.repeated = False
@@ -130,7 +130,7 @@ class ReadAhead:
         #: Next results by offset, the lowest first.
         self._results: deque[tuple[int, list[Slice], _Response]] = deque()
         self._asking = False
-        #: How many reads the last request to storage was for.
+        #: Number of reads in the last request to storage.
         self._count = 0
         self._unused = 0
         self._pause = 0

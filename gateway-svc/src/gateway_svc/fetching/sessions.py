@@ -1,13 +1,13 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only what changed, and is told only what changed.
+"""Fetch sessions (KIP-227): a client names its partitions once, later only changes, and its answers hold only changes.
 
     session id 0, epoch -1     no session: every partition named, every partition answered
     session id 0, epoch 0      the same, and a session is made of it; id 0 in the answer: there is no room for one
     session id n, epoch 0/-1   as above; session n ends
-    session id n, epoch k > 0  incremental: `topics` are added or changed, `forgotten` taken out; answered are
+    session id n, epoch k > 0  incremental: `topics` are added or changed, `forgotten` removed; the answer has
                                partitions with records, an error, or a moved high watermark or log start offset
 
-A session lives in the gateway that made it; a client that comes to another one is answered FETCH_SESSION_ID_NOT_FOUND
-and starts anew. At most SESSIONS_MAX, the longest unused gives way once it was unused for EVICT_AFTER_S.
+A session lives in the gateway that made it. Another gateway answers FETCH_SESSION_ID_NOT_FOUND, and the client starts
+again. There are SESSIONS_MAX at most; a new one replaces the longest unused after EVICT_AFTER_S without use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INITIAL_EPOCH = 0
 
 
 class FetchedPartition:
-    """A partition as the client last asked for it, and what it was last told of it."""
+    """A partition as the client last asked for it, and the offsets in the last answer."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset", "topic", "topic_id")
 
@@ -54,14 +54,14 @@ class FetchSession:
     def __init__(self, session_id: int, by_id: bool, now: float) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        #: Of the next incremental request.
+        #: The epoch of the next incremental request.
         self.epoch = 1
         self.partitions: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
         self.used_at = now
 
 
 class Fetch:
-    """What one request asks for: its partitions, and the session it belongs to, if any."""
+    """The partitions of one request, and the session it belongs to, if any."""
 
     __slots__ = ("incremental", "partitions", "session")
 
@@ -78,14 +78,14 @@ class Fetch:
     def must_tell(
         self, partition: FetchedPartition, high_watermark: int, log_start_offset: int, error_code: int, size: int
     ) -> bool:
-        """Whether the answer has to hold this partition; remembers what the client is told."""
+        """Return whether the answer has to hold this partition; remember the offsets that the client receives."""
         if self.session is None:
             return True
         changed = partition.high_watermark != high_watermark or partition.log_start_offset != log_start_offset
         partition.high_watermark = high_watermark
         partition.log_start_offset = log_start_offset
         if error_code:
-            # Told again next time, whatever the watermarks are by then.
+            # The next answer holds it, whatever the watermarks are by then.
             partition.high_watermark = -1
         if size:
             # Read last next time, so that every partition has its turn.
@@ -105,7 +105,10 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, by_id: bool, now: float) -> Fetch | ErrorCode:
-        """What the request asks for, or the error that sends the client back to a full fetch."""
+        """Return the request's partitions, or the error that sends the client back to a full fetch.
+
+        `now`: the event loop's time.
+        """
         if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             partitions = list(_partitions(request))

@@ -1,7 +1,7 @@
 """Equal reads of one turn of the event loop, made of storage once: `SharedReads`, a layer over `Records`.
 
 Consumers of one partition are answered together and ask for the same place again, many of them in one turn. The first
-such read goes to storage at once. The others of that turn join it while it has no answer; all are given its answer.
+such read goes to storage at once. The others of that turn join it while it has no answer; all receive its answer.
 
 Invariant: a read joins only one that has no answer yet and that began in the same turn. The request of the second read
 was in its socket before that turn began, so before storage was asked. Nothing that its client can know of by then (an
@@ -103,7 +103,8 @@ class SharedReads:
         # Without a call in between: an append costs less than a microsecond here.
         self.append = records.append
         self.read_ahead = records.read_ahead
-        #: The reads of this turn by what they ask for, how often storage was asked, and how many reads were answered.
+        #: The reads of this turn by their fields, and the numbers of reads that storage was asked for and that were
+        #: answered.
         self._turn: dict[tuple[object, ...], _SharedRead] = {}
         self._asked = 0
         self._answered = 0

@@ -5,12 +5,12 @@ small ones are read here. A slice whose file is gone by then is read again by va
 its read up. Fetch sessions are served (`fetch_sessions`). Version 13 names topics by id.
 
 Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
-a gateway), `last_fetched_epoch` (a log is never truncated below what was read).
+a gateway), `last_fetched_epoch` (a log is never truncated below offsets that were read).
 
 Versions 0-3 are answered in message sets: of format 0 in 0 and 1, of format 1 in 2 and 3 (message_sets.py). Records in
 zstd have no number there and are answered UNSUPPORTED_COMPRESSION_TYPE; below version 10 so is a topic whose
-compression.type is zstd, as Apache Kafka 3 does. A batch larger than what is asked for is given whole in every version,
-if it is the first; Kafka cut it off before version 3, where an old consumer could only give up.
+compression.type is zstd, as Apache Kafka 3 does. A batch larger than the requested size is returned whole in every
+version, if it is the first; Kafka cut it off before version 3, where an old consumer could only give up.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from gateway_svc.requests.services import Services
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4
 _TOPIC_ID_VERSION = 13
-#: Before this version clients do not know KAFKA_STORAGE_ERROR.
+#: First version whose clients know KAFKA_STORAGE_ERROR.
 _STORAGE_ERROR_VERSION = 6
-#: Most bytes of one answer that is held in memory; less while many answers are (an eighth of what is left).
+#: Most bytes of one answer that is held in memory; less while many answers are (an eighth of the rest).
 _BY_VALUE_MAX_BYTES = 8 * 1024 * 1024
 _BY_VALUE_MIN_BYTES = 64 * 1024
 
@@ -146,7 +146,7 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
 
 
 def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]) -> None:
-    """Answers with the results, unless a slice is gone: its partition is read again, by value, first."""
+    """Answer with the results; if a slice is gone, read its partition again, by value, first."""
     if len(results) == 1 and _answer_records(call, services, fetch, read, results[0]):
         return
     told: list[tuple[FetchedPartition, PartitionData]] = []

@@ -35,7 +35,7 @@ class AppendWindow(MemoryBudget):
         return self.used < self.limit or (size < LARGE_BYTES and self.used < _SMALL_LIMITS * self.limit)
 
     def check_invariants(self) -> None:
-        """Assert as a budget does, and that large frames without a small one are what widens the window."""
+        """Assert as a budget does, and that only large frames without a small one widen the window."""
         super().check_invariants()
         assert (self.limit == WIDE_BYTES) == (self._large_frames >= WIDE_AFTER)
 
