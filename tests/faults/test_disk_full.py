@@ -55,7 +55,7 @@ def _fill(kafka, load, records_max):
     pytest.fail("the disk did not get full")
 
 
-@pytest.mark.parametrize(("arguments", "service"), LAYOUTS, ids=["one process", "apart"])
+@pytest.mark.parametrize(("arguments", "service"), LAYOUTS, ids=["combined", "separate"])
 def test_no_room_for_a_segment(arguments, service, check_once):
     """RLIMIT_FSIZE of the storage process: its writes fail in the middle of a batch, as on a full disk."""
     with RunningUp(*ANY_PORTS, *arguments) as up:

@@ -31,7 +31,7 @@ def _kill(up, service, signal_number=signal.SIGKILL):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "service"), [((), "broker"), (("--processes",), "storage-svc")], ids=["one process", "apart"]
+    ("arguments", "service"), [((), "broker"), (("--processes",), "storage-svc")], ids=["combined", "separate"]
 )
 def test_storage_killed_under_load_keeps_every_acknowledged_record(arguments, service, start_load, check_once):
     with RunningUp(*ANY_PORTS, *TOPICS, *arguments) as up:
@@ -66,7 +66,7 @@ MANY = [((), "broker", 80), (("--processes",), "storage-svc", 80), (("--processe
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(("arguments", "service", "kills"), MANY, ids=["one process", "storage", "gateway"])
+@pytest.mark.parametrize(("arguments", "service", "kills"), MANY, ids=["combined", "storage", "gateway"])
 def test_killed_many_times(tmp_path, arguments, service, kills, start_load, check_once, figures, scaled):
     """Killed at any moment, the work of starting again included."""
     chance, kills = random.Random(1), scaled(kills)

@@ -171,10 +171,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
         yield Peer.prepare(host, int(port))
 
 
-@pytest.fixture(scope="module", params=["one process", "apart"])
+@pytest.fixture(scope="module", params=["combined", "separate"])
 def millrace(request: pytest.FixtureRequest) -> Iterator[Peer]:
     settings = {"group_max_size": 3, "group_consumer_max_size": 3, "group_consumer_assignment_interval_ms": 0}
-    if request.param == "one process":
+    if request.param == "combined":
         with Broker(**settings) as broker:
             yield Peer.prepare(*broker.kafka_address)
         return

@@ -1,4 +1,4 @@
-"""What unit tests of more than one package are given."""
+"""Fixtures of unit tests of more than one package."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Wire:
     sent: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def send(self, api_key: int, version: int, request: Any) -> int:
-        """Writes a request; returns its correlation id."""
+        """Write a request; return its correlation id."""
         self.last_correlation_id += 1
         body = encode(request, version)
         self.send_frame(api_key, version, self.last_correlation_id, body)
@@ -78,7 +78,7 @@ class Wire:
             return await self.reader.readexactly(length)
 
     async def receive(self) -> tuple[int, Any]:
-        """(correlation id, response) of the next answer."""
+        """Return (correlation id, response) of the next answer."""
         frame = await self.receive_frame()
         (correlation_id,) = struct.unpack_from(">i", frame)
         api_key, version = self.sent.pop(correlation_id)
@@ -92,7 +92,7 @@ class Wire:
         return response
 
     async def closed(self) -> bytes:
-        """Waits until the gateway has closed the connection; returns what it sent before."""
+        """Wait until the gateway has closed the connection; return the bytes that it sent before."""
         async with asyncio.timeout(10):
             try:
                 return await self.reader.read()
@@ -106,7 +106,7 @@ class Wire:
 
 
 def batch(*values: bytes, **options: Any) -> bytes:
-    """A record batch with these values."""
+    """Return a record batch with these values."""
     return build_batch(
         [Record(offset, 1_700_000_000_000, None, value) for offset, value in enumerate(values)], **options
     )
@@ -120,7 +120,7 @@ def produce_request(topic: str, records: bytes, *, partition: int = 0, acks: int
 
 
 async def produce(wire: Wire, topic: str, records: bytes, **options: int) -> tuple[int, int]:
-    """(error code, base offset) of one batch for one partition."""
+    """Return (error code, base offset) of one batch for one partition."""
     response: ProduceResponse = await wire.call(0, 7, produce_request(topic, records, **options))
     (topic_response,) = response.responses
     (partition,) = topic_response.partition_responses
@@ -138,7 +138,7 @@ def fetch_request(topic: str, offset: int, *, max_bytes: int = 1 << 26, wait_ms:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what becomes so by itself."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -157,7 +157,9 @@ StartBroker = Callable[..., Awaitable[Running]]
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Starts brokers, each on a data folder of its own, with settings of either service; stops them at the end."""
+    """A function that starts brokers, each on a new data folder, with settings of either service. All stop at the
+    end.
+    """
     async with contextlib.AsyncExitStack() as stop:
         started = 0
 
@@ -212,14 +214,14 @@ def raw_socket(broker: Running) -> Iterator[socket.socket]:
 
 
 class SynchronousBroker:
-    """A broker in a thread of its own, for tests that cannot run in an event loop: hypothesis, blocking clients."""
+    """A broker in a thread, for tests that cannot run in an event loop: hypothesis, blocking clients."""
 
     def __init__(self, bootstrap_servers: str, address: tuple[str, int]) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.address = address
 
     def exchange(self, sent: bytes) -> bytes:
-        """What comes back for some bytes, the client being done after them."""
+        """Return the answer to some bytes, after which the client stops sending."""
         with socket.create_connection(self.address, timeout=10) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)

@@ -1,4 +1,6 @@
-"""What applications do in groups, told once for every client: who owns what, when, and where it goes on."""
+"""The use of groups by applications, once for every client: owner of each partition, time of the change, next
+offset.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ RECORDS = 30
 VALUES = list(range(RECORDS))
 
 StartMember = Callable[..., Member]
-#: Bootstrap servers, topic, and what starts members of the case's group.
+#: A function of bootstrap servers, topic, and the function that starts members of the case's group.
 Case = Callable[[str, str, StartMember], None]
 
 
 def produce(bootstrap: str, topic: str, values: list[int]) -> None:
-    """Value n goes to partition n modulo their count."""
+    """Produce the values: value n goes to partition n modulo their count."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for value in values:
         producer.produce(topic, b"%d" % value, partition=value % PARTITIONS)
@@ -30,7 +32,7 @@ def produce(bootstrap: str, topic: str, values: list[int]) -> None:
 
 
 def until_shared(*members: Member) -> None:
-    """Every partition has one owner and nobody is idle."""
+    """Wait until every partition has one owner and no member is idle."""
     until(
         lambda: (
             sorted(each for member in members for each in member.owned) == list(range(PARTITIONS))
@@ -120,7 +122,7 @@ def a_member_seeks_where_it_likes(bootstrap: str, topic: str, join: StartMember)
 
 
 class Needed(NamedTuple):
-    """What a case is called in docs/clients.md, and what a client must have for it: see `Member.lacks`."""
+    """The name of a case in docs/clients.md, and the abilities it needs of a client: see `Member.lacks`."""
 
     title: str
     feature: str = ""
@@ -137,10 +139,10 @@ CASES: Mapping[Case, Needed] = {
 
 
 def table_of(clients: Mapping[type[Member], str]) -> str:
-    """Which cell is tested where, as Markdown; notes say why the others are not.
+    """Return the table of tested cases as Markdown; notes have the reasons for the others.
 
     Args:
-        clients: each with the test that puts it through the cases.
+        clients: Each with the test that runs its cases.
     """
     notes: dict[str, int] = {}
     rows = [["client, protocol", *(each.title for each in CASES.values()), "test"]]
@@ -154,7 +156,7 @@ def table_of(clients: Mapping[type[Member], str]) -> str:
 
 
 def cases_of(clients: Iterable[type[Member]]) -> list[object]:
-    """Parameters `client` and `case`."""
+    """Return the parameters `client` and `case`."""
     return [
         pytest.param(client, case, id=f"{client.__name__}-{case.__name__}")
         for client in clients
@@ -165,7 +167,7 @@ def cases_of(clients: Iterable[type[Member]]) -> list[object]:
 
 @contextmanager
 def group(client: type[Member], bootstrap: str, topic: str) -> Iterator[StartMember]:
-    """Starts members of one group; those that still run are closed at the end."""
+    """Start members of one group; those that still run are closed at the end."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS)])[topic].result(10)
     members: list[Member] = []

@@ -1,7 +1,7 @@
 """Members of consumer groups, one class for each stock Python client, driven in the same way.
 
-Every member lives in a thread of its own that polls all the time, as an application's does; what a test asks of it is
-done in that thread between two polls. What it received and was assigned is collected for the test to look at.
+Every member lives in a thread that polls all the time, as an application's does; requests of a test are done in that
+thread between two polls. Its records and assignments are collected for the test.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ HEARTBEAT_MS = 100
 FETCH_MS = 100
 SESSION_MS = 6000
 
-#: Why a member of the consumer protocol is not asked for cooperative rebalances.
+#: The reason why a member of the consumer protocol is not asked for cooperative rebalances.
 ALWAYS_COOPERATIVE = "Not the client's choice: the broker assigns, and members keep the partitions they still own"
 
 _Value = TypeVar("_Value")
 
 
 def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    """Waits for a condition; `what` says in the failure what there was instead."""
+    """Wait for a condition; `what` describes in the failure the state instead."""
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, what()
@@ -47,7 +47,7 @@ class Member(ABC):
 
     #: The client's name and protocol, as docs/clients.md has them.
     title: ClassVar[str]
-    #: What the client cannot do, and why: `static`, `cooperative` or `seek`.
+    #: Abilities that the client lacks, and why: `static`, `cooperative` or `seek`.
     lacks: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
@@ -58,7 +58,7 @@ class Member(ABC):
         self.group = group
         self.instance = instance
         self.cooperative = cooperative
-        #: Partitions it owns, a new set each time, and how often the client told of it: ("assigned" or "revoked",
+        #: Partitions it owns, a new set each time, and the client's reports of it: ("assigned" or "revoked",
         #: partitions).
         self.owned: set[int] = set()
         self.told: list[tuple[str, frozenset[int]]] = []
@@ -92,7 +92,7 @@ class Member(ABC):
         self._do(lambda: self._seek(partition, offset))
 
     def commit(self) -> None:
-        """Commits what it has received."""
+        """Commit the received records."""
         self._do(self._commit)
 
     def lag(self) -> dict[int, int]:
@@ -103,7 +103,7 @@ class Member(ABC):
         self._ended.set()
 
     def close(self) -> None:
-        """Leaves the group, unless it is static: then it only goes."""
+        """Leave the group, unless it is static: then it only goes."""
         self.begin_to_close()
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
@@ -239,8 +239,8 @@ class ConfluentConsumerProtocolMember(ConfluentMember):
 
 
 class KafkaPythonMember(Member):
-    """Its polls are long until it is asked for something: kafka-python 3.0.12 forgets its assignment when the time of a
-    poll is over between the answers to JoinGroup and to SyncGroup.
+    """A member whose polls are long until a request comes. kafka-python 3.0.12 forgets its assignment if a poll ends
+    between the answers to JoinGroup and to SyncGroup.
     """
 
     title = "kafka-python, classic"

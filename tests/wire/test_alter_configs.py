@@ -37,14 +37,14 @@ def altered(
 
 
 def described(admin: AdminClient, name: str, kind: ResourceType = ResourceType.TOPIC) -> tuple[str, bool]:
-    """(value, whether it is the default)."""
+    """Return (value, whether it is the default)."""
     (future,) = admin.describe_configs([ConfigResource(kind, "orders")]).values()
     entry: Any = future.result(10)[name]
     return entry.value, entry.is_default
 
 
 def heartbeat(broker: Broker, epoch: int, **fields: Any) -> Any:
-    """Of the member "m" of the group "orders"."""
+    """Send a heartbeat of the member "m" of the group "orders"."""
     request = ConsumerGroupHeartbeatRequest(group_id="orders", member_id="m", member_epoch=epoch, **fields)
 
     async def ask() -> Any:
@@ -61,7 +61,7 @@ def join(broker: Broker) -> Any:
 
 
 def outcome(producer: Producer, value: bytes) -> str | None:
-    """Why the record was refused."""
+    """Return the reason why the record was refused."""
     errors: list[Any] = []
     producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
     producer.flush(10)
@@ -90,7 +90,7 @@ def test_a_topic_in_use_is_altered(tmp_path: Path) -> None:
 
 
 def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
-    """Its members are out after a shorter silence, whatever the broker says."""
+    """Members are out after a shorter silence, under any config of the broker."""
     session, group = "consumer.session.timeout.ms", ResourceType.GROUP
     bounds = {
         "group_consumer_min_session_timeout_ms": 100,

@@ -1,4 +1,4 @@
-"""Order of answers, back-pressure, and what hostile or slow clients may cost."""
+"""Order of answers, back-pressure, and the cost of hostile or slow clients."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_large_batches_arrive_as_sent(start_broker: StartBroker, by_refere
 
 
 async def test_many_large_fetches_in_a_row(broker: Running) -> None:
-    """Pipelined, each longer than what a socket takes at once: sendfile and reading take turns on one connection."""
+    """Pipelined, each longer than a socket accepts at once: sendfile and reading take turns on one connection."""
     wire = await broker.connect()
     sent = [batch(os.urandom(1_000_000 + number)) for number in range(5)]
     for records in sent:
@@ -194,7 +194,7 @@ async def test_a_client_that_does_not_read_costs_little(start_broker: StartBroke
 
 
 class _Sink:
-    """Collects what would be written."""
+    """A collector of the bytes that would be written."""
 
     def __init__(self) -> None:
         self.data = b""

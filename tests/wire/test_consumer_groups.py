@@ -55,7 +55,7 @@ def open_consumer(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Op
 
 
 def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
-    """Polls them until it holds; the values of the records that came meanwhile."""
+    """Poll the consumers until the condition holds; return the values of the records received in that time."""
     values: list[str] = []
     deadline = time.monotonic() + WAIT_S
     while not condition():

@@ -22,7 +22,7 @@ CASES: dict[ApiKey, Case] = {**versions_of_records.CASES, **versions_of_topics.C
 
 
 async def prepared(start_broker: StartBroker) -> tuple[Running, bytes]:
-    """A broker whose topic "single" holds two records and whose group "committed" has one committed offset."""
+    """Start a broker whose topic "single" has two records and whose group "committed" has one committed offset."""
     broker = await start_broker()
     wire = await broker.connect()
     metadata = await wire.call(3, 12, MetadataRequest(topics=(MetadataRequestTopic(name="single"),)))

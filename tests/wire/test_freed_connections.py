@@ -1,4 +1,4 @@
-"""A connection that is gone is freed at once, whatever it has asked: not when Python's collector comes."""
+"""A closed connection is freed at once, after any request: not when Python's collector comes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 @pytest.fixture
 def before() -> Iterator[list[weakref.ref[Connection]]]:
-    """Connections that tests before this one have left; the collector is off meanwhile."""
+    """Connections that earlier tests have left; the collector is off until the end of the test."""
     gc.collect()
     gc.disable()
     yield known_connections([])
@@ -32,13 +32,13 @@ def known_connections(but: Sequence[weakref.ref[Connection]]) -> list[weakref.re
 
 
 async def begun(count: int, but: Sequence[weakref.ref[Connection]]) -> list[weakref.ref[Connection]]:
-    """Exactly so many, once the gateway has accepted them."""
+    """Wait for exactly `count` connections that the gateway has accepted; return them."""
     await until(lambda: len(known_connections(but)) == count)
     return known_connections(but)
 
 
 async def freed(connections: list[weakref.ref[Connection]]) -> bool:
-    """Within a second."""
+    """Return whether the connections are freed within a second."""
     for _ in range(100):
         if not any(connection() for connection in connections):
             return True
@@ -47,7 +47,7 @@ async def freed(connections: list[weakref.ref[Connection]]) -> bool:
 
 
 async def test_a_closed_connection_is_freed_at_once(broker: Running, before: list[weakref.ref[Connection]]) -> None:
-    """Whatever it has asked, and whether answers were on their way: not when Python's collector comes."""
+    """The connection is freed after any request, also with answers under way, and not by Python's collector."""
     wire = await broker.connect()
     await wire.call(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     assert await produce(wire, "single", batch(b"x" * 900_000)) == (0, 0)
@@ -87,7 +87,7 @@ async def test_the_clock_that_ends_stuck_connections_keeps_none(
 
 @pytest.mark.event_loops("uvloop")
 async def test_the_streams_to_storage_keep_none(tmp_path: Path, before: list[weakref.ref[Connection]]) -> None:
-    """What came last on them: nothing else comes that would take its place."""
+    """The last messages on them are not kept, although no further message replaces them."""
     remote = RemoteStorage(tmp_path)
     await remote.start()
     try:

@@ -41,7 +41,7 @@ class Groups:
         return self.runner.run(made)
 
     def state(self) -> str:
-        """Everything that can be seen of the groups, and how much was ever written about any. Keeps members alive."""
+        """Return all visible state of the groups, and the size of the records about them. Keeps members alive."""
         return pformat(self.run(self._state()))
 
     async def _state(self) -> list[Any]:
@@ -74,7 +74,7 @@ Ask = Callable[[Groups], Awaitable[Any]]
 
 
 def _code(response: Any) -> int:
-    """The error code of a response, or of the one thing that it is about."""
+    """Return the error code of a response, or of the one thing that it is about."""
     for path in ("topics", "groups", "members", "results"):
         if inner := getattr(response, path, None):
             return _code(inner[0])

@@ -1,4 +1,4 @@
-"""Members that say the same again and again, over real connections: what happens meanwhile is told all the same."""
+"""Members that repeat their heartbeat over real connections still receive every change in between."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
     await remote.stop()
 
 
-@pytest.fixture(params=["one process", "apart"])
+@pytest.fixture(params=["combined", "separate"])
 async def broker(
     request: pytest.FixtureRequest,
     start_broker: StartBroker,
     storage: RemoteStorage,
 ) -> AsyncIterator[Running]:
-    if request.param == "one process":
+    if request.param == "combined":
         yield await start_broker()
         return
     # A gateway that was kept from running for longer would have the heartbeat come whole in between.
@@ -59,7 +59,7 @@ async def broker(
 
 
 async def classic_member(wire: Wire) -> HeartbeatRequest:
-    """The heartbeat of a group's only member."""
+    """Return the heartbeat of a group's only member."""
     joined = await wire.call(11, 3, JOIN)
     assert joined.error_code == E.NONE
     sync = SyncGroupRequest(
@@ -150,7 +150,7 @@ async def test_a_consumer_member_hears_of_another(broker: Running) -> None:
 
 
 def kept_repeats() -> int:
-    """How many heartbeats storage has something to answer their repetitions by: all that are in this process."""
+    """Count the heartbeats that storage can answer by a repeat, in this whole process."""
     gc.collect()
     return sum(isinstance(each, ClassicRepeatableHeartbeat) for each in gc.get_objects())
 
@@ -178,7 +178,7 @@ def quiet_connections(running: Running) -> int:
 
 
 async def quiet_member(running: Running) -> tuple[Wire, HeartbeatRequest]:
-    """One that has said the same so often that its connection is read with others like it."""
+    """Return a member that has repeated itself until its connection is read with others like it."""
     wire = await running.connect()
     heartbeat = await classic_member(wire)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Produce 0-2 and Fetch 0-3 as frames: what is converted, refused and passed over, and in which order."""
+"""Produce 0-2 and Fetch 0-3 as frames: converted, refused and skipped records, in this order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fetch_request(offset: int, *, max_bytes: int = 1 << 20, wait_ms: int = 0) ->
 
 
 async def fetched(wire: Wire, version: int, request: FetchRequest) -> tuple[int, list[tuple[int, bytes | None]]]:
-    """(error code, (offset, value) of the records) of the one partition."""
+    """Return (error code, (offset, value) of the records) of the one partition."""
     response = await wire.call(1, version, request)
     (partition,) = response.responses[0].partitions
     return partition.error_code, [(each.offset, each.value) for each in read_message_set(partition.records)]

@@ -1,6 +1,6 @@
-"""Clients that speak as they did before Kafka 0.11: message sets of formats 0 and 1, every codec, beside new clients.
+"""Clients from before Kafka 0.11 and new clients together: message sets of formats 0 and 1, every codec.
 
-librdkafka takes a broker's version from its settings when it may not ask for it; so does kafka-python.
+librdkafka reads the broker's version from its settings when it may not ask for it; so does kafka-python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.wire.conftest import SynchronousBroker
 
 TIMEOUT_S = 20
 CODECS = ("none", "gzip", "snappy", "lz4")
-#: What librdkafka believes of the broker. From 0.10 on it asks, whatever its settings say.
+#: Versions of the broker in librdkafka's settings. From 0.10 on it asks the broker instead.
 BROKER_VERSIONS = ("0.8.2.2", "0.9.0.1")
 
 _topics = count()
@@ -109,7 +109,7 @@ def test_kafka_python(module_broker: SynchronousBroker, topic: str, version: tup
 
 
 def old_log(folder: Path) -> None:
-    """Partition 0 of topic "old" as a Kafka 0.10 left it: 30 records of each format, and an offset checkpoint."""
+    """Write partition 0 of topic "old" as a Kafka 0.10 does: 30 records of each format, and an offset checkpoint."""
     records = [Record(n, 1_700_000_000_000 + n, b"key-%d" % n, b"%d" % n) for n in range(60)]
     content = [build_message_set(records[:10], magic=0), build_message_set(records[10:30], magic=0, codec=Codec.GZIP)]
     content += [build_message_set(records[30:40], magic=1), build_message_set(records[40:], magic=1, codec=Codec.LZ4)]

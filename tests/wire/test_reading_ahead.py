@@ -1,4 +1,4 @@
-"""A consumer that reads a partition from end to end, and what happens to the log before it asks for what comes next."""
+"""A consumer that reads a partition from end to end, and changes of the log before its next request."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SENT = [batch(bytes([65 + number]) * 100_000) for number in range(BATCHES)]
 SIZE = len(SENT[0])
 
 
-@pytest.fixture(params=["one process", "apart"])
+@pytest.fixture(params=["combined", "separate"])
 async def reader(
     request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path
 ) -> AsyncIterator[tuple[Running, Wire]]:
-    """A connection of a consumer that was given the first two of 12 batches, and for which the rest are known."""
+    """A connection of a consumer that has the first two of 12 batches, and for which the rest was read ahead."""
     async with contextlib.AsyncExitStack() as at_end:
-        if request.param == "apart":
+        if request.param == "separate":
             storage = RemoteStorage(tmp_path)
             at_end.push_async_callback(storage.stop)
             await storage.start()
@@ -50,7 +50,7 @@ def kept(offset: int) -> bytes:
 
 
 async def given(broker: Running, batches: int) -> bool:
-    """Whether storage has soon given so many batches, and no more."""
+    """Return whether storage soon has returned `batches` batches, and no more."""
     await until(lambda: broker.core.data.read_bytes >= batches * SIZE)
     return broker.core.data.read_bytes == batches * SIZE
 
@@ -63,7 +63,7 @@ def asked(offset: int) -> FetchRequest:
 
 
 async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
-    """Error code, high watermark and the batch behind its offset and leader epoch."""
+    """Return error code, high watermark, and the batch without its offset and leader epoch."""
     return told(await wire.call(1, 11, asked(offset)))
 
 

@@ -1,4 +1,4 @@
-"""Bad input: whatever comes, the gateway answers or closes, with one log line and one count, and serves the others."""
+"""Bad input: the gateway answers or closes, with one log line and one count, and serves the others."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_a_client_of_another_cluster_is_sent_away(broker: Running) -> None
 
 
 async def test_bytes_after_a_request_are_ignored(broker: Running, log_lines: LogLines) -> None:
-    """As librdkafka asks for all topics: null in four bytes, then the flags and tags it meant."""
+    """librdkafka asks for all topics with null in four bytes, and then sends flags and tags."""
     wire = await broker.connect()
     wire.sent[9] = (3, 13)
     wire.send_frame(3, 13, 9, bytes.fromhex("00000000010000"))
@@ -273,7 +273,7 @@ def test_random_bytes(
     version: int,
     framed: bool,
 ) -> None:
-    """Answers or closes, and no bug of ours shows: what a client sends is never an internal error."""
+    """The gateway answers or closes, and no bug of ours shows: a client's bytes are never an internal error."""
     received = module_broker.exchange(
         struct.pack(">ihhih", len(body) + 10, key, version, 1, -1) + body if framed else body
     )

@@ -1,4 +1,6 @@
-"""The gateway over gRPC: the same service as in one process, and what clients are told when storage goes and comes."""
+"""The gateway over gRPC: the same service as in combined mode, and the answers to clients when storage goes and
+comes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ pytestmark = pytest.mark.event_loops("uvloop")
 
 
 class RemoteStorage:
-    """A storage core behind a Unix socket, in this event loop; goes and comes back on the same data folder."""
+    """A storage core with a Unix socket, in this event loop; it goes and comes back on the same data folder."""
 
     def __init__(self, folder: Path) -> None:
         self.address = f"unix:{folder / 'storage.sock'}"
@@ -211,7 +213,7 @@ async def test_control_calls_wait_for_storage(storage: RemoteStorage) -> None:
 
 
 async def test_members_outlive_a_restart_of_storage(storage: RemoteStorage) -> None:
-    """Whatever a heartbeat or a commit meets, it is answered as a member can bear it, and the member stays."""
+    """Every heartbeat and commit gets an answer that a member survives, and the member stays."""
     async with gateway_of(storage, "one") as broker:
         wire = await broker.connect()
         protocol = JoinGroupRequestProtocol(name="range", metadata=b"r")
@@ -300,7 +302,7 @@ async def test_what_is_in_flight_when_storage_dies_is_answered(
 
 
 class LeaseClock:
-    """The clock by which storage's leases end; it stands still unless it is told to go on."""
+    """The clock by which storage's leases end; it stands still until `go_on`."""
 
     def __init__(self, storage: RemoteStorage) -> None:
         assert storage.core is not None
@@ -309,13 +311,13 @@ class LeaseClock:
         storage.core.cluster._clock_ms = lambda: self.now_ms
 
     async def go_on(self, by_ms: int, lease_ms: int) -> None:
-        """And waits until every gateway has renewed its lease."""
+        """Advance the clock, and wait until every gateway has renewed its lease."""
         self.now_ms += by_ms
         await until(lambda: {end for _, end in self._leases._leases.values()} == {self.now_ms + lease_ms})
 
 
 async def until_listed(wire: Wire, *node_ids: int) -> MetadataResponse:
-    """Metadata once it names these brokers."""
+    """Return the metadata once it names these brokers."""
     async with asyncio.timeout(10):
         while True:
             metadata: MetadataResponse = await wire.call(3, 5, MetadataRequest(topics=None))

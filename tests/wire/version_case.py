@@ -1,4 +1,4 @@
-"""A case of test_every_version.py: how an API is asked in a version, and what its answer must be."""
+"""A case of test_every_version.py: the request of an API in a version, and the check of its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asked and checked by test_every_version.py: the APIs of groups and their offsets."""
+"""Cases of test_every_version.py: the APIs of groups and their offsets."""
 
 from __future__ import annotations
 

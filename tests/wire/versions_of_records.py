@@ -1,4 +1,4 @@
-"""Asked and checked by test_every_version.py: Produce, Fetch, offsets and epochs of partitions, producer ids."""
+"""Cases of test_every_version.py: Produce, Fetch, offsets and epochs of partitions, producer ids."""
 
 from __future__ import annotations
 

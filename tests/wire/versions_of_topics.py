@@ -1,4 +1,4 @@
-"""Asked and checked by test_every_version.py: the APIs of the cluster, of topics and of configs."""
+"""Cases of test_every_version.py: the APIs of the cluster, of topics and of configs."""
 
 from __future__ import annotations
 

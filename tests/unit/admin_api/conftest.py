@@ -1,6 +1,6 @@
-"""admin-api as it runs: the storage core behind gRPC on a Unix socket, admin-api before it on a TCP port, no doubles.
+"""admin-api as it runs: the storage core with gRPC on a Unix socket, admin-api in front on a TCP port, no doubles.
 
-Both live in one event loop on a thread of its own, so that tests are plain functions that use a plain HTTP client.
+Both live in one event loop on a separate thread, so that tests are plain functions that use a plain HTTP client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Loop:
 
 @dataclass
 class Stack:
-    """Storage and admin-api, and what tests do to them besides HTTP."""
+    """Storage and admin-api, and the actions of tests outside of HTTP."""
 
     loop: Loop
     core: Storage
@@ -75,13 +75,13 @@ class Stack:
         return f"/v3/clusters/{cluster_id}"
 
     def get(self, path: str, **query: str | int) -> Any:
-        """The JSON below the cluster's URL; the request must succeed."""
+        """Return the JSON below the cluster's URL; the request must succeed."""
         answer = self.http.get(self.cluster + path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def golden(self, answer: httpx.Response | dict[str, Any]) -> Any:
-        """An answer in which what differs from run to run is named as in golden files."""
+        """Return an answer with names, as in golden files, in place of the values that differ from run to run."""
         text = json.dumps(answer if isinstance(answer, dict) else answer.json())
         for here, there in ((self.base_url, "http://localhost:8082"), *self.names.items()):
             text = text.replace(here, there)
@@ -124,7 +124,7 @@ class Stack:
         self.loop.run(self.core.cluster.remove_gateway(cluster_pb2.RemoveGatewayRequest(name=name)))
 
     def join(self, group_id: str, client_id: str, assignment: bytes, *, instance_id: str | None = None) -> str:
-        """Makes a group of one member that is assigned these bytes; returns its member id."""
+        """Make a group of one member with these bytes as its assignment; return its member id."""
         joined = self.loop.run(
             self.core.groups.join_group(
                 groups_pb2.JoinGroupRequest(
@@ -158,7 +158,7 @@ class Stack:
         return joined.member_id
 
     def enter(self, group_id: str, client_id: str, topic: str) -> str:
-        """Makes a group of KIP-848 of one member; returns its member id."""
+        """Make a group of KIP-848 of one member; return its member id."""
         request = groups_pb2.ConsumerGroupHeartbeatRequest(
             group_id=group_id,
             client_id=client_id,
@@ -202,7 +202,7 @@ async def serving_storage(data_dir: Path, storage_address: str) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[str]:
-    """admin-api on a free port; gives its URL."""
+    """Run admin-api on a free port; yield its URL."""
     given = AdminSettings(storage_address=storage_address, **settings)
     client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
     sockets = listen(address.parse("127.0.0.1:0"))
@@ -222,7 +222,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture(scope="session")
 def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One for all tests: each uses topics and groups of its own names."""
+    """One stack for all tests: each uses its topics and groups."""
     folder = tmp_path_factory.mktemp("admin")
     opened = contextlib.AsyncExitStack()
 
@@ -239,7 +239,7 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
 
 
 def until_ready(ready: Callable[[], bool]) -> None:
-    """Asks until a probe finds admin-api ready: one that storage, busy, does not answer within 0.9 s does not."""
+    """Ask until a probe finds admin-api ready. A busy storage may not answer within the 0.9 s of a probe."""
     deadline = time.monotonic() + 30
     while not ready():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""/docs works without the internet: every byte is served from here, vendored files are what they claim to be."""
+"""/docs works without the internet: every byte is served from here, and vendored files match their hashes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 STATIC = Path(admin_api.__file__).parent / "static"
 SWAGGER_UI = STATIC / "vendor" / "swagger-ui"
-#: As in VENDORED.md; the files of swagger-ui-dist 5.35.0.
+#: Hashes of VENDORED.md; the files of swagger-ui-dist 5.35.0.
 HASHES = {
     "swagger-ui-bundle.js": "e6a898692f2d768e807c3ba4626068a69a2c5dd960dd6c76f3e4d3a3de180af2",
     "swagger-ui-bundle.js.LICENSE.txt": "37eb6e7e59aed57b2c1acf076574b818ea07b74265717e0bd67b59e0baf9abbb",

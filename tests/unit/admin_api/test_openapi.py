@@ -1,4 +1,4 @@
-"""The description: the file is what is served, names are Confluent's, and the server does what it says.
+"""The description: the file is current, names are Confluent's, and the server behaves as described.
 
 The last part is schemathesis against the real application with real storage: it makes requests of every shape the
 description allows and of many it does not, and checks status, media type and body of every answer against it.
@@ -93,7 +93,7 @@ OPERATIONS = {
     for methods in json.loads(FILE.read_text())["paths"].values()
     for operation in methods.values()
 }
-#: What can be asked for wrongly: any text may be a name, but numbers and bodies have a form.
+#: Operations with inputs of a form, which can be wrong: any text may be a name, but numbers and bodies have a form.
 FALLIBLE = [
     operation_id
     for operation_id, operation in OPERATIONS.items()

@@ -1,4 +1,6 @@
-"""The process: `python -m admin_api` starts, says where, answers probes, stops in order, refuses what it cannot do."""
+"""The process: `python -m admin_api` starts, logs its address, answers probes, stops in order, refuses wrong
+settings.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
 
 def _until(process: Process, event: str) -> list[dict[str, Any]]:
-    """The log lines up to the one that tells this event."""
+    """Return the log lines up to the one with this event."""
     assert process.stderr is not None
     lines = []
     for text in process.stderr:
@@ -137,7 +139,7 @@ def test_unknown_arguments(start: Callable[..., Process]) -> None:
 
 
 def test_importing_does_nothing(stack: Stack) -> None:
-    """No application, no channel, no aiokafka and no protocol_lib: what is not needed costs no memory."""
+    """No application, no channel, no aiokafka and no protocol_lib: unused modules cost no memory."""
     program = (
         "import sys, threading, admin_api.app, admin_api.server, admin_api.__main__;"
         "print(threading.active_count(), *({'aiokafka', 'protocol_lib', 'uvloop', 'httptools'} & set(sys.modules)))"

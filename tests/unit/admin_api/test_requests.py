@@ -1,4 +1,4 @@
-"""What holds for every request: ids, unknown routes and methods, limits, host names, headers, storage that is away."""
+"""The rules for every request: ids, unknown routes and methods, limits, host names, headers, storage that is away."""
 
 from __future__ import annotations
 

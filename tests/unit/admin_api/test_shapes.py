@@ -1,6 +1,6 @@
-"""Every shape of answer beside its golden file: names, nesting, links and null values, in full.
+"""Every shape of answer and its golden file: names, nesting, links and null values, in full.
 
-The golden files are of our own making. `{"cluster": …}` and member ids differ from run to run and are replaced by name.
+We made the golden files. `{"cluster": …}` and member ids differ from run to run and are replaced by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLIGHTS_0_AND_1 = bytes.fromhex("0001 00000001 0007 666c6967687473 00000002 0000
 
 @pytest.fixture(scope="module")
 def filled(stack: Stack) -> Iterator[Stack]:
-    """One gateway under one address, a topic with records, a group that reads it and is behind."""
+    """One gateway under one address, a topic with records, a group that reads it and has a lag."""
     body = {"topic_name": "flights", "partitions_count": 2, "configs": [{"name": "retention.ms", "value": "86400000"}]}
     with contextlib.ExitStack() as undo:
         broker_id = stack.register_gateway("gateway", ("EXTERNAL", "localhost", 9092), ("INTERNAL", "gateway", 29092))
@@ -134,7 +134,7 @@ def test_links_lead_somewhere(filled: Stack) -> None:
 
 
 def _is_of_this_test(url: str) -> bool:
-    """Not what other tests made, and one configuration for all."""
+    """Return whether a URL is of this test, with one configuration for all: other tests create resources too."""
     topic, group, config = (url.partition(f"/{kind}/")[2] for kind in ("topics", "consumer-groups", "configs"))
     of_topic = not topic or topic.startswith(("flights", "-/partitions"))
     of_group = not group or group.startswith("dashboards")

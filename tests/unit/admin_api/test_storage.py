@@ -1,4 +1,4 @@
-"""What admin-api says of a storage that does not answer."""
+"""The answers of admin-api while storage does not answer."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ VARIABLE = re.compile(r"\$\{([A-Z_]+)(:-[^}]*)?\}")
 
 
 def resolved(value: str) -> str:
-    """The text with every ${NAME:-default} replaced by its default."""
+    """Return the text with every ${NAME:-default} replaced by its default."""
     return VARIABLE.sub(lambda match: (match[2] or "")[2:], value)
 
 

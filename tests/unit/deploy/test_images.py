@@ -54,7 +54,7 @@ def normal(requirement: str) -> str:
 
 
 def chain(stages: dict[str, Stage], name: str) -> list[Stage]:
-    """A stage and those it is built from."""
+    """Return a stage and those it is built from."""
     found = []
     while name in stages:
         found.append(stages[name])

@@ -1,7 +1,7 @@
-"""k8s/: every object valid against Kubernetes' own schemas, and the rules that schemas do not know.
+"""k8s/: every object valid against Kubernetes' schemas, and the rules that schemas do not know.
 
-The overlays are rendered by `kubectl kustomize` (offline) where kubectl is installed; what the base and the overlays
-say themselves is checked in any case.
+The overlays are rendered by `kubectl kustomize` (offline) where kubectl is installed; the text of the base and the
+overlays is checked in any case.
 """
 
 import shutil

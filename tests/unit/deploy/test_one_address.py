@@ -1,7 +1,7 @@
-"""The Kubernetes layout without Kubernetes: two gateways behind one address, records by value, storage over TCP.
+"""The Kubernetes layout without Kubernetes: two gateways with one address, records by value, storage over TCP.
 
-A round-robin TCP relay stands where the Service is. Both gateways have the name and the advertised address that
-k8s/base gives them, so clients must see one broker whose node id stays when a gateway goes.
+A round-robin TCP relay stands where the Service is. Both gateways have the name and the advertised address of k8s/base,
+so clients must see one broker whose node id stays when a gateway goes.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class Layout:
         self.gateways = {port: self._start_gateway(port) for port in ports}
 
     def _free_port(self) -> int:
-        """Nobody else is given it meanwhile."""
+        """Reserve a free port, so that no other process gets it."""
         return self._cleanup.enter_context(Reservation("127.0.0.1", 0)).address.port
 
     def _start_gateway(self, port: int) -> "subprocess.Popen[bytes]":

@@ -22,7 +22,7 @@ SETTINGS: dict[str, type[BaseSettings]] = {
 
 
 def pipeline_variables() -> set[str]:
-    """What a pipeline file itself takes from the environment."""
+    """Return the variables that a pipeline file reads from the environment."""
     return set(re.findall(r"\$\{(MILLRACE_[A-Z_]+)", (ROOT / "spark" / "pipelines" / "flights.yaml").read_text()))
 
 

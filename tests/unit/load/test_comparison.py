@@ -14,7 +14,7 @@ KAFKA, COMBINED = Layout.KAFKA, Layout.COMBINED
 
 
 class Produce(Workload):
-    """Takes a second for each hundred of work on Apache Kafka, for each two hundred on ours."""
+    """A workload that takes a second for each hundred of work on Apache Kafka, for each two hundred on ours."""
 
     name, title = "p", "produce"
     measures = (Measure("rate", "1/s"),)

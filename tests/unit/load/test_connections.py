@@ -1,4 +1,4 @@
-"""What the bench says of fetches that wait."""
+"""The bench's figures of fetches that wait."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""The bench's driver: what it says it sent is what a broker has."""
+"""The bench's driver: a broker has the records that it reports as sent."""
 
 import struct
 from collections.abc import Iterator

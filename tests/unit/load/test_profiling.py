@@ -1,4 +1,4 @@
-"""What `make profile` counts: of metrics pages and of strace's lines."""
+"""The counts of `make profile`: of metrics pages and of strace's lines."""
 
 import pytest
 from profiling import Calls, Served, counters

@@ -1,4 +1,4 @@
-"""The bench's own check notices what it is there for."""
+"""The bench's check notices each fault that it exists for."""
 
 from pathlib import Path
 

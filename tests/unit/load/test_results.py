@@ -1,4 +1,4 @@
-"""What the bench's table says of samples: spreads, ratios, what is reached; and what counts as fallen."""
+"""The bench's table of samples: spreads, ratios, reached targets and fallen ratios."""
 
 from typing import Any
 

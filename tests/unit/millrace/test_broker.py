@@ -147,7 +147,9 @@ print(time.monotonic(), flush=True)
 
 
 def _run_unclosed(arguments="", then=""):
-    """A program that ends without closing its broker: the data folder, what it said, and how long its end took."""
+    """Run a program that ends without closing its broker; return the data folder, the output and the time of its
+    end.
+    """
     ran = subprocess.run(
         [sys.executable, "-c", _UNCLOSED.format(arguments=arguments, then=then)],
         capture_output=True, text=True, timeout=60, check=True,

@@ -62,7 +62,7 @@ with open(trace, "a") as file:
 
 
 class Ensemble:
-    """A supervisor running in a thread, and what its processes wrote."""
+    """A supervisor running in a thread, and the output of its processes."""
 
     def __init__(self, folder, held, specification, stop_deadline_s=10.0):
         self._trace = folder / "trace"
@@ -239,7 +239,7 @@ def test_a_second_stop_kills_at_once(ensemble):
 
 
 def test_one_that_ended_by_itself_was_not_killed():
-    """Asked a second time, nobody waits: of its end the supervisor hears only after it was to be killed."""
+    """After a second request nobody waits: the supervisor learns of the end only after the kill."""
     process = ServiceProcess("storage", {}, "")
     with subprocess.Popen([sys.executable, "-c", ""]) as popen:
         popen.wait()

@@ -15,8 +15,8 @@ from millrace.running import RunningUp, UpFailedError
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 LAYOUTS = {
-    "one process": ((), {"broker": 1, "admin-api": 1}),
-    "apart": (("--processes",), {"storage-svc": 1, "gateway-svc": 1, "admin-api": 1}),
+    "combined": ((), {"broker": 1, "admin-api": 1}),
+    "separate": (("--processes",), {"storage-svc": 1, "gateway-svc": 1, "admin-api": 1}),
     "two gateways": (("--gateways", "2"), {"storage-svc": 1, "gateway-svc": 2, "admin-api": 1}),
 }
 #: Written last when the data folder is closed in order.
@@ -95,7 +95,7 @@ def test_serves_clients_and_stops_in_order(layout, tmp_path):
 
 
 def test_grpc_reads_and_writes_without_its_event_engine(tmp_path):
-    """Where gRPC says it does is what tells: the files of its source that trace lines come from."""
+    """gRPC's trace lines name files of its source, which show whether the EventEngine is in use."""
     tracing = {"GRPC_TRACE": "tcp", "GRPC_VERBOSITY": "DEBUG", "TMPDIR": str(tmp_path)}
     with RunningUp(*ANY_PORTS, "--processes", environment=tracing) as up:
         _produce(up.kafka, ["traced"])
@@ -108,7 +108,7 @@ def test_grpc_reads_and_writes_without_its_event_engine(tmp_path):
             assert ("tcp_posix" in found, "endpoint" in found) == (True, False), (name, found)
 
 
-@pytest.mark.parametrize("layout", ["one process", "apart"])
+@pytest.mark.parametrize("layout", ["combined", "separate"])
 def test_a_killed_service_comes_back(layout):
     arguments, expected = LAYOUTS[layout]
     with RunningUp(*ANY_PORTS, *arguments, environment={"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}) as up:
@@ -127,7 +127,7 @@ def test_a_killed_service_comes_back(layout):
         assert _get_json(up.http, "/v3/clusters")["data"]
 
 
-@pytest.mark.parametrize("layout", ["one process", "apart"])
+@pytest.mark.parametrize("layout", ["combined", "separate"])
 def test_second_process_on_a_data_folder_is_refused(layout, tmp_path):
     arguments, _ = LAYOUTS[layout]
     with RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), *arguments) as up:
@@ -173,7 +173,7 @@ def test_taken_port_is_refused_at_once():
 
 
 def test_interrupt_reaches_the_services_in_order_too():
-    """Ctrl-C goes to the terminal's whole process group; the services are in groups of their own."""
+    """Ctrl-C goes to the terminal's whole process group; the services are in separate groups."""
     with RunningUp(*ANY_PORTS) as up:
         for pids in up.services().values():
             assert {os.getpgid(pid) for pid in pids} == set(pids)

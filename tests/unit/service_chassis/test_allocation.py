@@ -1,4 +1,4 @@
-"""Measured in a process of its own: the allocator's settings are for good."""
+"""The allocator's settings, measured in a separate process: they cannot be reset."""
 
 import subprocess
 import sys

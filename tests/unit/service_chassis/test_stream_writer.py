@@ -1,4 +1,4 @@
-"""Messages leave one behind the other, in order, however their writes wait or end."""
+"""Messages leave one after the other, in order, even if their writes wait or end with an error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from service_chassis.stream_writer import StreamWriter
 
 
 class Stream:
-    """What takes messages: each is on its way until `leave` is called."""
+    """A receiver of messages: each is under way until `leave` is called."""
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()
         self.begun: list[int] = []
         self.errors: list[BaseException] = []
         self.on_its_way: asyncio.Future[None] | None = None
-        #: How often a write was gone on with that still had to wait.
+        #: Number of steps of a write that still had to wait.
         self.steps = 0
         self.writer = StreamWriter(self.write, lambda: self.queue.popleft() if self.queue else None, self.errors.append)
 

@@ -1,4 +1,4 @@
-"""The manifest: a batch counts once, from the moment its entry is there, whatever was interrupted before."""
+"""The manifest: a batch counts once, from the moment its entry is there, after any interruption."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ QUERY = "8f2c1d0a-1111-2222-3333-444444444444"
 
 
 def stage(manifest: Manifest, batch: int, months: dict[str, bytes]) -> Path:
-    """What Spark leaves in the staging folder."""
+    """Write the files that Spark leaves in the staging folder."""
     staging = manifest.staging(QUERY, batch)
     for month, content in months.items():
         folder = staging / f"month={month}"

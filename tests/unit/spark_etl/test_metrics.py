@@ -12,7 +12,7 @@ from spark_etl.metrics import Metrics, served
 
 @pytest.fixture
 def port():
-    """One that no other process is given meanwhile."""
+    """A free port, reserved for this test."""
     with Reservation("127.0.0.1", 0) as reservation:
         yield reservation.address.port
 

@@ -1,4 +1,4 @@
-"""A record schema means what it says: keywords that would not be checked are refused."""
+"""A record schema is checked in full: keywords that would not be checked are refused."""
 
 import pytest
 from spark_etl.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Decoding and judging on frames made here: what from_json alone lets pass is caught, and nothing is lost."""
+"""Decoding and judging on frames made here: faults that from_json lets pass are found, and nothing is lost."""
 
 import json
 from collections.abc import Iterator
