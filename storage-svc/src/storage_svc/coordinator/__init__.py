@@ -1,1 +1,13 @@
-"""Group coordination: a pure state machine (group_machine.py) and the ring that performs its instructions."""
+"""The group coordinator: consumer groups of both protocols, and their committed offsets.
+
+    group_coordinator, group_offsets   the calls of clients
+    repeatable_commits, limits         commits by their offsets alone; checks that need no group
+    hosting/                           the groups of this broker: performs outcomes, keeps timers and waiting calls
+    stored/                            their records in `__consumer_offsets`
+    consumer/                          the machine of KIP-848 groups, and migration from and to classic ones
+    classic/                           the machine of classic groups
+    machine/                           the idiom of both: an event in, an Outcome out
+    patterns/                          subscriptions by pattern
+
+Each may import only those below it. Groups change in their machines alone.
+"""
