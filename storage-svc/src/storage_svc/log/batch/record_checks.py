@@ -5,8 +5,9 @@ on how old records may be, a `compression.type` that differs from the batch's. S
 or is out of bounds. They get Kafka's checks of records (LogValidator, DefaultRecord). The header of every other batch
 is believed, since walking the records costs a hundred times as much as the rest of an append.
 
-Rewriting is as small as possible: a wrong maxTimestamp in the header; the compressed block, when the codec differs;
-record by record only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote them.
+As little as possible is rewritten: a wrong maxTimestamp in the header, or the compressed block when the codec differs.
+Records are rewritten one by one only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote
+them.
 """
 
 from __future__ import annotations

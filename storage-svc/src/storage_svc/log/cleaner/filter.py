@@ -1,5 +1,4 @@
-"""The remainder of one batch after compaction: all of it, its bytes unchanged; some of its records; its header;
-nothing.
+"""The remainder of one batch after compaction: the whole batch unchanged, some of its records, its header, or nothing.
 
 A record stays if no later record has its key, as far as the key map reaches; after that everything stays. A tombstone
 stays until its batch's delete horizon is over. The first cleaning that meets the tombstone sets the horizon: attribute

@@ -2,8 +2,8 @@
 
 An open hash table of 24 bytes a slot: a 64-bit hash (SipHash under a key of this process), a CRC-32C, and the offset
 plus one. 96 bits distinguish keys: with four million keys the chance that any two are confused is below 10^-15. The
-table is made once, at the requested size, and filled to three quarters at most. 128 MiB (Kafka's
-log.cleaner.dedupe.buffer.size, which Kafka fills to nine tenths) hold 4.2 million keys.
+table is made once, at the requested size, and filled to three quarters at most. 128 MiB hold 4.2 million keys (Kafka's
+log.cleaner.dedupe.buffer.size; Kafka fills it to nine tenths).
 
     put_all([b"a", b"b", b"a"], 100, [0, 1, 2])   latest_of(b"a") = 102   latest_of(b"b") = 101   latest_of(b"c") = -1
 """

@@ -10,7 +10,7 @@ In every partition the verification compares:
 - the list of leader epochs, partition.metadata, and the checkpoints' offsets
 
 A *fault* is something that was right once and is wrong now. A *note* is something that a start of the broker repairs
-without any loss: after a crash a torn end, or indexes that were not written to the end.
+without any loss, as a torn end or incomplete indexes after a crash.
 """
 
 from __future__ import annotations

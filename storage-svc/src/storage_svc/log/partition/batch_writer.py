@@ -1,8 +1,8 @@
 """Appends batches to the end of one log, in two steps: all that arrive in one turn of the event loop are one write.
 
 `stage` checks a batch and gives it offsets; `write_staged` writes all staged batches. Between the two nothing else may
-happen to the log. A write that fails leaves no trace: the file is cut back, offsets and producer state return to their
-values from before, and every `Appended` that was returned for it changes to error 56.
+happen to the log. A write that fails leaves no trace: the file is cut back, and offsets and producer state return to
+their earlier values. Every `Appended` that was returned for it changes to error 56.
 """
 
 from __future__ import annotations

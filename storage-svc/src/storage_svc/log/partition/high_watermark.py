@@ -1,7 +1,7 @@
 """How far a log is readable and acknowledged, and the callers that wait for it to move.
 
-Two kinds of waiting: for an offset (acks=all, coordinators), called back once, in the order of offsets; and for any
-move (parked reads), called back until they leave.
+A waiter waits for an offset (acks=all, coordinators) and is called back once, in the order of offsets. A watcher waits
+for any move (parked reads) and is called back until it leaves.
 """
 
 from __future__ import annotations

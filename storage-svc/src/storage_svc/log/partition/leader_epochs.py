@@ -1,8 +1,8 @@
 """The leader epochs of a partition and the offset each began at (`leader-epoch-checkpoint`).
 
 E.g. [(0, 0), (3, 1042)]: records 0-1041 were appended under epoch 0, later ones under epoch 3. Epochs and start offsets
-rise. The file is rewritten whenever the list changes; batches carry their epoch too, so a lost file or one that does
-not agree with them is rebuilt (`agree`, `rebuild`).
+rise. The file is rewritten whenever the list changes. Batches carry their epoch too, so a file that is lost or does not
+agree with them is rebuilt (`agree`, `rebuild`).
 """
 
 from __future__ import annotations

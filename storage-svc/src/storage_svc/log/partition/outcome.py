@@ -1,6 +1,6 @@
 """The words of an append: its origin, the outcome of a batch, and a batch ready to be written.
 
-`Appended` is returned when a batch is staged and is final when the write that carries it has returned: a failed write
+`Appended` is returned when a batch is staged. It is final when the write that carries it has returned: a failed write
 turns it into error 56. `prepare` does everything that needs no offset: checks, rewriting, sequences.
 """
 

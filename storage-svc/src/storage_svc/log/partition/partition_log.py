@@ -1,7 +1,9 @@
 """One partition's log: the steps that change its LogState, and the parts that take them.
 
-`stage` and `write_staged` append (batch_writer.py); `roll`, `drop_oldest` and `replace_segments` change the segments;
-`sync_target` and `synced` make it durable (flusher.py); `spans` and `read_batches` read (reading.py).
+    append     writer.stage, write_staged                     batch_writer.py
+    segments   roll, drop_oldest, replace_segments
+    sync       request_sync, sync_target, synced              flusher.py
+    read       spans, read_batches                            reading.py
 
 The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). A log is taken offline when its disk
 cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged. Records below the high
@@ -95,7 +97,8 @@ class PartitionLog(LogState):
         self._environment = environment
         #: Batches, records and bytes that were appended since the log was opened.
         self.appended_batches = self.appended_records = self.appended_bytes = 0
-        #: Appends batches of clients and coordinators.
+        # The parts know this log as a LogState, which they read, and as LogActions, which they start.
+        #: The appender of clients' and coordinators' batches.
         self.writer = BatchWriter(self, self)
         #: The steps that begin and end transactions.
         self.transactions = Transactions(self, self.writer, self, environment.clock)
@@ -132,8 +135,10 @@ class PartitionLog(LogState):
     # -- appending ----------------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT) -> Appended:
-        """Check and write one batch. Coordinators' batches are trusted and may go to any topic; their markers go
-        through `transactions`."""
+        """Check and write one batch.
+
+        Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers.
+        """
         appended = self.writer.stage(memoryview(records), origin, self.now_ms())
         self.write_staged()
         return appended
@@ -214,11 +219,9 @@ class PartitionLog(LogState):
 
     def sync_target(self) -> SyncTarget | None:
         """Return the content of the next sync, pinned; None when there is nothing to sync. `synced` must follow."""
-        return (
-            None
-            if self.deleted or self.offline is not None
-            else self.unsynced.take(self.segments.active, self.log_end_offset)
-        )
+        if self.deleted or self.offline is not None:
+            return None
+        return self.unsynced.take(self.segments.active, self.log_end_offset)
 
     def synced(self, target: SyncTarget) -> None:
         """Note that a sync is over: move the offsets, or go offline if it failed."""
@@ -401,5 +404,5 @@ class PartitionLog(LogState):
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent and nothing is staged."""
-        LogState.check_invariants(self)
+        super().check_invariants()
         self.writer.check_invariants()

@@ -2,8 +2,8 @@
 
 A snapshot keeps one batch of each producer (Kafka's format), but we promise to recognise five. So the log is searched
 for the batches of a producer that the snapshot named, if its next batch does not follow its last one. The search goes
-backwards from the start of the replay. It ends at the producer's five batches, at an older epoch of it, at the
-beginning of the log, or when 1 GiB has been read since the start.
+backwards from the start of the replay. It ends at the producer's five batches, at an older epoch of it, at the log's
+beginning, or after 1 GiB since the start.
 
 No batch is read twice: batches of other producers complete the windows of those. Batches that compaction removed are
 not found.

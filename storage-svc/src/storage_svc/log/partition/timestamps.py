@@ -1,7 +1,7 @@
 """Offsets by timestamp, as Kafka's ListOffsets asks for them.
 
-The time index and batch headers find the batch; the record inside it is found by opening that batch alone, which its
-caller may do in another thread (`first_record`).
+The time index and batch headers find the batch. Only that batch is opened to find the record, which the caller may do
+in another thread (`first_record`).
 """
 
 from __future__ import annotations

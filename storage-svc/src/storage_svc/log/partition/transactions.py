@@ -56,9 +56,9 @@ class Transactions:
     def end(self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int) -> Appended:
         """Write the marker that commits or aborts the producer's transaction in this partition.
 
-        Refused with 47 when the producer has a newer epoch, with 52 when a newer coordinator has written a marker for
-        it; 56 leaves everything as it was. Without an open transaction the marker is written all the same: coordinators
-        repeat themselves after a crash.
+        Error 47 means that the producer has a newer epoch, 52 that a newer coordinator has written a marker for it.
+        Error 56 leaves everything as it was. Without an open transaction the marker is written all the same:
+        coordinators repeat themselves after a crash.
         """
         state, writer = self._state, self._writer
         producers = state.producers

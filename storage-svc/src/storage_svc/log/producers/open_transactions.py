@@ -5,8 +5,8 @@
     producer 2              data ...  abort(25)                          ended: undecided until 25 is below the high
                                                                          watermark
 
-The last stable offset is the lowest first offset of all that are open, and of all that are ended while their marker can
-still be lost; without any it is the high watermark.
+The last stable offset is the lowest first offset of all open transactions, and of ended ones whose marker can still be
+lost. Without any it is the high watermark.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     entry = producer_id i64, producer_epoch i16, last_sequence i32, last_offset i64, offset_delta i32, timestamp i64,
             coordinator_epoch i32, transaction_first_offset i64        big-endian, 46 bytes
 
-An entry knows the last batch of its producer only (last_sequence, last_offset -1: none under this epoch), and where the
-producer's open transaction began (-1: none is open).
+An entry knows the last batch of its producer only (last_sequence, last_offset -1: none under this epoch). It also knows
+where the producer's open transaction began (-1: none is open).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The producer snapshots of one log: `<folder>/<20 digits>.snapshot`, where segments begin and where a stop left it.
 
-They alone tell of the producers whose batches were deleted (producer_snapshot.py has the format).
+They alone tell of the producers whose batches were deleted (snapshot_file.py has the format).
 """
 
 from __future__ import annotations

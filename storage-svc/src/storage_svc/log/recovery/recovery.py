@@ -8,14 +8,14 @@ In order (Kafka's LogLoader):
    (segment_recovery.py).
 3. The log start and recovery point checkpoints are applied as far as they still fit.
 4. Producer state is loaded: the newest sound snapshot, then the batches after it (producer_recovery.py).
-5. A transaction index that is not in order is rebuilt, and so is the list of leader epochs when it is lost or
-   contradicts the batches.
+5. A transaction index that is not in order is rebuilt. So is the list of leader epochs when it is lost or contradicts
+   the batches.
 
 In step 2 the batches of the first segment below the recovery point are synced: their headers must follow one another.
-The CRC is checked from the recovery point on, of the last 256 KB in any case, and of the whole segment if a header does
-not follow. Damage inside an older batch is the disk's, not the crash's: the scrub that follows an unclean start finds
-it while the broker works (scrubber.py). Internal topics are checked as a whole, since coordinators load them as a whole
-before they serve anybody.
+The CRC is checked from the recovery point on, and of the last 256 KB in any case. If a header does not follow, the CRC
+of the whole segment is checked. Damage inside an older batch is the disk's, not the crash's: the scrub that follows an
+unclean start finds it while the broker works (scrubber.py). Internal topics are checked as a whole, since coordinators
+load them as a whole before they serve anybody.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ At a bad batch one of three things has happened:
 Batches that are missing between two segments are no damage: compaction and quarantine leave such gaps. A power cut
 leaves none under `flush.policy=group`, which begins a segment only once the one before is synced.
 
-If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline: batches before the
+If the damage cannot be copied aside (a full disk), nothing is changed and the log is opened offline. Batches before the
 damage are read, appends get error 56, and the next start tries again.
 """
 
@@ -179,8 +179,8 @@ class SegmentRecovery:
         if segment.size != end:
             self._files.truncate(segment.descriptor, end)
             segment.size = end
-            # Or a second power cut could restore the end after sectors that were written again since: good batches
-            # after the torn one, with no sector that was never written between them.
+            # Or a second power cut could restore the end after sectors that were written again since. Good batches
+            # would follow the torn one, with no sector between them that was never written.
             self._files.sync(segment.descriptor)
         if torn:
             _log.warning(

@@ -6,9 +6,9 @@ cover.
                                  hole                corrected to 40-49: the next batch begins at 50
 
 A base offset is right if it is the one after the last batch. A higher one may be, as compaction leaves gaps, a lower
-one never. The next batch decides (or the next segment's base): if exactly this batch fits between the one before it and
-the next one, that is where it belongs. The last batch of all has no next one. In a segment without any gap it follows
-the one before it, with two exceptions: a copy of that one, or a batch after a gap that damage is known to have left.
+one never. The next batch decides, or the next segment's base: if exactly this batch fits between its neighbours, that
+is where it belongs. The last batch of all has no next one. In a segment without any gap it follows the one before it.
+Two exceptions are a copy of that one, and a batch after a gap that damage has left.
 
 Batches that are known to be synced are followed by their headers only, as long as each continues the one before it in
 offset and epoch. The first that does not, above or below the synced end, has the whole segment checked instead.
@@ -149,7 +149,7 @@ class SegmentScan:
     def _placed(self, position: int, header: Header) -> Header | None:
         """Return the header, with the fields outside the CRC corrected; None if the batch's place cannot be found.
 
-        A message of format 0 or 1 has no epoch, and its offset shows where it ends, not where it begins: it stays
+        A message of format 0 or 1 has no epoch, and its offset shows where it ends, not where it begins. It stays
         unchanged if it comes after the last batch.
         """
         if header.magic < MAGIC:

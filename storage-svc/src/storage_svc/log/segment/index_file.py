@@ -1,8 +1,8 @@
 """The file of one index: entries of one fixed size, in order, without a head.
 
-An index *grows* while its segment is appended to: every entry is in memory, in the bytes of the file, and `persist`
-writes those that the file lacks. Once it is finished it is only read: `load` maps the file, a search touches a few
-pages of it, and `release` gives the mapping back.
+An index *grows* while its segment is appended to. Every entry is in memory, in the bytes of the file; `persist` writes
+those that the file lacks. Once it is finished it is only read: `load` maps the file, a search touches a few pages of
+it, and `release` gives the mapping back.
 
 A growing file is neither mapped nor preallocated: a store into a mapped hole kills the process when the disk is full.
 Files that Kafka wrote end in zeros after a crash; `load` leaves those out.

@@ -2,9 +2,9 @@
 
     entry = relative offset i32, position i32      big-endian, 8 bytes, both strictly increasing
 
-The offset is the *last* offset of a batch (less the segment's base offset), the position that batch's first byte.
-E.g. base 100, batches 100-109 at 0, 110-119 at 4200, 120-129 at 9000: the entries (19, 4200) (29, 9000); offset 115
-looks up (9, none) -> position 0 and is found by walking batches from there.
+The offset is the *last* offset of a batch (less the segment's base offset), the position that batch's first byte. E.g.
+base 100, batches 100-109 at 0, 110-119 at 4200, 120-129 at 9000: the entries (19, 4200) (29, 9000). Offset 115 looks up
+(9, none) -> position 0 and is found by walking batches from there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The open segments of all logs: at most a fixed number, for any number of partitions.
 
-Every segment opens itself when it is used. When there are too many, those that were not used for longest are released:
-they give back their descriptors and the memory of their indexes, active ones too. A segment that was used since the
+Every segment opens itself when it is used. When there are too many, those that were not used for longest are released,
+active ones too. They give back their descriptors and the memory of their indexes. A segment that was used since the
 clock's hand last passed it stays for one more round.
 """
 

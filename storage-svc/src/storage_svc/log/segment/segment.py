@@ -3,7 +3,7 @@
     00000000000000000000.log   00000000000000000000.index   00000000000000000000.timeindex    (20 digits: base offset)
 
 Batches are found through the index and by walking headers from there. The index entries of a batch are added when it
-starts more than `index.interval.bytes` after the last indexed batch, so rebuilding the indexes from the log gives the
+starts more than `index.interval.bytes` after the last indexed batch. So rebuilding the indexes from the log gives the
 same bytes. The indexes are opened at the first look-up and their ends compared with the log. Later every entry that is
 followed is compared with the batch it leads to. Indexes that do not agree are rebuilt.
 """

@@ -3,7 +3,7 @@
     entry = version i16 = 0, producer id i64, first offset i64, last offset i64, last stable offset i64
             big-endian, 34 bytes, last offsets strictly increasing
 
-The last offset is that of the ABORT marker. The last stable offset is its value once the transaction was over, so a
+The last offset is that of the ABORT marker. The last stable offset is its value once the transaction was over. So a
 search may stop at the first entry whose last stable offset is not below the wanted offset. The file is made when the
 first transaction is aborted, never before.
 

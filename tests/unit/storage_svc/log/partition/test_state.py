@@ -1,0 +1,72 @@
+"""The state of a log: its derived offsets, and the invariants that every test checks at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storage_svc.log.config import LogConfig
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.state import LogState
+
+BREAKS: dict[str, Callable[[PartitionLog], None]] = {
+    "log start after the high watermark": lambda log: setattr(log, "log_start_offset", 5),
+    "log start before the first segment": lambda log: setattr(log, "log_start_offset", -1),
+    "high watermark after the end": lambda log: setattr(log.readable, "offset", 5),
+    "recovery point after the end": lambda log: setattr(log, "recovery_point", 5),
+    "readable position after the segment's end": lambda log: setattr(log.readable, "position", 1 << 20),
+    "size of a segment": lambda log: setattr(log.segments.active, "size", log.segments.active.size + 1),
+}
+
+
+@pytest.fixture
+def log(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> PartitionLog:
+    made: PartitionLog = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
+    fill(made, [2, 2])
+    return made
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_a_broken_invariant_is_found(log: PartitionLog, broken: str) -> None:
+    names = "log_start_offset", "recovery_point"
+    before = {name: getattr(log, name) for name in names}
+    readable, size = (log.readable.offset, log.readable.segment, log.readable.position), log.segments.active.size
+    LogState.check_invariants(log)
+    BREAKS[broken](log)
+    with pytest.raises(AssertionError):
+        LogState.check_invariants(log)
+    for name, value in before.items():
+        setattr(log, name, value)
+    log.readable.retreat(*readable)
+    log.segments.active.size = size
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next(log: PartitionLog, make_batch: Callable[..., bytes]) -> None:
+    log.begin_leader_epoch(3)
+    log.append(make_batch(1))
+    log.begin_leader_epoch(5)
+    assert [log.end_of_epoch(epoch) for epoch in (-1, 0, 2, 3, 4, 5, 6)] == [
+        (-1, -1),
+        (0, 4),
+        (0, 4),
+        (3, 5),
+        (4, 5),
+        (5, 5),
+        (-1, -1),
+    ]
+
+
+def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(
+    log: PartitionLog, make_batch: Callable[..., bytes]
+) -> None:
+    assert log.last_stable_offset == 4
+    assert log.transactions.begin(7, 0) == 0
+    log.append(make_batch(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(make_batch(1))
+    assert (log.high_watermark, log.last_stable_offset) == (6, 4)
+    log.raise_log_start(5)
+    assert log.last_stable_offset == 5
+    assert log.transactions.end(7, 0, commit=True, coordinator_epoch=0).error_code == 0
+    assert log.last_stable_offset == 7
