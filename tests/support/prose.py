@@ -1,6 +1,6 @@
 """Check our prose: docstrings, `#:` comments and Markdown, against five rules for plain English.
 
-    python tests/support/prose.py [--comments] [PATH…]
+    python tests/support/prose.py [--comments] [--sentences] [PATH…]
 
 prints `file:line: rule: text` for each breach, and then the number of breaches in each area.
 tests/unit/test_prose.py fails where an area has more of them than tests/unit/prose.toml allows.
@@ -10,7 +10,7 @@ tests/unit/test_prose.py fails where an area has more of them than tests/unit/pr
 | 1 clause | a clause without its actor: "who", "whoever", "what", "whatever", "that which" |
 | 1 word | "told", "said", "heard", "taken", "given" for returned, sent, received, acknowledged, allocated |
 | 2 | "behind": write "after" for later offsets and "before" for earlier ones |
-| 3 | a sentence of more than 25 words, or with two semicolons; counted in Markdown only |
+| 3 | a sentence of more than 25 words, or with two semicolons; counted in Markdown only, listed by `--sentences` |
 | 4 | a function's docstring that does not begin with a verb; a property's, class's or attribute's that does not \
 begin with a noun phrase; one whose first paragraph has no full stop |
 | 5 | "anew", "beside", "apart", "as good as", "in vain", "meanwhile", "of its own", "so many" |
@@ -248,14 +248,32 @@ def _comments(source: str, mark: str) -> Iterator[tuple[int, str]]:
         yield begin, "\n".join(block)
 
 
-def check_python(path: str, source: str, comments: bool = False) -> Iterator[Breach]:
-    """Yield each breach in the docstrings and `#:` comments of a module; with `comments`, in all comments."""
+def _long_sentences(docstring: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (offset, rule, excerpt) for each breach of rule 3, drawings and code left out."""
+    rest = [line for line in docstring.split("\n")[1:] if line.strip()]
+    margin = min((len(line) - len(line.lstrip()) for line in rest), default=0)
+    offset = 0
+    for paragraph in re.split(r"(\n[ \t]*\n|\n(?=[ \t]*(?:[-|*]|\d\.) ))", docstring):
+        first = paragraph.split("\n")[0]
+        # Lines with a larger margin are drawings, code and tables.
+        if offset == 0 or len(first) - len(first.lstrip()) <= margin:
+            yield from ((offset + at, rule, excerpt) for at, rule, excerpt in check_sentences(paragraph))
+        offset += len(paragraph)
+
+
+def check_python(path: str, source: str, comments: bool = False, sentences: bool = False) -> Iterator[Breach]:
+    """Yield each breach in the docstrings and `#:` comments of a module.
+
+    `comments` adds the other comments, `sentences` the breaches of rule 3.
+    """
     texts = list(_docstrings(source))
     texts += [(line, "attribute", text) for line, text in _comments(source, "#:")]
     for line, kind, text in texts:
         for problem in _docstring(kind, text):
             yield Breach(path, line, f"4 {kind}", f"{problem}: {' '.join(text.split())[:60]}")
         for at, rule, excerpt in check_text(text):
+            yield Breach(path, line + text.count("\n", 0, at), rule, excerpt)
+        for at, rule, excerpt in _long_sentences(text) if sentences else ():
             yield Breach(path, line + text.count("\n", 0, at), rule, excerpt)
     if comments:
         for line, text in _comments(source, "#"):
@@ -332,12 +350,15 @@ def _walk(top: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in sorted(names))
 
 
-def check(paths: Iterable[Path] = (ROOT,), comments: bool = False) -> list[Breach]:
+def check(paths: Iterable[Path] = (ROOT,), comments: bool = False, sentences: bool = False) -> list[Breach]:
     """Return every breach in the files of `paths`."""
     breaches: list[Breach] = []
     for path in files(paths):
         name, source = str(path.resolve().relative_to(ROOT)), path.read_text(encoding="utf-8")
-        breaches += check_python(name, source, comments) if path.suffix == ".py" else check_markdown(name, source)
+        if path.suffix == ".py":
+            breaches += check_python(name, source, comments, sentences)
+        else:
+            breaches += check_markdown(name, source)
     return breaches
 
 
@@ -373,6 +394,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the prose of docstrings and Markdown.")
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT])
     parser.add_argument("--comments", action="store_true", help="check `#` comments as well; no test counts these")
+    parser.add_argument("--sentences", action="store_true", help="check rule 3 in docstrings as well; no test does")
     parser.add_argument("--totals", action="store_true", help="print the totals only")
     parser.add_argument(
         "--lower", action="store_true", help="write the numbers that have fallen to tests/unit/prose.toml"
@@ -381,7 +403,7 @@ def main() -> int:
     if options.lower:
         lower()
         return 0
-    breaches = check(options.paths, options.comments)
+    breaches = check(options.paths, options.comments, options.sentences)
     if not options.totals:
         print(*breaches, sep="\n")
     for name, count in totals(breaches).items():

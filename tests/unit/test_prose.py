@@ -133,6 +133,13 @@ def test_ordinary_comments_count_only_when_asked_for() -> None:
     assert [breach.rule for breach in prose.check_python("x.py", source, comments=True)] == ["1 clause", "5 word"]
 
 
+def test_long_sentences_of_docstrings_are_listed_only_when_asked_for() -> None:
+    source = '"""One.\n\n    a b c ' + "d " * 30 + "\n\nTwo " + "and " * 25 + 'three.\n"""\n'
+    assert rules(source) == []
+    found = [(breach.line, breach.rule) for breach in prose.check_python("x.py", source, sentences=True)]
+    assert found == [(5, "3 words")]
+
+
 LONG = " ".join(["word"] * 26)
 PAGE = f"""\
 # What it is
