@@ -1,4 +1,4 @@
-"""The application: everything is built here from the settings and the storage that are passed in."""
+"""The application, built from the settings and the storage that the caller passes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations as storage tells them, in Confluent's words."""
+"""Configurations from storage, in Confluent's words."""
 
 from __future__ import annotations
 

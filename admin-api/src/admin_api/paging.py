@@ -1,7 +1,7 @@
 """Optional paging of lists: `page_size` and an opaque `page_token`; without them a list is whole and `next` is null.
 
-A token holds the key of the last row shown, so that a page stays right while rows come and go: rows are in the order of
-their keys and the next page begins after that key. Confluent's own server never pages, which is the default here too.
+Rows are in the order of their keys. A token has the key of the last row shown, and the next page begins after that key.
+A page therefore stays right while rows come and go. Confluent's server never pages, which is the default here too.
 """
 
 from __future__ import annotations

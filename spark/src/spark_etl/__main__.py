@@ -27,7 +27,7 @@ from spark_etl.settings import EtlSettings, environment
 
 
 class Stopped(BaseException):
-    """A signal came before there was anything to stop in order."""
+    """A signal that came before the run could be stopped in order."""
 
 
 class Signals:

@@ -1,4 +1,4 @@
-"""Failures of spark_etl, named for whose fault they are.
+"""Failures of spark_etl, named for their cause.
 
 EtlError
 ├── ConfigError      the pipeline file, its schema or a setting is wrong: nothing was started
@@ -9,7 +9,7 @@ EtlError
 
 
 class EtlError(Exception):
-    """Root of every failure this package reports by itself."""
+    """Root of every failure that this package reports."""
 
 
 class ConfigError(EtlError):

@@ -1,4 +1,4 @@
-"""Which Parquet files of an output folder count, and whose they are.
+"""The manifest: the list of Parquet files of an output folder that count, and of their queries.
 
     ROOT/flight_month=2013-01/8f2c1d0a-00000003-0000.parquet     <query>-<batch>-<file>
     ROOT/_staging/…                              being written; hidden from readers that list the folder
@@ -8,10 +8,11 @@
     ROOT/_etl/lock                               held (flock) by the one driver that may write here
 
 A batch counts from the moment its manifest entry has its name, not before: files first, entry last, each synced.
-The version of the output is the number of its entries. (query, batch) is Spark's streaming query id and batch id, so a
-batch that Spark replays after a crash finds its entry, or the files it left without one, and never counts twice.
-A reader that follows the manifest sees whole batches only; one that lists the folder sees the same files, except that
-between a crash and the next run it may see files of a batch that does not count yet.
+The version of the output is the number of its entries. (query, batch) is Spark's streaming query id and batch id.
+A batch that Spark replays after a crash finds its entry, or its files without an entry, and never counts twice.
+
+A reader that follows the manifest sees whole batches only. A reader that lists the folder sees the same files. Between
+a crash and the next run it may also see files of a batch that does not count yet.
 """
 
 import fcntl

@@ -1,11 +1,13 @@
-"""One run of a pipeline: everything the source holds now, batch by batch, then the summaries.
+"""One run of a pipeline: all records that the source has now, batch by batch, then the summaries.
 
-A batch (foreachBatch), in this order, so that a driver may die after any step and the next run ends in the same state:
+The steps of a batch (foreachBatch). A driver may die after any step, and the next run ends in the same state:
+
 1. judge the records (one pass over the source, kept in memory), count them by outcome;
 2. mark the batch as begun;
 3. dead letters to their topic (a batch begun before: only those not there yet);
 4. Parquet files, then the manifest entry: the batch counts now;
 5. Spark commits the source offsets in its checkpoint.
+
 When Spark replays a batch whose entry is there, steps 1 to 4 are skipped.
 
 Summaries are computed from the committed Parquet and carry the output's version; a topic that already shows this

@@ -1,8 +1,12 @@
 """The shape of a record: a flat JSON Schema file, read into typed fields.
 
-Understood: an object with `properties` (each `type` string, integer, number or boolean, or a pair of one of these with
-"null"; a string may have `format: date-time`), `required`, and the annotations `$schema $id title description`. Any
-other keyword would be a check that is not made, so it is refused.
+Supported keywords:
+
+- an object with `properties`, `required`, and the annotations `$schema $id title description`;
+- each property's `type`: string, integer, number or boolean, or a pair of one of these with "null";
+- `format: date-time` of a string.
+
+Any other keyword would be a check that is not made, so it is refused.
 
     {"type": "object", "required": ["id"],
      "properties": {"id": {"type": "integer"}, "at": {"type": ["string", "null"]}}}

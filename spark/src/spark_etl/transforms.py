@@ -1,7 +1,7 @@
 """Kafka records → typed rows, or the reason why not. SQL functions only; no Python runs per record.
 
-from_json alone would let pass: a missing required field, unknown fields, a second document after the first, duplicate
-fields, a number or object where a string belongs, and a null value. It therefore keeps text fields as VARIANT, which
+from_json alone would let these pass: a missing required field, unknown or duplicate fields, a second document after the
+first, a null value, and a number or object where a string belongs. It therefore keeps text fields as VARIANT, which
 remembers the JSON type, and three more checks follow:
 
 - the names of the value's fields (json_object_keys): missing, unknown and duplicate ones;

@@ -1,4 +1,4 @@
-"""The cluster there is."""
+"""The one cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions, their offsets and replicas, and reassignments, of which there are never any."""
+"""Partitions, their offsets and replicas, and reassignments, of which there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DemoError: the demo cannot go on, and says why. MismatchError: it could, but a count or a value is wrong."""
+"""DemoError: the demo cannot continue; the message has the reason. MismatchError: a count or a value is wrong."""
 
 
 class DemoError(Exception):

@@ -1,4 +1,4 @@
-"""How the demo ends: a table of the delays, a chart as PNG, one line of totals."""
+"""The end of the demo: a table of the delays, a chart as PNG, one line of totals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

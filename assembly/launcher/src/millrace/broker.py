@@ -3,8 +3,8 @@
     with Broker(topics="orders:3") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the real broker in combined mode: gateway and storage in an event loop of a background thread, on a data folder
-with Kafka's files. `start` (or the `with` line) raises an error at the start. Leaving the block stops the broker in
+It is the real broker in combined mode: gateway and storage in an event loop of a background thread. The data folder
+has Kafka's files. `start` (or the `with` line) raises an error at the start. Leaving the block stops the broker in
 order and removes a temporary data folder. A broker that still runs when the program ends is stopped then.
 
 Group rebalances do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs in a
@@ -163,10 +163,10 @@ class Broker:
 
 
 class _AtExit:
-    """Calls back when the program ends, unless `callback` is None by then: a broker nobody closed is closed.
+    """The close of a broker that is still open when the program ends; `callback` is None for a closed one.
 
-    atexit alone is too late: executors take no more work by then, and stopping needs them. threading has a hook that
-    comes before; where it has none, atexit must do. A fork of the program leaves the broker, which is its parent's.
+    atexit alone is too late: executors, which stopping needs, accept no more work by then. The earlier hook of
+    `threading` is used where it exists. A fork of the program does nothing, since the broker is its parent's.
     """
 
     def __init__(self, callback: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Temporary folders of the launcher: for a data folder nobody named, and for Unix sockets."""
+"""Temporary folders of the launcher: the default data folder, and the folder of Unix sockets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ports that are ours before a service listens on them.
 
-A reservation is a bound socket that never listens. The kernel does not assign the port to another process that requests
-a free one, yet a service that binds with SO_REUSEADDR (as asyncio and uvicorn do) gets it. The reservation is held as
+A reservation is a bound socket that never listens. The kernel does not assign its port to a process that requests a
+free one. A service that binds with SO_REUSEADDR (as asyncio and uvicorn do) gets it. The reservation is held as
 long as the services may be restarted, so that they return under the same address. A name like `localhost` is reserved
 on each of its addresses (127.0.0.1 and ::1).
 """
@@ -25,7 +25,7 @@ class AddressError(OSError):
 
 
 class Reservation:
-    """One port on every address of a host. `close` lets it go."""
+    """One port on every address of a host. `close` releases it."""
 
     def __init__(self, host: str, port: int) -> None:
         self._sockets: list[socket.socket] = []

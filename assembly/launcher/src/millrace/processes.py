@@ -7,8 +7,8 @@
 - All processes start at once and wait for each other. One with `after` waits until that address listens, 2 s at most,
   so that the services of the clients have the processors first.
 - A process is ready when its /readyz answers 200.
-- A process that ends before the first time that all are ready, or with status 78 (another try cannot help), ends the
-  whole: it is set up wrongly.
+- A process that ends before all were ready once, or with status 78 (another try cannot help), is set up wrongly. It
+  ends the whole.
 - Any other death is logged, and the process is restarted after 0.1 s. The wait doubles, up to 5 s, with each death that
   follows less than 2 s of readiness. After 2 s of readiness the next death counts as a first one.
 - Stopping is SIGTERM per kind of service, last started first, and SIGKILL at the deadline.
@@ -48,7 +48,7 @@ _HELD_BACK_MAX_S = 2.0
 
 
 class ServiceFailedError(Exception):
-    """A service could not be started, or not again; its own log says why."""
+    """The failure of a service to start, or to start again; its log has the reason."""
 
 
 @dataclass(frozen=True)

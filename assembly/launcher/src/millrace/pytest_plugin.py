@@ -3,7 +3,7 @@
     def test_round_trip(millrace_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": millrace_broker.bootstrap_servers})
 
-One broker serves the whole session. A project that wants it otherwise overrides `millrace_broker_options` in its
+One broker serves the whole session. To change that, a project overrides `millrace_broker_options` in its
 conftest:
 
     @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The generated pages of docs: apis.md, groups.md and settings.md. `python -m millrace.reference` writes them.
 
-Each is read from the code that acts on it: the gateway's registry of handlers, the table of transitions and the limits
-of groups, the settings classes.
+They come from the gateway's registry of handlers, the table of transitions and the limits of groups, and the settings
+classes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m millrace.service NAME`: one service as a child of the launcher; the command line names it.
 
-Standard input is a pipe whose other end the launcher holds. When the launcher ends, however it does (kill -9 included),
-the pipe closes and the service stops in order: nothing lingers.
+Standard input is a pipe whose other end the launcher holds. When the launcher ends, even by kill -9, the pipe closes
+and the service stops in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How any Millrace service lives: settings, logs, metrics, health, lifecycle, addresses and gRPC factories.
+"""The common parts of every Millrace service: settings, logs, metrics, health, lifecycle, addresses and gRPC factories.
 
-Each module stands alone and is imported by name; importing this package imports none of them. Only `rpc` imports grpc.
+Each module works alone and is imported by name; importing this package imports none of them. Only `rpc` imports grpc.
 """

@@ -47,7 +47,7 @@ log = logs.get(__name__)
 
 
 class StartError(Exception):
-    """The service cannot start as it is set up; the message is for the operator."""
+    """A wrong set-up that prevents the start; the message is for the operator."""
 
 
 Settings = TypeVar("Settings", bound=ServiceSettings)

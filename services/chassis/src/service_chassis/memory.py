@@ -1,8 +1,8 @@
 """The memory of a burst of load, returned to the system once the service is idle.
 
-Objects that refer to each other wait for Python's collector, which looks at old objects seldom. asyncio's transports
-refer to themselves: ten thousand closed ones are 10 MB. glibc keeps freed memory for the next request, which is 10 to
-40 MB after some gigabytes of records.
+Objects that refer to each other wait for Python's collector, which looks at old objects seldom. Transports of asyncio
+refer to themselves: ten thousand closed ones are 10 MB. The C library keeps freed memory for the next request, which is
+10 to 40 MB after some gigabytes of records.
 
 Finding and returning memory takes milliseconds, and so do the page faults of the next request. It is therefore done
 under two conditions: the process has worked many times as long since the last time, and it was idle for seconds.

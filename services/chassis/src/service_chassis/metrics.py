@@ -1,8 +1,8 @@
 """Prometheus registries.
 
 Each service builds one registry and passes it down; nothing registers with the library's global one. `merged` shows
-several as one, for a process that holds several services: a family that more than one of them has (process_*, build
-info) appears once, from the first.
+several as one, for a process with several services. A family that several have (process_*, build info) appears once,
+from the first.
 """
 
 from __future__ import annotations

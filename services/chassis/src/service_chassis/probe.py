@@ -1,4 +1,4 @@
-"""Asks a service whether it is ready, as a container health check or the launcher does. Imports next to nothing."""
+"""The question of a container health check or the launcher whether a service is ready. Imports almost nothing."""
 
 from __future__ import annotations
 

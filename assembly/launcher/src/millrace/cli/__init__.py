@@ -1,7 +1,7 @@
 """The millrace command.
 
-`millrace up` stays in memory for as long as the broker runs and should be ready within a second, so it is parsed by the
-standard library in `cli.up`; typer (90 ms, 15 MB) is loaded for everything else.
+`millrace up` stays in memory for as long as the broker runs, and should be ready within a second. The standard library
+parses it in `cli.up`; typer (90 ms, 15 MB) is loaded for everything else.
 """
 
 from __future__ import annotations
