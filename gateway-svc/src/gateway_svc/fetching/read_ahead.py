@@ -55,8 +55,16 @@ def request_key(version: int, request: FetchRequest) -> RequestKey | None:
         return None
     (asked,) = topic.partitions
     return (
-        *(version, topic.topic, topic.topic_id, asked.partition, asked.partition_max_bytes, asked.current_leader_epoch),
-        *(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level),
+        version,
+        topic.topic,
+        topic.topic_id,
+        asked.partition,
+        asked.partition_max_bytes,
+        asked.current_leader_epoch,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
     )
 
 

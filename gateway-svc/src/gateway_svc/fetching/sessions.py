@@ -163,11 +163,11 @@ class FetchSessions:
         )
 
     def go_on(self, last: Fetch, asked: FetchPartition, now: float) -> Fetch:
-        """Return the fetch of a request that `continues` the last one; its session moves on."""
+        """Return the fetch of a request that `continues` the last one, as `open` does; its session moves on."""
+        last.partitions[0].asked = asked
         session = last.session
         if session is None:
             return last
-        last.partitions[0].asked = asked
         self._advance(session, now)
         return last if last.incremental else Fetch(last.partitions, session, incremental=True)
 

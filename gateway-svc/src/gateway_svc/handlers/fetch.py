@@ -56,12 +56,21 @@ _BY_VALUE_MIN_BYTES = 64 * 1024
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
     now = services.loop.time()
     ahead = _read_ahead(call, request, services)
-    if ahead is not None and ahead.has_results and _answer_ahead(call, request, services, ahead, now):
-        return
-    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, now)
-    if isinstance(fetch, ErrorCode):
-        call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
-        return
+    if ahead is not None and (last := ahead.fetch) is not None and services.sessions.continues(last, request):
+        (asked,) = request.topics[0].partitions
+        found = _find_ahead(services, ahead, asked.fetch_offset, now) if ahead.has_results else None
+        ahead.fetch = fetch = services.sessions.go_on(last, asked, now)
+        if found is not None:
+            size = _send_records(call, services, fetch, ahead.layout, *found)
+            services.metrics.fetches_read_ahead += 1
+            ahead.ask(size)
+            return
+    else:
+        opened = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, now)
+        if isinstance(opened, ErrorCode):
+            call.answer(FetchResponse(error_code=opened, responses=()), opened)
+            return
+        fetch = opened
     read = _read_request(call, request, services, fetch, now)
 
     def done(response: ReadResponse) -> None:
@@ -96,24 +105,18 @@ def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAh
     return ahead
 
 
-def _answer_ahead(call: Call, request: FetchRequest, services: Services, ahead: ReadAhead, now: float) -> bool:
-    """Answer with records that storage was asked for ahead; return False, with nothing done, if they are not known."""
-    files, sessions, last = services.files, services.sessions, ahead.fetch
-    if last is None or files is None or not files.usable(now) or not sessions.continues(last, request):
-        return False
-    (asked,) = request.topics[0].partitions
-    result = ahead.take(asked.fetch_offset, time.monotonic())
+def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -> tuple[ReadResult, list[Part]] | None:
+    """Return a result that storage was asked for ahead, and its records; None if they are not known."""
+    files = services.files
+    if files is None or not files.usable(now):
+        return None
+    result = ahead.take(offset, time.monotonic())
     if result is None:
-        return False
+        return None
     try:
-        records = files.parts(result.slices, now)
+        return result, files.parts(result.slices, now)
     except SliceGone:
-        return False
-    ahead.fetch = fetch = sessions.go_on(last, asked, now)
-    size = _send_records(call, services, fetch, ahead.layout, result, records)
-    services.metrics.fetches_read_ahead += 1
-    ahead.ask(size)
-    return True
+        return None
 
 
 def _read_request(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> ReadRequest:
@@ -214,11 +217,11 @@ def _send_records(
     result: ReadResult,
     records: list[Part],
 ) -> int:
-    """Answer with one partition's records; return their size in bytes."""
+    """Answer with records of the only partition; return their size in bytes."""
     size = sum(map(len, records))
     (partition,) = fetch.partitions
-    if fetch.session is not None:
-        fetch.must_tell(partition, result.high_watermark, result.log_start_offset, 0, size)
+    partition.high_watermark = result.high_watermark
+    partition.log_start_offset = result.log_start_offset
     call.answer_parts(answer_parts(layout, call.correlation_id, call.throttle_ms(), result, records, size))
     counts = services.topic_counts(partition.topic, partition.topic_id)
     counts.fetches += 1

@@ -128,6 +128,7 @@ def test_without_a_session_a_request_that_wants_none_goes_on(sessions: FetchSess
     for session_id, epoch in ((0, 0), (7, 0), (7, -1), (7, 1)):
         assert not sessions.continues(last, request(session_id, epoch, {0: 6}))
     assert sessions.go_on(last, request(0, -1, {0: 6}).topics[0].partitions[0], 1.0) is last
+    assert asked(last) == [(0, 6)]
 
 
 def test_in_a_session_the_next_epoch_goes_on(sessions: FetchSessions) -> None:
