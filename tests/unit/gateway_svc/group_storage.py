@@ -1,4 +1,4 @@
-"""What groups ask of storage, played by a real gRPC server that answers as it is told, and members that ask it."""
+"""A real gRPC server in the part of storage, which answers when the test says so, and members that call it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service_chassis import rpc
 
 
 class GroupStorage:
-    """Keeps the messages that come, as lists of calls; they are answered by `answer`, or broken off by `stop`."""
+    """A server that keeps the messages as lists of calls; `answer` answers them, `stop` breaks them off."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.messages: asyncio.Queue[list[pb.GroupCall]] = asyncio.Queue()
-        #: What messages say besides: ids of repeats, and of what may be forgotten.
+        #: Other parts of messages: call ids of repeated heartbeats, and of calls that storage may forget.
         self.repeats: asyncio.Queue[tuple[list[int], list[int]]] = asyncio.Queue()
-        #: Commits that are said in short: call id, whom it is like, offsets.
+        #: Repeated commits: call id, call id of the commit that it is like, offsets.
         self.again: asyncio.Queue[list[tuple[int, int, list[int]]]] = asyncio.Queue()
 
     async def start(self) -> None:
@@ -68,7 +68,7 @@ class GroupStorage:
 
 
 class Members:
-    """Calls them all, and keeps what each is answered."""
+    """Members that call the stream; their answers are kept."""
 
     def __init__(self, stream: GroupStream) -> None:
         self._stream = stream
@@ -104,7 +104,7 @@ class Clock:
     """A group stream's time, which passes when a test says so: the part of an event loop that the stream asks."""
 
     def __init__(self, stream: GroupStream) -> None:
-        #: So much later than what happened before that nothing is waited for.
+        #: The time: so late that no call waits for others.
         self._now = asyncio.get_running_loop().time() + 1
         self._timers: list[Timer] = []
         stream._loop = self  # type: ignore[assignment]
@@ -138,7 +138,7 @@ class Timer:
 
 
 async def at_rest(stream: GroupStream) -> None:
-    """Waits until all that was told has left."""
+    """Wait until all calls have left."""
     async with asyncio.timeout(10):
         while not stream._wake._waiters:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused with a message that names them; addresses are bound and told as set."""
+"""Settings that cannot work are refused with a message that names them; addresses are bound and advertised as set."""
 
 from __future__ import annotations
 

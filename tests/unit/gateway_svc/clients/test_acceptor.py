@@ -18,7 +18,7 @@ pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
 
 class Greeting(asyncio.Protocol):
-    """Says one word to everybody."""
+    """A protocol that sends one word to every client."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)
@@ -53,7 +53,7 @@ async def test_every_connection_of_a_burst_is_begun() -> None:
 
 @contextlib.contextmanager
 def no_more_descriptors() -> Iterator[None]:
-    """Besides the three that are always open: others of this process may be closed meanwhile."""
+    """Leave only the three descriptors that are always open, and no room for others."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:

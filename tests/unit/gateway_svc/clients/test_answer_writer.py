@@ -23,7 +23,7 @@ CONTENT = os.urandom(3 << 20)
 
 
 class Sender(asyncio.Protocol):
-    """Sends with the writer, as a connection does."""
+    """A protocol that sends with the writer, as a connection does."""
 
     def __init__(self) -> None:
         self.drained = 0
@@ -83,7 +83,7 @@ async def received(theirs: socket.socket, size: int) -> bytes:
 
 
 def open_descriptors() -> set[tuple[int, str]]:
-    """Each with what it is of: other threads of this process may close theirs at any time."""
+    """Return the open descriptors and their files; other threads may close theirs at any time."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # that of the list itself
@@ -108,7 +108,7 @@ async def test_a_range_goes_on_as_the_socket_has_room(
 
 @contextlib.asynccontextmanager
 async def connected_from(client: str) -> AsyncIterator[tuple[Sender, socket.socket]]:
-    """As `ends`, over TCP; another address stands for another machine."""
+    """Return the ends of a TCP connection; another address stands for another machine."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)

@@ -48,7 +48,7 @@ class Requests:
         self.pipeline = pipeline
         self.started: list[bytes] = []
         self.pending: dict[bytes, Pending] = {}
-        #: How deep the stack was at each start.
+        #: The depth of the stack at each start.
         self.depths: set[int] = set()
 
     def kind(self, store: bytes | bytearray, begin: int) -> Kind:

@@ -27,7 +27,7 @@ class Transport:
 
 
 class Receiver:
-    """Takes frames while `admitted` lasts, then holds them; a connection and its event loop in one."""
+    """A connection that starts `admitted` frames and holds the others, with its event loop."""
 
     def __init__(self, budget: int = 1 << 20) -> None:
         self.budget = MemoryBudget(budget)
@@ -53,7 +53,7 @@ class Receiver:
         return frame_end
 
     def receive(self, data: bytes, now: float = 0.0) -> None:
-        """All of it, by what there is room for."""
+        """Receive all of it, in pieces for which there is room."""
         while data:
             room = self.reader.room()
             count = min(len(room), len(data))

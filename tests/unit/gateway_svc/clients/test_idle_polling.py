@@ -8,7 +8,7 @@ import selectors
 import pytest
 from gateway_svc.clients.idle_polling import PASSED_MAX, IdlePolling
 
-#: Never over while a test runs, and over as soon as the loop has had a turn.
+#: A window that outlasts every test, and one that ends with the first turn of the loop.
 ENDLESS_US, SHORT_US = 60_000_000, 1
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
@@ -20,7 +20,7 @@ async def until_asleep(polling: IdlePolling) -> None:
 
 
 async def occasions(polling: IdlePolling, count: int) -> list[int]:
-    """Those among so many, nothing coming after any of them, after which it looks for more."""
+    """Return the numbers of the answers, of `count` without a request after them, after which the loop polled."""
     tried = []
     for number in range(count):
         polling.expect_more()

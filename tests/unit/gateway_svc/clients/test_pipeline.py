@@ -1,4 +1,4 @@
-"""The order of a connection's requests: who may start beside whom, and who leaves when."""
+"""The order of a connection's requests: which may start together, and when their answers leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what quiet connections say together: who is read when, and who is not any more."""
+"""Quiet connections are read together: when each is read, and that a removed one is not."""
 
 from __future__ import annotations
 

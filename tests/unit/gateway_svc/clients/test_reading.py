@@ -1,4 +1,4 @@
-"""A connection is read if and only if no reason to pause holds, in whatever order reasons come and go."""
+"""A connection is read if and only if no reason to pause holds, in any order of reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 
 class Transport:
-    """Minds what no event loop allows: to pause twice, or to resume without a pause."""
+    """A transport that refuses to pause twice, or to resume without a pause, as event loops may."""
 
     def __init__(self) -> None:
         self.reads = True

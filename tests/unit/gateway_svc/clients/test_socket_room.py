@@ -1,4 +1,4 @@
-"""Who waits for room in its socket is told when there is some, alone or among others, whatever becomes of these."""
+"""A writer that waits for room in its socket is called when there is some, alone or among others that end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = bytes(4 * 1024)
 
 
 class Writer:
-    """Fills its socket as long as it has something left, or sends so many pieces a turn."""
+    """A writer that fills its socket until all is sent, with at most `a_turn` pieces a turn."""
 
     def __init__(self, room: SocketRoom, pieces: int, a_turn: int = 10_000) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -72,7 +72,7 @@ async def room() -> Iterator[SocketRoom]:
 
 
 async def quiet_turns(writers: list[Writer]) -> int:
-    """How often writers are told while nothing happens."""
+    """Count the calls of writers while no socket gets room."""
     before = sum(writer.turns for writer in writers)
     for _ in range(20):
         await asyncio.sleep(0)

@@ -38,7 +38,7 @@ SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
 
 class Storage:
-    """Answers when it is told to."""
+    """A storage that answers when the test calls `done`."""
 
     def __init__(self) -> None:
         self.revisions: Revisions | None = Revisions()
@@ -57,7 +57,7 @@ class Storage:
 
 
 def repeated(storage: Storage) -> ReadAhead:
-    """Of a consumer that has sent two requests of one kind."""
+    """Return the read-ahead of a consumer that has sent two requests of one kind."""
     made = ReadAhead(KEY, storage, asyncio.get_running_loop())
     made.repeated = True
     return made
@@ -73,7 +73,7 @@ def response(first: int, count: int) -> AheadResponse:
 
 
 async def prepared(storage: Storage, count: int = 4) -> tuple[ReadAhead, float]:
-    """From offset 11 on; and when they were asked for."""
+    """Return the read-ahead of a consumer, with results from offset 11 on, and the time at which it asked for them."""
     ahead = repeated(storage)
     now = time.monotonic()
     answered(ahead, READ)
@@ -109,7 +109,7 @@ async def test_another_offset_is_asked_of_storage_and_ends_it() -> None:
 
 
 async def test_who_asks_faster_goes_on_where_he_is() -> None:
-    """What came meanwhile was read the longer way before it was known."""
+    """Storage answered the requests between before their results arrived."""
     ahead, now = await prepared(Storage())
     assert ahead.take(13, now) == ReadResult(0, 90, 80, 1, None, SLICES[13])
     assert ahead.take(14, now) is not None

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what each request asks for, and what the answer has to tell."""
+"""Fetch sessions (KIP-227): the partitions of each request, and those that its answer must hold."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
 
 
 class Storage:
-    """Answers a read when it is told to, or at once."""
+    """A storage that answers a read when the test calls `done`, or at once."""
 
     def __init__(self, at_once: ReadResponse | None = None) -> None:
         self.at_once = at_once
@@ -175,7 +175,7 @@ async def test_all_but_reads_passes_through() -> None:
 
 
 def apart(number: int) -> ReadRequest:
-    """Each asks for a partition of its own."""
+    """Return a request for a partition that no other request is for."""
     return request(number, ReadPartition(TopicIdPartition("t", number), 7, 1000))
 
 

@@ -1,4 +1,4 @@
-"""What storage lets the gateway say in short: heartbeats that it has promised to answer, commits like the last."""
+"""Repeatable calls: heartbeats that storage has promised to answer, and commits like the last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Beating:
         self._stream, self._storage, self._clock = stream, storage, clock
 
     async def ask(self, group_id: str = "g") -> tuple[RemoteRepeatableHeartbeat, int, asyncio.Event]:
-        """A heartbeat that is not answered yet: its promise, its call id, and what is set by its answer."""
+        """Send a heartbeat; return its promise, its call id, and the event that its answer sets."""
         answered = asyncio.Event()
         self._clock.go_on(GATHER_S)  # it leaves at once
         request = pb.HeartbeatRequest(group_id=group_id, member_id="m")
@@ -47,7 +47,7 @@ def beating(group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 
 
 async def ended(promise: RemoteRepeatableHeartbeat) -> None:
-    """Waits until it is."""
+    """Wait until the promise has ended."""
     async with asyncio.timeout(10):
         while promise.holds:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -91,7 +91,7 @@ async def test_without_a_promise_it_comes_whole(beating: Beating) -> None:
 async def test_promises_of_a_storage_that_is_not_heard_are_not_used(
     beating: Beating, group_storage: GroupStorage, clock: Clock
 ) -> None:
-    """Until it is heard again."""
+    """They are used again once storage has answered."""
     promise, call_id = await beating.begin()
     assert promise()
     clock.go_on(TOUCH_S)
@@ -185,11 +185,11 @@ async def test_what_was_asked_before_the_doubt_is_not_promised(
 
 
 class Committing:
-    """Clients whose commits were accepted and may be said again."""
+    """Clients whose commits were accepted and may be repeated."""
 
     def __init__(self, stream: GroupStream, storage: GroupStorage) -> None:
         self._stream, self._storage = stream, storage
-        #: What each is answered, by its first offset; a whole commit's too.
+        #: The error codes of each answer by the commit's first offset, for whole commits as well.
         self.answers: dict[int, list[int]] = {}
         self._came = asyncio.Event()
 

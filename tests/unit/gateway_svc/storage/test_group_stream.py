@@ -1,4 +1,4 @@
-"""Heartbeats and commits on their way to storage: what leaves with what, what is answered when storage fails."""
+"""Heartbeats and commits on their way to storage: which leave together, and their answers when storage fails."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def listed(**states: str) -> groups_pb2.ListGroupsResponse:
     return groups_pb2.ListGroupsResponse(groups=groups)
 
 
-#: What is done -> of which of the gateway's nouns, what is asked, and the answer.
+#: The calls whose answers end promises: the Protocol's name, the request and the answer.
 CALLS: dict[str, tuple[str, Any, Any]] = {
     "JoinGroup": ("groups", groups_pb2.JoinGroupRequest(group_id="g"), groups_pb2.JoinGroupResponse()),
     "SyncGroup": ("groups", groups_pb2.SyncGroupRequest(group_id="g"), groups_pb2.SyncGroupResponse()),
@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[str, Any, Any]] = {
     "DeleteTopics": ("topics", topics_pb2.DeleteTopicsRequest(), topics_pb2.DeleteTopicsResponse()),
     "AlterConfigs": ("topics", topics_pb2.AlterConfigsRequest(), topics_pb2.AlterConfigsResponse()),
 }
-#: The same, of what tells nothing that a promise does not know.
+#: The same for calls whose answers show only states in which promises hold.
 OTHER_CALLS: dict[str, tuple[str, Any, Any]] = {
     "ListGroups": ("groups", groups_pb2.ListGroupsRequest(), listed(g="Stable")),
     "DescribeTopics": ("topics", topics_pb2.DescribeTopicsRequest(), topics_pb2.DescribeTopicsResponse()),
@@ -51,7 +51,7 @@ OTHER_CALLS: dict[str, tuple[str, Any, Any]] = {
 
 
 async def promise_all(_: Any, context: Any) -> None:
-    """Storage's end of the streams: heartbeats are promised, and it never says that a promise has ended."""
+    """Serve storage's end of the streams: promise all heartbeats, and never revoke a promise."""
     while (message := await context.read()) is not grpc.aio.EOF:
         answers = [
             groups_pb2.GroupAnswer(call_id=each.call_id, heartbeat=groups_pb2.HeartbeatResponse(), may_repeat=True)
@@ -117,7 +117,7 @@ async def storage(tmp_path: Path, answers: Answers) -> AsyncIterator[GrpcStorage
 
 
 async def is_used_after(storage: GrpcStorage, answers: Answers, name: str, call: tuple[str, Any, Any]) -> bool:
-    """Whether a promise of group "g" is, once the call was answered."""
+    """Return whether a promise for group "g" is used after a call was answered."""
     noun, request, answers.next = call
     answered = asyncio.Event()
     promise = storage.storage.groups.heartbeat(groups_pb2.HeartbeatRequest(group_id="g"), lambda _: answered.set())
