@@ -157,7 +157,17 @@ class PartitionCheck:
         before = self._end_offset
         if self.segments and segment.base_offset < before:
             yield self._finding(name, f"begins below offset {before}, where the segment before it ends")
-        scan = SegmentScan(segment, self._epochs, later, lambda _window, _hole: False, gaps=self._gaps)
+        durable_to = self._durable_offset
+        log_end = durable_to if self._known.clean else None
+        scan = SegmentScan(
+            segment,
+            self._epochs,
+            later,
+            lambda _window, _hole: False,
+            gaps=self._gaps,
+            log_end=log_end,
+            durable_to=durable_to,
+        )
         offset_index, time_index = _IndexEntries(segment, 0), _IndexEntries(segment, 1)
         largest = -1
         aborted: list[AbortedTransaction] = []

@@ -127,7 +127,10 @@ class SegmentRecovery:
 
     def _read(self, segment: Segment, synced_to: int = 0) -> SegmentScan:
         """Check the batches that are not known to be synced, rebuild the indexes, follow the producers and epochs."""
-        scan = SegmentScan(segment, self._epochs, self._later, self._is_torn, synced_to, self._gaps)
+        durable_to = self._durable_offset
+        scan = SegmentScan(
+            segment, self._epochs, self._later, self._is_torn, synced_to, self._gaps, durable_to=durable_to
+        )
         segment.restart_indexes()
         segment.transaction_index.restart()
         state, epochs, note = self.state, self._epochs, segment.note

@@ -7,8 +7,10 @@ cover.
 
 A base offset is right if it is the one after the last batch. A higher one may be, as compaction leaves gaps, a lower
 one never. The next batch decides, or the next segment's base: if exactly this batch fits between its neighbours, that
-is where it belongs. The last batch of all has no next one. In a segment without any gap it follows the one before it.
-Two exceptions are a copy of that one, and a batch after a gap that damage has left.
+is where it belongs. The last batch of all has no next one: the end of the log decides, where it is known. Where it is
+not, in a segment without any gap, the batch follows the one before it. Two exceptions are a copy of that one, and a
+batch after a gap. Damage has left that gap, or the log is known to have reached as far: the segments of an Apache Kafka
+follower may have gaps.
 
 Batches that are known to be synced are followed by their headers only, as long as each continues the one before it in
 offset and epoch. The first that does not, above or below the synced end, has the whole segment checked instead.
@@ -57,8 +59,13 @@ class SegmentScan:
         is_torn: Callable[[SegmentWindow, Hole], bool],
         synced_to: int = 0,
         gaps: Mapping[int, int] = MappingProxyType({}),
+        log_end: int | None = None,
+        durable_to: int = 0,
     ) -> None:
         """Prepare a scan of one segment; `later` are the segments after it.
+
+        Without later ones, `log_end` is the offset at or before which the segment's last batch ends, if that is known.
+        The log ended at or after `durable_to` when a crash cut it short.
 
         A hole for which `is_torn` returns True ends the scan. Below `synced_to` batches are only followed, except at
         the segment's end (`_CHECKED_BYTES`). `gaps` are those that damage has left (quarantine.py): the offset after
@@ -70,6 +77,8 @@ class SegmentScan:
         self._is_torn = is_torn
         self._synced_to = synced_to
         self._gaps = gaps
+        self._log_end = log_end
+        self._durable_to = durable_to
         self._gapless = True
         self._last: Header | None = None
         self.window = SegmentWindow(segment)
@@ -174,8 +183,8 @@ class SegmentScan:
         if base_offset in (expected, self._gaps.get(expected)):
             return base_offset
         following_offset = following.base_offset if following is not None else None
-        if position + header.size == self._segment.size and self._later:
-            following_offset = self._later[0].base_offset
+        if position + header.size == self._segment.size:
+            following_offset = self._later[0].base_offset if self._later else self._log_end
         if following_offset == expected + header.last_offset_delta + 1:
             return expected
         possible = base_offset > expected and header.last_offset - self._segment.base_offset <= RELATIVE_OFFSET_MAX
@@ -185,7 +194,7 @@ class SegmentScan:
             return base_offset  # damage follows: a gap before this one is likelier than damage twice
         if self._last is not None and (self._last.crc, self._last.size) == (header.crc, header.size):
             return base_offset if possible else None
-        if self._gapless:
+        if self._gapless and not (possible and header.last_offset < self._durable_to):
             return expected
         return base_offset if possible else None
 

@@ -1,6 +1,7 @@
 """The scrub of one partition: every batch of its segments is read as recovery reads it, even if it is synced.
 
-    job     {"folder": path, "segments": [[base offset, bytes], …], "bytes_per_second": 0 for no limit}
+    job     {"folder": path, "segments": [[base offset, bytes], …], "end_offset": the offset after their last record,
+             "bytes_per_second": 0 for no limit}
     found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage}
             for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
 
@@ -58,12 +59,14 @@ def look(
     files: Files,
     folder: str,
     segments: Sequence[tuple[int, int]],
+    end_offset: int,
     pace: Callable[[int], None] = lambda _: None,
     epochs: LeaderEpochs | None = None,
 ) -> Iterator[Look]:
     """Read the first bytes of each segment of a partition; yield each segment, open, with the findings.
 
-    Segments that are gone, or shorter by now, are passed over.
+    Segments that are gone, or shorter by now, are passed over. The bytes end at `end_offset`: without it, the last
+    batch of a compacted segment would look as if it belonged before the gap.
 
     Raises:
         StorageFailure: the disk did not answer.
@@ -86,7 +89,7 @@ def look(
                 yield Look(segment, segment.file_id, size, [], [])
                 continue
             later = [each for each in all_segments[number + 1 :] if files.exists(each.path)]
-            scan = SegmentScan(segment, epochs, later, lambda _window, _hole: False, gaps=gaps)
+            scan = SegmentScan(segment, epochs, later, lambda _window, _hole: False, gaps=gaps, log_end=end_offset)
             read = 0
             for position, header in scan:
                 if position + header.size - read >= _STEP:
@@ -130,7 +133,7 @@ def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], No
 def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
     pace = Pace(job["bytes_per_second"], stopped)
     try:
-        for found in look(ReadOnlyFiles(), job["folder"], job["segments"], pace.spend):
+        for found in look(ReadOnlyFiles(), job["folder"], job["segments"], job["end_offset"], pace.spend):
             yield {
                 "segment": found.segment.base_offset,
                 "file_id": found.file_id,

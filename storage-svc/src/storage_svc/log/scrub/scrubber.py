@@ -170,6 +170,7 @@ class Scrubber:
         job = {
             "folder": log.folder,
             "segments": _readable(log),
+            "end_offset": log.high_watermark,
             "bytes_per_second": self._settings.scrub_io_bytes_per_second,
         }
         damaged = []
@@ -230,7 +231,7 @@ class Scrubber:
         index = next((number for number, each in enumerate(wanted) if each[0] == base_offset), None)
         if index is None:
             return True
-        found = await asyncio.to_thread(self._look_again, log, wanted[index:])
+        found = await asyncio.to_thread(self._look_again, log, wanted[index:], log.high_watermark)
         if found is None or not found.damaged:
             return True
         self.totals.segments_damaged += 1
@@ -250,8 +251,8 @@ class Scrubber:
         log_corrected(segment, found.moved)
         return True
 
-    def _look_again(self, log: PartitionLog, wanted: list[tuple[int, int]]) -> scrub_job.Look | None:
-        return next(scrub_job.look(self._files, log.folder, wanted, epochs=log.epochs), None)
+    def _look_again(self, log: PartitionLog, wanted: list[tuple[int, int]], end_offset: int) -> scrub_job.Look | None:
+        return next(scrub_job.look(self._files, log.folder, wanted, end_offset, epochs=log.epochs), None)
 
     def _write_sound(self, log: PartitionLog, found: scrub_job.Look, size: int) -> int | None:
         """Copy the damage aside and write `size` bytes of the segment again without it; return the size of the new one.

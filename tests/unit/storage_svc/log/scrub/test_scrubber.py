@@ -11,11 +11,12 @@ from broker_contract import data_pb2 as pb
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.rpc.offsets import OffsetsService
-from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, start, stop
+from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, records_of, start, stop
 from unit.storage_svc.log.conftest import NOW_MS
 
 NEVER_BY_ITSELF = LogSettings(flush_policy=FlushPolicy.GROUP, scrub_delay_ms=1 << 40, cleaner_backoff_ms=50)
@@ -214,12 +215,58 @@ def test_a_sound_log_looks_sound_and_what_is_gone_is_passed_over(tmp_path, fill)
     directory, log, _ = filled(tmp_path, fill)
     segments = [(segment.base_offset, segment.size) for segment in log.segments]
     seen = [
-        (look.segment.base_offset, look.size, look.damaged) for look in scrub_job.look(Files(), log.folder, segments)
+        (look.segment.base_offset, look.size, look.damaged)
+        for look in scrub_job.look(Files(), log.folder, segments, 120)
     ]
     assert seen == [(base, size, False) for base, size in segments]
     (tmp_path / "t-0" / f"{segments[1][0]:020d}.log").unlink()
     seen = [
-        (look.segment.base_offset, look.size, look.damaged) for look in scrub_job.look(Files(), log.folder, segments)
+        (look.segment.base_offset, look.size, look.damaged)
+        for look in scrub_job.look(Files(), log.folder, segments, 120)
     ]
     assert seen == [(base, size, False) for base, size in [segments[0], *segments[2:]]]
     directory.release()
+
+
+async def test_a_batch_after_a_gap_keeps_its_offset_where_the_active_segment_is_empty(tmp_path):
+    """Compaction leaves one record, the last one; no batch follows that could show where it belongs."""
+    directory = open_directory(tmp_path)
+    log = directory.create("t", 0, TOPIC_ID, COMPACT)
+    for number in range(50):
+        append(log, (b"config", b"%d" % number))
+    make_cleanable(directory, log)
+    maintenance = Maintenance(directory)
+    maintenance.cleaner.clean_now(log)
+    assert (log.segments.active.size, log.log_end_offset) == (0, 50)
+    (before,) = records_of(log)
+    directory.start(asyncio.get_running_loop())
+    assert await maintenance.scrubber.scrub([log])
+    assert maintenance.scrubber.totals.segments_damaged == 0
+    assert records_of(log) == [before]
+    assert before.offset == 49
+    await stop(directory, maintenance)
+    assert faults(tmp_path) == []
+
+
+async def test_the_last_batch_of_an_active_segment_keeps_its_offset_after_a_gap(tmp_path, fill, read_all):
+    """A follower of Apache Kafka has such segments; the high watermark shows where the batch ends."""
+    directory = open_directory(tmp_path)
+    log = directory.create("t", 0, TOPIC_ID, LogConfig())
+    fill(log, [2, 3])
+    directory.release()
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    data = path.read_bytes()
+    position = 12 + int.from_bytes(data[8:12], "big")
+    path.write_bytes(data[:position] + (40).to_bytes(8, "big") + data[position + 8 :])
+    (tmp_path / "replication-offset-checkpoint").write_bytes(b"0\n1\nt 0 43\n")
+    (tmp_path / "replication-offset-checkpoint.crc32c").unlink(missing_ok=True)
+    directory = open_directory(tmp_path)
+    log = directory.logs["t", 0]
+    assert (log.log_end_offset, log.offline) == (43, None)
+    directory.start(asyncio.get_running_loop())
+    maintenance = Maintenance(directory)
+    stored = read_all(log)
+    assert await maintenance.scrubber.scrub([log])
+    assert maintenance.scrubber.totals.segments_damaged == 0
+    assert read_all(log) == stored == path.read_bytes()
+    await stop(directory, maintenance)
