@@ -228,7 +228,7 @@ class GroupOffsets:
         for hosted in list(self._groups.values()):
             offsets = hosted.offsets
             due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
-            # One that is being committed anew stays: its tombstone would lie behind the new commit in the log.
+            # One that is being committed again stays: its tombstone would come after the new commit in the log.
             due = [key for key in due if not offsets.is_pending(key)]
             self._hosted.delete_offsets(hosted, due)
             self._hosted.delete_if_unused(hosted)

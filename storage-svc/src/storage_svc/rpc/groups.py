@@ -212,7 +212,7 @@ class GroupsService:
         if error:
             return pb.DescribeGroupsResponse.Group(error_code=error, group_id=group_id, generation_id=-1)
         if not isinstance(group, Group):
-            # A consumer group (KIP-848) is described by a call of its own.
+            # ConsumerGroupDescribe is the call for a consumer group (KIP-848).
             return pb.DescribeGroupsResponse.Group(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 group_id=group_id,

@@ -69,7 +69,7 @@ class ClassicModel:
             self._begin_generation()
         return self.answers
 
-    # --- who is who -----------------------------------------------------------------------------------------------
+    # --- the callers ----------------------------------------------------------------------------------------------
 
     def _caller(self, member_id: str, name: str | None, generation: int | None = None) -> E:
         if self.state == "Dead":
@@ -374,7 +374,7 @@ class ClassicModel:
             return
         self._alive(person)
         leads = person.id == self.people.leader
-        # Before KIP-814 a leader that came back was shown its old id as leader, lest it assign anew.
+        # Before KIP-814 a leader that came back was shown its old id as leader, lest it assign again.
         self.answers[request] = self._generation_for(
             person, None if row.may_skip else row.led, skip=row.may_skip and leads
         )

@@ -313,7 +313,7 @@ class MixedGroups(RuleBasedStateMachine):
             for member_id, had in wanted.items()
         }
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------
 
     def new_id(self, name: str) -> str:
         self.incarnation += 1

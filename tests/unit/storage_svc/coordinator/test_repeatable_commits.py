@@ -174,7 +174,7 @@ async def test_a_classic_member_repeats_while_its_generation_is_stable_and_keeps
     repeat = await committed(node, who=who)
     for offset in range(4):
         await played.go_on(5)
-        if await repeated(repeat, offset) is None:  # its session's timer had to be set anew
+        if await repeated(repeat, offset) is None:  # its session's timer had to be set again
             repeat = await committed(node, who=who)
     assert node.state("g") is GroupState.STABLE
     joining = asyncio.create_task(node.join("g"))

@@ -76,7 +76,7 @@ class ConsumerGroup:
         self.patterns: dict[str, ResolvedPattern] = {}
         #: The log holds a record of key 4, from Kafka 4.0.
         self.has_old_metadata = False
-        # What follows is in no record.
+        # The attributes below are in no record.
         #: The versions of the topics for which the hash, and the patterns, were computed.
         self.hashed_version = NEVER
         self.resolved_version = NEVER

@@ -50,7 +50,7 @@ def value_kind(key: object) -> type:
     return record.OFFSETS_TOPIC[KEY_VERSIONS[type(key)]][1]
 
 
-# --- from what the machine knows to records ---------------------------------------------------------------------------
+# --- from the machine to records --------------------------------------------------------------------------------------
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:

@@ -142,7 +142,7 @@ class Performer:
     def _stored(
         self, hosted: HostedGroup, entity: object, stored: Callable[[ErrorCode], object], error: ErrorCode
     ) -> None:
-        if hosted.group is entity:  # or another one has taken its place, and nobody waits any more
+        if hosted.group is entity:  # or another one has replaced it, and nobody waits any more
             self.send(hosted, stored(error))
 
 

@@ -122,7 +122,7 @@ class OffsetsLog:
     def _append_all_gathered(self) -> None:
         self._is_scheduled = False
         for partition in list(self._gathered):
-            if partition in self._gathered:  # or something that was written meanwhile has brought it along
+            if partition in self._gathered:  # or a write since then has appended it, too
                 self._append_gathered(partition)
 
     def _append_gathered(self, partition: int) -> None:
@@ -130,10 +130,10 @@ class OffsetsLog:
         calls = found.calls
         if len(calls) > 1 and self._fits(partition, found.size):
             tails = [each for some, _ in calls for each in some]
-            self._append(partition, build_batch_of_tails(tails, found.now_ms), partial(_tell_all, calls))
+            self._append(partition, build_batch_of_tails(tails, found.now_ms), partial(_call_all, calls))
             return
         for call in calls:
-            self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_tell_all, (call,)))
+            self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_call_all, (call,)))
 
     def _fits(self, partition: int, size: int) -> bool:
         """Return whether a batch of several callers' records stays below the limit; else each caller gets a batch for
@@ -225,7 +225,7 @@ def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> boo
     return largest <= bytes_max and batch_bytes <= bytes_max * COMPRESSED_TIMES_MAX
 
 
-def _tell_all(calls: Sequence[tuple[Sequence[bytes], Done]], code: int) -> None:
+def _call_all(calls: Sequence[tuple[Sequence[bytes], Done]], code: int) -> None:
     for _, done in calls:
         try:
             done(code)

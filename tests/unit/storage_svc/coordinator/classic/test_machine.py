@@ -316,7 +316,7 @@ class GroupMachine(RuleBasedStateMachine):
     def the_group_is_deleted(self) -> None:
         self.send(Retire())
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def both_agree(self) -> None:

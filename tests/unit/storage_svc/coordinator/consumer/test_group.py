@@ -135,7 +135,7 @@ def test_a_heartbeat_without_news_only_starts_the_session_again(world: World) ->
     assert (world.timers, world.written) == ({Timer(Kind.SESSION, "m1"): world.now_ms + 45_000}, written)
     world.topics.create("orders", 6)  # in the place of the one it reads
     informed = beat(world, "m1", epoch)
-    assert (world.group.epoch, given(world, informed)) == (epoch + 1, set())  # it gives up what is deleted
+    assert (world.group.epoch, given(world, informed)) == (epoch + 1, set())  # it gives up deleted partitions
 
 
 def test_the_assignment_waits_for_its_interval() -> None:

@@ -197,7 +197,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         """Load the group from the log: every answer that a client got is in it."""
         self.world.group = self.world.restored()
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------------
 
     @invariant()
     def the_group_is_sound(self) -> None:
@@ -222,7 +222,7 @@ class ConsumerGroups(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.world.log_refuses = False
         for _ in range(12):
-            self.world.pass_time(5_000)  # whoever is away does not come back in time
+            self.world.pass_time(5_000)  # members that are away do not come back in time
             for client in list(self.clients.values()):
                 if client.is_away:
                     continue

@@ -43,7 +43,7 @@ class PlayedLoop:
 
     def play(self, seconds: float) -> None:
         until = self._now + seconds
-        # As event loops do, it takes for due what is due within its clock's resolution: sums of floats are not exact.
+        # Like event loops, it fires handles that are due within its clock's resolution: sums of floats are not exact.
         while self._heap and self._heap[0][0] <= until + RESOLUTION_S:
             self._now, _, handle = heapq.heappop(self._heap)
             if handle.call is not None:

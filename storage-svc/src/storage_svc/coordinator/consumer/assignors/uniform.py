@@ -43,7 +43,7 @@ def _homogeneous(group: GroupView) -> Assignment:
         for topic_id, partitions in member.previous.items():
             if topic_id not in topic_ids:
                 continue
-            # A topic that was made anew under the same id has no fewer partitions, but a log may say otherwise.
+            # A topic that was made again under the same id has no fewer partitions, but a log may say otherwise.
             valid = sorted(each for each in partitions if each < group.partition_counts[topic_id])
             mine, rest = valid[:quota], valid[quota:]
             quota -= len(mine)
@@ -145,7 +145,7 @@ class _Balance:
         while heaviest:
             giver = heaviest[0][2]
             while lightest[0][0] != self._load[lightest[0][2]]:
-                heappop(lightest)  # it has given or taken since
+                heappop(lightest)  # it has more or fewer partitions now
             taker = lightest[0][2]
             if self._load[giver] - self._load[taker] <= 1:
                 break
