@@ -101,9 +101,10 @@ class BatchWriter:
             return Appended(state.unavailable, error_message=state.offline)
         prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
         if isinstance(prepared, Refusal):
-            if prepared.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._looked_back(view):
+            if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._looked_back(view):
+                prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
+            if isinstance(prepared, Refusal):
                 return Appended.refused(prepared)
-            return self.stage(view, origin, now_ms, admitted, may_wait=may_wait)
         if isinstance(prepared, ProducedBatch):
             return self._repeated(prepared)
         view, header = prepared
@@ -133,10 +134,8 @@ class BatchWriter:
             self._parts += (pack_prefix(base_offset, length, state.leader_epoch), view[16:])
         if producer_id >= 0 and not attributes & CONTROL:
             self._of_producers = True
-            transactional = bool(attributes & TRANSACTIONAL)
-            self._producers.add(
-                producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, transactional, now_ms
-            )
+            opens = bool(attributes & TRANSACTIONAL)
+            self._producers.add(producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, opens, now_ms)
         appended = Appended(NO_ERROR, base_offset, last_offset, append_time, state.log_start_offset)
         self._staged.append((appended, size, max_timestamp))
         self._staged_size += size

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final
@@ -128,7 +128,7 @@ class Flusher:
         assert loop is not None
         while (targets := self._jobs.get()) is not None:
             started = time.perf_counter()
-            self._sync(list(targets))
+            self._sync(targets)
             try:
                 loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
             except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
@@ -140,7 +140,7 @@ class Flusher:
         if queue is not None:
             queue.close()
 
-    def _sync(self, targets: list[SyncTarget]) -> None:
+    def _sync(self, targets: Collection[SyncTarget]) -> None:
         if len(targets) > 1 and self._has_queue:
             targets = self._sync_queued(targets)
         count = min(_THREADS_MAX, len(targets) // _SHARE)
@@ -148,10 +148,11 @@ class Flusher:
             for target in targets:
                 target.run(self._files)
             return
-        for _ in self._pool.map(self._sync_some, (targets[n::count] for n in range(count))):
+        ordered = list(targets)
+        for _ in self._pool.map(self._sync_some, (ordered[n::count] for n in range(count))):
             pass
 
-    def _sync_queued(self, targets: list[SyncTarget]) -> list[SyncTarget]:
+    def _sync_queued(self, targets: Collection[SyncTarget]) -> Collection[SyncTarget]:
         """Sync as many targets as possible with one call; return the others."""
         if self._queue is None and (queue := self._files.sync_queue()) is not None:
             self._queue = queue
@@ -199,7 +200,7 @@ class Flusher:
             for log in dirty:
                 del self._dirty[log]
             targets = {target: log for log in dirty if (target := log.sync_target()) is not None}
-            self._sync(list(targets))
+            self._sync(targets)
             for target, log in targets.items():
                 log.synced(target)
 

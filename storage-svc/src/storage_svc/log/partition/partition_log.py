@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
@@ -40,6 +41,8 @@ from storage_svc.log.segment.segment_list import Segments, set_aside
 
 __all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
+# An attribute of an Enum class costs as much as a call: it is looked up once.
+_GROUP: Final = FlushPolicy.GROUP
 
 _log = logs.get(__name__)
 
@@ -155,26 +158,22 @@ class PartitionLog(LogState):
         self.appended_batches += batches
         self.appended_records += records
         self.appended_bytes += size
-        if self.policy is FlushPolicy.GROUP:
+        if self.policy is _GROUP:
             self.request_sync()
         else:
-            self._count_unsynced(records)
+            unsynced, config = self.unsynced, self.config
+            if unsynced.records == 0 and config.flush_ms != FOREVER:
+                self._environment.mark_later(self, config.flush_ms)
+            unsynced.records += records
+            if unsynced.records >= config.flush_messages:
+                self.request_sync()
+            elif unsynced.paths:
+                self._environment.mark(self)
             if self.readable.offset < self.promised_end:
                 self.request_sync()
             else:
                 active = self.segments.active
                 self.readable.advance(self.log_end_offset, active, active.size)
-
-    def _count_unsynced(self, records: int) -> None:
-        """Request a sync if the topic's flush.messages or flush.ms ask for one, or if a folder waits for one."""
-        unsynced, config = self.unsynced, self.config
-        if unsynced.records == 0 and config.flush_ms != FOREVER:
-            self._environment.mark_later(self, config.flush_ms)
-        unsynced.records += records
-        if unsynced.records >= config.flush_messages:
-            self.request_sync()
-        elif unsynced.paths:
-            self._environment.mark(self)
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
