@@ -1,8 +1,8 @@
-"""A gateway: everything it is made of, its start and its orderly stop.
+"""A gateway: all of its parts, its start and its orderly stop.
 
-Start: 1. bind the ports; 2. register with storage, however long that takes; 3. accept clients. Stop:  1. accept no
+Start: 1. bind the ports; 2. register with storage, however long that takes; 3. accept clients. Stop: 1. accept no
 more; 2. end the lease, so that clients are sent elsewhere; 3. let requests in service end, within the deadline; 4.
-close, and say what was cut.
+close, and log the number of connections that were cut.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.membership import Membership
 from gateway_svc.storage.protocols import Storage
 
-#: Makes the ring around every request.
+#: The function that makes the ring around every request.
 MakeAdmission = Callable[[TopicNames], Admission]
 
-#: Of the stop deadline, what is kept for closing.
+#: The part of the stop deadline that is kept for closing, in seconds.
 _CLOSING_S = 2.0
 
 log = logs.get(__name__)
@@ -55,7 +55,7 @@ log = logs.get(__name__)
 class Gateway:
     """One gateway in the running event loop; several may run in one process.
 
-    Who starts it shows `registry` and `health` over HTTP: in one process that is done once for gateway and storage.
+    Its starter serves `registry` and `health` over HTTP. In combined mode one server does so for gateway and storage.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Gateway:
         self.registry: CollectorRegistry = metrics.registry("gateway-svc")
         self.registry.register(counts)
         self.health = Health()
-        #: Where clients can reach each listener: the port that was bound.
+        #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._refusals = Refusals(counts)
         self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
@@ -130,7 +130,7 @@ class Gateway:
         requests; the default one allows everything.
 
         Raises:
-            OSError: an address cannot be taken, or the data folder not be opened.
+            OSError: an address cannot be bound, or the data folder cannot be opened.
         """
         gateway = cls(settings, storage, counts or GatewayMetrics(), poll_us, admission)
         try:
@@ -161,8 +161,8 @@ class Gateway:
                     opened.callback(each.close)
                 sockets.append((listener.name, own))
                 bound.append(Listener(listener.name, Address(listener.address.host, own[0].getsockname()[1])))
-            told = advertised(self.settings, bound)
-            await self._membership.start(told)
+            listed = advertised(self.settings, bound)
+            await self._membership.start(listed)
             for name, own in sockets:
                 for each in own:
                     make = partial(Connection, name, self._connections, self._resources, self._requests_of)
@@ -174,7 +174,7 @@ class Gateway:
         log.info(
             "listening",
             listeners=[str(each) for each in bound],
-            advertised=[str(each) for each in told],
+            advertised=[str(each) for each in listed],
             node_id=self.node_id,
             by_reference=self._files is not None,
         )
@@ -203,7 +203,7 @@ class Gateway:
         assert (services.requests.used, services.answers.used) == self._connections.memory_held
 
     async def stop(self) -> None:
-        """Never raises for what clients or storage do."""
+        """Stop in order. No client and no storage can make it raise."""
         self.health.set_ready(False, "stopping")
         for acceptor in self._acceptors:
             acceptor.close()
