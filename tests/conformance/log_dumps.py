@@ -9,7 +9,7 @@ from typing import Any
 from conformance.log_rows import Row
 from support.kafka_broker import java
 
-# What DumpLogSegments says of files that are not as they should be.
+# Words with which DumpLogSegments reports faults of files.
 COMPLAINTS = re.compile(
     "mismatch|non-consecutive|non-secutive|not found|corrupt|out of order|isvalid: false|invalid|exception|error"
     "|unexpected|trailing|incomplete|fail|ignoring|could not|unknown",

@@ -100,7 +100,7 @@ class RemoteMember(Member):
             self._process.wait(TIMEOUT_S)
         finally:
             self._process.kill()
-            self._reader.join()  # to the end of what it said; only then may the pipe be closed
+            self._reader.join()  # to the end of the output; only then may the pipe be closed
         self._process.stdout.close()
         complaint = self._complaint()
         self._errors.close()

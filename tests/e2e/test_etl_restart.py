@@ -63,7 +63,7 @@ class Etl:
             "MILLRACE_ETL_JARS_DIR": str(jars),
             "MILLRACE_ETL_MAX_OFFSETS_PER_TRIGGER": str(BATCH),
             "MILLRACE_ETL_DRIVER_MEMORY": "512m",
-            # Eight drivers look at a few hundred rows each: what they would compile costs them a fifth of their time.
+            # Eight drivers look at a few hundred rows each. Compiling code would cost them a fifth of their time.
             "MILLRACE_ETL_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
             " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
         }

@@ -188,7 +188,7 @@ def interleaved(works: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Return the seconds of each work, the best of its turns."""
     repeats, turns = {}, defaultdict(list)
     for library, work in works.items():
-        work()  # what is compiled when first used is so now
+        work()  # compiles its code, if the library does so at first use
         begin, count = time.perf_counter(), 0
         while time.perf_counter() - begin < TURN_SECONDS or count < REPEATS_MIN:
             work()

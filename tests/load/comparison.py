@@ -165,7 +165,7 @@ class _Comparison:
             self._rounds()
 
     def _finish(self, side: Side) -> None:
-        with contextlib.suppress(Exception):  # of a broker that failed: what happened first is what is reported
+        with contextlib.suppress(Exception):  # of a broker that failed: the first error is reported
             self._workload.finish(side)
         with contextlib.suppress(Exception):
             side.delete_topics()
@@ -197,7 +197,7 @@ class _Comparison:
         for number in range(min(self._plan.rounds, workload.rounds_max or self._plan.rounds)):
             samples: dict[Layout, Sample] = {}
             for layout, side in self._sides.items():
-                os.sync()  # what the last turn left is not written during this one
+                os.sync()  # so that data of the last turn is not written during this one
                 with idle.but(layout):
                     samples[layout] = workload.run(side, outcome.amounts[layout])
             outcome.rounds.append(samples)

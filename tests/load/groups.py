@@ -223,7 +223,7 @@ async def measure(address: str, scale: float) -> list[Row]:
     return [
         *await rebalances(address),
         *await consumer_groups.rebalances(address, HEARTBEAT_S),
-        # Before thousands of members come and go, whose groups end meanwhile.
+        # Before thousands of members come and go: their groups would end during the commits.
         await commits(address, 5 * scale),
         await idle(address, scale),
         await idle_consumers(address, scale),

@@ -28,7 +28,7 @@ TOPIC = "compacted"
 VALUE_BYTES = 480
 PER_BATCH = 32
 PER_SECOND = 200
-RATES = (0, 50_000_000)  # log.cleaner.io.max.bytes.per.second; a compaction reads what it compacts twice
+RATES = (0, 50_000_000)  # log.cleaner.io.max.bytes.per.second; a compaction reads its input twice
 
 
 def _fill(folder: Path, keys: int) -> int:

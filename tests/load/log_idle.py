@@ -27,7 +27,7 @@ def _descriptors() -> int:
 
 def measure(folder: Path, scale: float) -> list[Row]:
     directory = DataFolder.open(folder, LogSettings())
-    directory.create_many("first", range(3), bytes(16), LogConfig())  # what is loaded once for all
+    directory.create_many("first", range(3), bytes(16), LogConfig())  # loads the parts that all share
     resident, descriptors = _resident(), _descriptors()
     began = time.perf_counter()
     directory.create_many("t", range(PARTITIONS), bytes(16), LogConfig())

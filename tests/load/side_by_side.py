@@ -70,7 +70,7 @@ def why_no_kafka() -> str:
         return "Java is not installed"
     try:
         libraries()
-    except Exception as error:  # whatever stands between here and Maven
+    except Exception as error:  # any fault between here and Maven
         return f"its jars cannot be fetched from Maven: {error}"
     return ""
 

@@ -71,7 +71,7 @@ class Member(ABC):
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    # --- what a test does with it ---------------------------------------------------------------------------------
+    # --- the actions of a test -----------------------------------------------------------------------------------
 
     def until_owned(self, count: int) -> None:
         until(lambda: self._alive() and len(self.owned) == count, lambda: (count, self.told))

@@ -188,7 +188,7 @@ async def test_a_client_that_does_not_read_costs_little(start_broker: StartBroke
         await asyncio.sleep(0.5)
         assert broker.gateway.memory_held < 9 * MIB
         assert resident_bytes() - before < 24 * MIB
-        # Everybody else is served meanwhile.
+        # All other clients are served in the meantime.
         assert await produce(filler, "orders", batch(b"x")) == (0, 0)
     await until(lambda: broker.gateway.memory_held == 0)
 

@@ -62,7 +62,7 @@ def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
         assert time.monotonic() < deadline, "it does not come about"
         for consumer in consumers:
             message = consumer.poll(0.02)
-            if message is not None and message.error() is None:  # that a topic is gone is told as an error
+            if message is not None and message.error() is None:  # a deleted topic is reported as an error
                 values.append(message.value().decode())
     return values
 

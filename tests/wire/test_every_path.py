@@ -327,7 +327,7 @@ async def test_a_denied_client_gets_the_error_in_the_shape_of_every_api(start: S
             kind = case.uses[0][0]
             assert code == int(ErrorCode[f"{kind}_AUTHORIZATION_FAILED"]), case.name
             for response in got.responses:
-                # Some answers have an error of their own beside those of their rows.
+                # Some answers have a top-level error and errors in their rows.
                 assert codes_in(response) - {0} == {code}, case.name
 
 

@@ -87,7 +87,7 @@ def test_librdkafka(module_broker: SynchronousBroker, topic: str, version: str, 
     assert times == [-1] * 100 + [1_700_000_000_000 + value for value in range(100, 200)] + [-1] * 100
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip"])  # what it has without other packages
+@pytest.mark.parametrize("codec", ["none", "gzip"])  # its codecs without other packages
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10)])
 def test_kafka_python(module_broker: SynchronousBroker, topic: str, version: tuple[int, ...], codec: str) -> None:
     options = {"bootstrap_servers": module_broker.bootstrap_servers, "api_version": version}
@@ -131,7 +131,7 @@ def test_the_data_folder_of_an_old_broker(tmp_path: Path) -> None:
         times = [record.timestamp()[1] for record in found]
         # librdkafka says 0 of a format that has no timestamps, -1 of a record without one.
         assert times == [0] * 30 + [1_700_000_000_000 + n for n in range(30, 90)] + [-1] * 10
-        # Records in zstd end what an old consumer can be shown.
+        # An old consumer stops at records in zstd.
         assert [record.offset() for record in consume(broker, "old", 60, "0.9.0.1")] == list(range(60))
         consumer = confluent_kafka.Consumer(config(broker, None) | {"group.id": "unused"})
         (asked,) = consumer.offsets_for_times([confluent_kafka.TopicPartition("old", 0, 1_700_000_000_050)])

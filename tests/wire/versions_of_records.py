@@ -35,7 +35,7 @@ def check_produce(version: int, response: Any, topic_id: bytes) -> None:
     (topic,) = response.responses
     assert (topic.topic_id if version >= 13 else topic.name) == (topic_id if version >= 13 else "single")
     (partition,) = topic.partition_responses
-    assert (partition.error_code, partition.base_offset) == (0, 2)  # behind the batch that was there before
+    assert (partition.error_code, partition.base_offset) == (0, 2)  # after the batch that was there before
 
 
 def ask_fetch(version: int, topic_id: bytes) -> Any:

@@ -54,12 +54,12 @@ class IdleConnections(Workload):
 
 class ParkedFetches(Workload):
     name = "parked_fetches"
-    # What they cost is a difference around zero, and how often that of Apache Kafka goes into it says nothing.
+    # Their cost is a difference around zero, so its ratio to that of Apache Kafka has no meaning.
     layouts = _OURS
     quick = False
     title = "100 fetches that wait for a record, more than the same connections without"
     measures = (
-        # A timer that looked once a second would be 100; what the threads of gRPC do by themselves differs by a few.
+        # A timer that polled once a second would be 100; the wake-ups of gRPC's threads differ by a few.
         Measure("wake-ups", "a second", "less", {layout: Must(10, "value") for layout in _OURS}),
         Measure("processor", "% of a core", "less"),
     )

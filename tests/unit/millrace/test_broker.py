@@ -61,7 +61,7 @@ def test_round_trip_with_a_group_and_nothing_left():
         assert any(took(f"readers-{number}") < 2.5 for number in range(20))
         port = broker.kafka_address[1]
     assert not data_dir.exists()
-    _until(lambda: set(threading.enumerate()) <= threads)  # idle ones are told to end, and not waited for
+    _until(lambda: set(threading.enumerate()) <= threads)  # idle ones are asked to end, without a wait
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=2)
     with pytest.raises(RuntimeError, match="does not run"):

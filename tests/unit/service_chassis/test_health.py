@@ -89,7 +89,7 @@ def test_merged_registries_show_each_family_once():
 
 
 def test_closed_endpoint_frees_its_port(served):
-    with socket.socket() as reserved:  # nobody else is given the port meanwhile
+    with socket.socket() as reserved:  # so that no other process gets the port
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{reserved.getsockname()[1]}"

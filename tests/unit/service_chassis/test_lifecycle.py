@@ -75,7 +75,7 @@ def test_signal_stops_in_order(run, number):
 
 def test_deadline_cuts_and_names_what_was_cut(run):
     popen = run(
-        "lifecycle._CUT_GRACE_S = 60; "  # it is not what ends this one, however long the rest takes
+        "lifecycle._CUT_GRACE_S = 60; "  # long enough not to end this process
         "await stop.wait(); task = asyncio.create_task(asyncio.sleep(60), name='slow drain'); await task",
         MILLRACE_STOP_DEADLINE_S="0.2",
     )

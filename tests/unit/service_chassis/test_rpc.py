@@ -49,7 +49,7 @@ async def test_no_call_of_a_burst_is_refused(echoes):
     """gRPC alone cancels some of a thousand that wait, and all beyond three thousand."""
     await echoes.channel_ready()
     call = echoes.unary_unary("/x/Echo")
-    # All are sent in one turn of the event loop, which is the server's, too: none is taken up meanwhile.
+    # All are sent in one turn of the event loop. The server has the same loop, so all wait at once.
     answers = await asyncio.gather(*(call(b"%d" % number, timeout=60) for number in range(3500)))
     assert answers == [b"%d" % number for number in range(3500)]
 
