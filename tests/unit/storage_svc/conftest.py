@@ -1,4 +1,4 @@
-"""Time that tests of storage play, and what they wait for by the real clock."""
+"""Simulated time for tests of storage, and waits by the real clock."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-#: So many times slower than a real clock.
+#: Factor by which the event loop's clock is slower than a real one.
 _SLOWNESS = 50
 
 
 class PlayedTime:
-    """The event loop's clock goes slowly, so that what the machine takes hardly counts, and on when it is told to."""
+    """A slow clock of the event loop. The speed of the machine hardly counts, and `go_on` advances the clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._real_time = loop.time
@@ -24,7 +24,9 @@ class PlayedTime:
         return self._began + (self._real_time() - self._began) / _SLOWNESS + self._passed
 
     async def go_on(self, seconds: float) -> None:
-        """What is due by then has been called; what that leads to in threads may be under way."""
+        """Advance the clock, and run the callbacks that are due by then. Their work in threads may still be under
+        way.
+        """
         self._passed += seconds
         for _ in range(10):  # a timer may find that it is not due yet, and wait for the rest
             await asyncio.sleep(0)
@@ -41,7 +43,7 @@ async def played() -> AsyncIterator[PlayedTime]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """By the real clock, whatever the event loop's is."""
+    """Wait for the condition by the real clock, with any clock of the event loop."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""The storage core as a whole, in this process and as a process of its own."""
+"""The storage core as a whole, in this process and as a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.storage_svc.conftest import until
 
 
 async def offset_of(storage: Storage, group_id: str) -> int:
-    """The one that the group has committed. After a start its partition may be loading still."""
+    """Return the offset that the group has committed. After a start its partition may still be loading."""
     await until(lambda: not storage.coordinator.is_loading())
     wanted = groups.FetchOffsetsRequest(groups=[groups.FetchOffsetsRequest.Group(group_id=group_id, all=True)])
     (found,) = (await storage.groups.fetch_offsets(wanted)).groups[0].offsets
@@ -95,7 +95,7 @@ async def test_a_folder_in_use_is_refused_and_usable_afterwards(tmp_path: Path) 
 
 
 async def test_without_its_catalog_a_folder_gives_no_producer_the_id_of_another(tmp_path: Path) -> None:
-    """A new producer's first batch would be taken for one of the old producer's, and not be written."""
+    """Storage would take a new producer's first batch for one of the old producer's, and not write it."""
     settings = StorageSettings(data_dir=tmp_path, topics="orders")
     storage = await Storage.start(settings)
     for producer_id in (41, 2**62, 2**63 - 1):
@@ -181,7 +181,7 @@ class Process:
             self.process = subprocess.Popen([sys.executable, "-m", "storage_svc"], env=self.environment, stderr=log)
 
     def lines(self) -> list[dict[str, object]]:
-        """What it has logged."""
+        """Return its log lines."""
         lines = self.log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
