@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,11 +16,14 @@ from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.requests.admission import Admission, Policy
+from gateway_svc.requests.call import Call
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.path import RequestPath
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.subject import Subject
 from gateway_svc.requests.topic_names import TopicNames
 from protocol_lib.codec import encode
+from protocol_lib.errors import ErrorCode
 from protocol_lib.headers import RequestHeader, encode_request_header
 
 NOT_NEEDED: Any = None
@@ -68,6 +71,33 @@ class FakeClient:
         self.is_quiet = False
 
 
+class FakePolicy:
+    """A policy that keeps the subjects it judges and the calls it charges."""
+
+    wants_resources = True
+
+    def __init__(self) -> None:
+        self.judged: list[Subject] = []
+        self.charged: list[int] = []
+        self.denies: ErrorCode = ErrorCode.NONE
+        self.charges: ErrorCode = ErrorCode.NONE
+        self.changed: Callable[[], None] = lambda: None
+
+    def attach(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def judge(self, subject: Subject) -> int:
+        self.judged.append(subject)
+        return self.denies
+
+    def charge(self, call: Call) -> int:
+        self.charged.append(call.count)
+        return self.charges
+
+    def throttle_ms(self, call: Call) -> int:
+        return 17
+
+
 class FakeTopics:
     """Has no topics."""
 
@@ -75,7 +105,11 @@ class FakeTopics:
         raise AssertionError("nobody asks")
 
 
-def services(policy: Policy | None = None, **storage: Any) -> Services:
+def services(
+    policy: Policy | None = None,
+    make_admission: Callable[[TopicNames, Policy | None], Admission] = Admission,
+    **storage: Any,
+) -> Services:
     """Return services with these parts of storage, and the metrics, budgets and admission of a gateway."""
     metrics = GatewayMetrics()
     topics = storage.setdefault("topics", FakeTopics())
@@ -87,7 +121,7 @@ def services(policy: Policy | None = None, **storage: Any) -> Services:
         metrics=metrics,
         refusals=Refusals(metrics),
         names=names,
-        admission=Admission(names, policy),
+        admission=make_admission(names, policy),
         requests=MemoryBudget(1 << 30),
         answers=MemoryBudget(1 << 30),
         files=None,
@@ -111,8 +145,13 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class Rig:
     """One connection."""
 
-    def __init__(self, policy: Policy | None = None, **storage: Any) -> None:
-        self.services = services(policy, **storage)
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        make_admission: Callable[[TopicNames, Policy | None], Admission] = Admission,
+        **storage: Any,
+    ) -> None:
+        self.services = services(policy, make_admission, **storage)
         self.dispatcher = Dispatcher(HANDLERS, self.services.metrics)
         self.pipeline = Pipeline()
         self.client = FakeClient(self.pipeline)

@@ -96,7 +96,7 @@ class HeartbeatPattern:
         if self._first is not None:
             self._learn_answer(self._first)
         self.is_quiet = True
-        call.answer_parts((self._fill(call.correlation_id, call.throttle_ms()),), self._error)
+        call.answer_bytes(self._fill(call.correlation_id, call.ring.throttle_ms(call)), self._error)
 
     def _learn_answer(self, call: Call) -> None:
         assert call.parts is not None, "it was answered, or it would not be repeated"

@@ -46,7 +46,7 @@ def conclude(
     metrics = services.metrics
     for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
         if not outcome.error_code:
-            count_appended(services, partition.topic, partition.topic_id, batch)
+            count_appended(services, partition.topic, partition.topic_id, (batch,))
         elif partition.topic in metrics.topics:
             metrics.topics[partition.topic].failed_produces += 1
     error = first_error(appended)
@@ -55,13 +55,12 @@ def conclude(
     return error
 
 
-def count_appended(services: Services, topic: str, topic_id: bytes, records: Buffer) -> None:
-    """Count a batch of a partition that was appended."""
-    counts = services.topic_counts(topic, topic_id)
-    counts.produces += 1
-    counts.bytes_in += len(records)
-    if len(records) >= HEADER_SIZE:
-        counts.records_in += _record_count(records, RECORDS_COUNT_AT)[0]
+def count_appended(services: Services, topic: str, topic_id: bytes, batches: Sequence[Buffer]) -> None:
+    """Count batches of one topic that were appended, each for a partition of a request."""
+    counts = services.metrics.topics.get(topic) or services.topic_counts(topic, topic_id)
+    counts.produces += len(batches)
+    counts.bytes_in += sum(map(len, batches))
+    counts.records_in += sum([_record_count(each, RECORDS_COUNT_AT)[0] for each in batches if len(each) >= HEADER_SIZE])
 
 
 def response_of(

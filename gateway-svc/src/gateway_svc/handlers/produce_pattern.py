@@ -14,6 +14,7 @@ tagged fields. Storage checks the batches, as it does for decoded requests.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final
@@ -29,6 +30,7 @@ from protocol_lib.messages.produce import (
 )
 from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL
 from protocol_lib.template import HEAD_AT, AnswerTemplate, RecordsRequestTemplate
+from protocol_lib.varint import write_unsigned
 
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.clients.slices import Part
@@ -43,6 +45,9 @@ HEADS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 512
 #: The first version whose answers hold a log start offset.
 _VERSION_MIN: Final = 5
+#: The first flexible version, and the bytes that follow the records in it.
+_FLEXIBLE: Final = 9
+_NO_TAGS: Final = bytes(3)
 
 _PARTITION: Final = "topic_data.partition_data.index"
 _ANSWER: Final = "responses.partition_responses."
@@ -56,18 +61,37 @@ _ANSWERED: Final = (
 )
 
 _length: Final = Struct(">i").unpack_from
-_start: Final = Struct(">ii").unpack_from
 
 
 class Head:
     """What all requests to one topic have in common."""
 
-    __slots__ = ("acks", "bytes", "fill", "find_records", "records_at", "subject", "timeout_ms", "topic", "topic_id")
+    __slots__ = (
+        "_is_flexible",
+        "_overhead",
+        "acks",
+        "bytes",
+        "fill",
+        "find_records",
+        "read",
+        "records_at",
+        "start",
+        "subject",
+        "timeout_ms",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
         (topic,) = request.topic_data
+        self._is_flexible = call.version >= _FLEXIBLE
+        #: Bytes of a request but for the length of its records and them.
+        self._overhead = template.records_at + (len(_NO_TAGS) if self._is_flexible else 0)
         self.bytes = template.head
         self.records_at = template.records_at
+        self.start = template.start
+        #: Returns API key and version, correlation id and partition of the request at a position.
+        self.read = Struct(f">ii{template.records_at - 12}xi").unpack_from
         self.find_records = template.find_records
         self.subject = call.subject
         self.acks = request.acks
@@ -79,6 +103,11 @@ class Head:
         #: Returns an answer without errors.
         self.fill = AnswerTemplate(ProduceResponse(responses=(answer,)), call.version, _ANSWERED).fill
 
+    def request_size(self, batch: int) -> int:
+        """Return the bytes of a request, without its length, by those of its record batch."""
+        length = len(write_unsigned(batch + 1)) if self._is_flexible else 4
+        return self._overhead + length + batch
+
     def goes_with(self, other: Head) -> bool:
         """Return whether requests with either head may be one run."""
         return (
@@ -88,45 +117,41 @@ class Head:
         )
 
 
-#: A request of a run: head, partition, correlation id, bytes without its length.
-RunRequest = tuple[Head, int, int, int]
-
-
 class CallRun(Call):
-    """Requests with heads that go together, in the order they came, and their batches."""
+    """Requests with heads that go together, in the order they came, and their batches.
 
-    __slots__ = ("_services", "batches", "requests")
+    `ProducePattern.open` sets the attributes below.
+    """
 
-    def __init__(
-        self,
-        client: Client,
-        services: Services,
-        requests: list[RunRequest],
-        batches: Sequence[memoryview],
-        size: int,
-    ) -> None:
-        """`size`: the distance from the begin of the first request to the end of the last one."""
-        head, _, correlation_id, _ = requests[0]
-        super().__init__(client, services.admission, head.subject, correlation_id, size, count=len(requests))
-        self._services = services
-        self.requests = requests
-        self.batches = batches
+    __slots__ = ("batches", "correlation_ids", "head", "heads", "partitions", "services")
 
-    @property
-    def correlation_ids(self) -> Iterable[int]:
-        return [request[2] for request in self.requests]
+    services: Services
+    #: The head of the first request.
+    head: Head
+    #: The head of each request; None if all of them have the first one's.
+    heads: Sequence[Head] | None
+    #: The partition of each request.
+    partitions: Sequence[int]
+    correlation_ids: Sequence[int]
+    batches: Sequence[memoryview]
 
     def append(self) -> None:
         """Append the batches; the requests are answered when storage has answered."""
-        head, partition, correlation_id, _ = self.requests[0]
-        if self.count == 1 or all(each[1] == partition and each[0] is head for each in self.requests):
-            partitions = [TopicIdPartition(head.topic, partition, head.topic_id)]
+        head, partitions = self.head, self.partitions
+        if self.heads is None and (self.count == 1 or partitions.count(partitions[0]) == self.count):
+            targets = [TopicIdPartition(head.topic, partitions[0], head.topic_id)]
         else:
-            partitions = [TopicIdPartition(head.topic, index, head.topic_id) for head, index, _, _ in self.requests]
+            targets = self._targets()
         append = Append(
-            correlation_id, self.client_id, self.version, head.acks, head.timeout_ms, partitions, self.batches
+            self.correlation_id,
+            self.subject.client_id,
+            self.route.version,
+            head.acks,
+            head.timeout_ms,
+            targets,
+            self.batches,
         )
-        self._services.storage.records.append(append, self._done)
+        self.services.storage.records.append(append, self._done)
 
     def _done(self, response: AppendResponse) -> None:
         try:
@@ -134,8 +159,8 @@ class CallRun(Call):
             if offsets is None:
                 self._answer_one_by_one(response.outcomes)
                 return
-            answers = self._answers(offsets) if self.requests[0][0].acks else []
-            self.client.answered(self, (b"".join(answers),) if answers else ())
+            answers = self._answers(offsets) if self.head.acks else []
+            self.client.answered(self, (b"".join(answers),) if len(answers) > 1 else answers)
         except Exception as error:
             self.failed(error)
         else:
@@ -143,32 +168,37 @@ class CallRun(Call):
 
     def _answers(self, offsets: Iterable[tuple[int, ...]]) -> list[bytes]:
         """Return an answer to each request, of its base offset, append time and log start offset."""
-        throttle_ms = self.throttle_ms()
-        return [
-            head.fill(correlation_id, index, base, time_ms, start, throttle_ms)
-            for (head, index, correlation_id, _), (base, time_ms, start) in zip(self.requests, offsets, strict=True)
-        ]
+        if self.count == 1:
+            ((base, time_ms, start),) = offsets
+            throttle = self.ring.throttle_ms(self)
+            return [self.head.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle)]
+        columns = tuple(zip(*offsets, strict=True))
+        if len(columns[0]) != self.count:
+            raise ValueError(f"{len(columns[0])} outcomes of {self.count} batches")
+        throttle_ms = itertools.repeat(self.ring.throttle_ms(self))
+        if self.heads is None:
+            return [*map(self.head.fill, self.correlation_ids, self.partitions, *columns, throttle_ms)]
+        fields = zip(self.correlation_ids, self.partitions, *columns, throttle_ms)  # noqa: B905 (which has no end)
+        return [head.fill(*values) for head, values in zip(self.heads, fields, strict=True)]
 
     def _finish_all(self, answers: list[bytes]) -> None:
         """Finish all requests without an error, after the answer, which need not wait for it."""
-        first, is_one_topic = self.requests[0][0], True
-        for (head, _, _, _), batch in zip(self.requests, self.batches, strict=True):
-            count_appended(self._services, head.topic, head.topic_id, batch)
-            is_one_topic = is_one_topic and head is first
-        if is_one_topic:
+        head = self.head
+        if self.heads is None:
+            count_appended(self.services, head.topic, head.topic_id, self.batches)
             self.finish(0, sum(map(len, answers)) - 4 * len(answers))
             return
         self.finished = True
-        for number, call in enumerate(self._calls()):
+        for number, (head, call) in enumerate(zip(self.heads, self._calls(), strict=True)):
+            count_appended(self.services, head.topic, head.topic_id, (self.batches[number],))
             call.finish(0, len(answers[number]) - 4 if answers else 0)
 
     def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
         """Answer, count and log each request by itself."""
-        errors = []
-        for call, request, batch, outcome in zip(self._calls(), self.requests, self.batches, outcomes, strict=True):
-            head, index, _, _ = request
-            partition = TopicIdPartition(head.topic, index, head.topic_id)
-            errors.append(conclude(call, self._services, [partition], [batch], [outcome]))
+        errors = [
+            conclude(call, self.services, [target], [batch], [outcome])
+            for call, target, batch, outcome in zip(self._calls(), self._targets(), self.batches, outcomes, strict=True)
+        ]
         self._answer_errors(outcomes, errors)
 
     def refuse_all(self, error: int) -> None:
@@ -177,26 +207,33 @@ class CallRun(Call):
 
     def _answer_errors(self, outcomes: Sequence[AppendOutcome], errors: Sequence[int]) -> None:
         self.finished = True
-        has_answers = bool(self.requests[0][0].acks)
         parts = list[Part]()
-        for call, (head, index, _, _), outcome, error in zip(
-            self._calls(), self.requests, outcomes, errors, strict=True
-        ):
-            if has_answers:
-                data = PartitionProduceData(index=index, records=None)
-                topic = TopicProduceData(name=head.topic, topic_id=head.topic_id, partition_data=(data,))
+        for call, target, outcome, error in zip(self._calls(), self._targets(), outcomes, errors, strict=True):
+            if self.head.acks:
+                data = PartitionProduceData(index=target.partition, records=None)
+                topic = TopicProduceData(name=target.topic, topic_id=target.topic_id, partition_data=(data,))
                 parts += call.encoded(response_of((topic,), (outcome,), call.version), error)
             else:
                 call.finish(error, 0)
-        if has_answers:
+        if self.head.acks:
             self.client.answered(self, parts)
         else:
             self.client.abort()
 
+    def _each_head(self) -> Sequence[Head]:
+        return self.heads or [self.head] * self.count
+
+    def _targets(self) -> list[TopicIdPartition]:
+        """Return the partition that each batch goes to."""
+        return [
+            TopicIdPartition(head.topic, index, head.topic_id)
+            for head, index in zip(self._each_head(), self.partitions, strict=True)
+        ]
+
     def _calls(self) -> Iterator[Call]:
         """Return a call for each of the requests by itself."""
-        for head, _, correlation_id, size in self.requests:
-            call = Call(self.client, self.ring, head.subject, correlation_id, size)
+        for head, correlation_id, batch in zip(self._each_head(), self.correlation_ids, self.batches, strict=True):
+            call = Call(self.client, self.ring, head.subject, correlation_id, head.request_size(len(batch)))
             call.started_at = self.started_at
             call.recognised = True
             yield call
@@ -227,44 +264,59 @@ class ProducePattern:
             first = self._find(store, begin)
             if first is None:
                 return None
+        if frame_end - begin < first.records_at:
+            return None
         most = IN_FLIGHT_MAX - self._pipeline.requests
-        run_begin = behind = begin
-        head, head_bytes, records_at, find_records = first, first.bytes, first.records_at, first.find_records
-        start, correlation_id = _start(store, begin)
-        requests: list[RunRequest] = []
+        run_begin = run_end = begin
+        head, head_bytes, records_at, read = first, first.bytes, first.records_at, first.read
+        start, find_records = first.start, first.find_records
+        heads: list[Head] | None = None
+        correlation_ids: list[int] = []
+        partitions: list[int] = []
         spans: list[tuple[int, int]] = []
         while True:
+            found_start, correlation_id, partition = read(store, begin)
             span = find_records(store, begin + records_at, frame_end)
-            if span is None:
+            if span is None or found_start != start:
                 break
             batch = span[0]
             if store[batch + MAGIC_AT] != MAGIC or store[batch + ATTRIBUTES_AT] & TRANSACTIONAL:
                 break
-            requests.append((head, _length(store, begin + records_at - 4)[0], correlation_id, frame_end - begin))
+            correlation_ids.append(correlation_id)
+            partitions.append(partition)
             spans.append(span)
-            behind = frame_end
+            if heads is not None:
+                heads.append(head)
+            run_end = frame_end
             begin = frame_end + 4
             if begin > end or len(spans) == most:
                 break
             (size,) = _length(store, frame_end)
             frame_end = begin + size
-            if size < HEAD_AT or frame_end > end:
-                break
-            found_start, correlation_id = _start(store, begin)
-            if found_start != start:
-                break
-            if not store.startswith(head_bytes, begin + HEAD_AT):
-                found = self._find(store, begin)
-                if found is None or not found.goes_with(first):
+            if size < records_at or frame_end > end or not store.startswith(head_bytes, begin + HEAD_AT):
+                if size < HEAD_AT or frame_end > end:
                     break
-                head, head_bytes, records_at = found, found.bytes, found.records_at
+                found = self._find(store, begin)
+                if found is None or size < found.records_at or not found.goes_with(first):
+                    break
+                heads = [first] * len(spans) if heads is None else heads
+                head, head_bytes, records_at, read = found, found.bytes, found.records_at, found.read
         if not spans:
             return None
         view, shift = memoryview(store), 0
         if store is self._shared:
-            view, shift = memoryview(view[run_begin:behind].tobytes()), run_begin
-        batches = [view[begin - shift : end - shift] for begin, end in spans]
-        return CallRun(self._client, self._services, requests, batches, behind - run_begin)
+            view, shift = memoryview(view[run_begin:run_end].tobytes()), run_begin
+        services = self._services
+        run = CallRun(
+            self._client, services.admission, first.subject, correlation_ids[0], run_end - run_begin, len(spans)
+        )
+        run.services = services
+        run.head = first
+        run.heads = heads
+        run.partitions = partitions
+        run.correlation_ids = correlation_ids
+        run.batches = [view[begin - shift : end - shift] for begin, end in spans]
+        return run
 
     def serve(self, call: Call) -> None:
         assert isinstance(call, CallRun)

@@ -6,7 +6,7 @@
     finish         once for every request, and once for a run: counts it and writes the answer line
 
 A concern of all requests (an audit line, a counter for each user, a slow request log) is added here, and nowhere else.
-Who may do what, and how fast, is a `Policy`'s decision. The gateway's own policy allows everything.
+A `Policy` decides on access and speed. Without one, which is how a gateway starts, everything is allowed.
 """
 
 from __future__ import annotations
@@ -49,33 +49,16 @@ class Policy(Protocol):
         ...
 
 
-class OpenPolicy:
-    """Everybody may do everything, at any rate."""
-
-    wants_resources = False
-
-    def attach(self, changed: Callable[[], None]) -> None:
-        """Never call it: nothing changes."""
-
-    def judge(self, subject: Subject) -> int:  # noqa: ARG002
-        return 0
-
-    def charge(self, call: Call) -> int:  # noqa: ARG002
-        return 0
-
-    def throttle_ms(self, call: Call) -> int:  # noqa: ARG002
-        return 0
-
-
 class Admission:
     """Owned by the gateway's Services; used from its event loop."""
 
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
-        """`policy`: by default an OpenPolicy."""
-        self._policy: Policy = policy or OpenPolicy()
+        """Start at revision 0. Without a policy everybody may do everything, at any rate."""
+        self._policy = policy
         #: Moves when a judgement may no longer hold: a pattern whose subject has an older one is not used.
         self.revision = 0
-        self._policy.attach(self._changed)
+        if policy is not None:
+            policy.attach(self._changed)
         names.attach(self._changed)
 
     def _changed(self) -> None:
@@ -90,32 +73,36 @@ class Admission:
         caller resolves them and calls again, with `final` set. A topic without a name does not exist by then, and is no
         resource.
         """
-        if self._policy.wants_resources:
+        policy = self._policy
+        if policy is not None and policy.wants_resources:
             used = tuple(resources())
             unnamed = {each.topic_id for each in used if each.name is None}
             if unnamed and not final:
                 return unnamed
             subject.resources = tuple(each for each in used if each.name is not None)
         subject.revision = self.revision
-        subject.error = self._policy.judge(subject)
+        subject.error = 0 if policy is None else policy.judge(subject)
         return ()
 
     def admit(self, call: Call) -> int:
         """Return 0 to serve the request, or the error code it is refused with."""
         if logs.debug_enabled():
             self._log("request", call, bytes=call.size)
+        if self._policy is None:
+            return 0
         return call.subject.error or self._policy.charge(call)
 
     def throttle_ms(self, call: Call) -> int:
         """Return the `throttle_time_ms` of the request's answer."""
-        return self._policy.throttle_ms(call)
+        return 0 if self._policy is None else self._policy.throttle_ms(call)
 
     def finish(self, call: Call, error: int, size: int) -> None:
         """Count the request, or all of a run, and log it. `size`: bytes of the answers."""
         route = call.route
         seconds = time.perf_counter() - call.started_at
         counts = route.counts
-        counts.count(route.version, error_name(error), seconds, call.size, size, call.count)
+        name = error_name(error) if error else "NONE"
+        counts.count(route.version, name, seconds, call.size, size, call.count)
         if call.recognised:
             counts.recognised += call.count
         if logs.debug_enabled():

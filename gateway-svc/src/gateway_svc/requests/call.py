@@ -73,7 +73,7 @@ class Call(Pending):
     __slots__ = ("client", "correlation_id", "finished", "recognised", "ring", "route", "started_at", "subject")
 
     def __init__(
-        self, client: Client, ring: Ring, subject: Subject, correlation_id: int, size: int, *, count: int = 1
+        self, client: Client, ring: Ring, subject: Subject, correlation_id: int, size: int, count: int = 1
     ) -> None:
         """`size`: bytes of the request without its length, or of the whole run."""
         route = subject.route
@@ -111,6 +111,11 @@ class Call(Pending):
         self.finish(error, sum(map(len, parts)) - 4)
         self.client.answered(self, parts)
 
+    def answer_bytes(self, frame: bytes, error: int = 0) -> None:
+        """Send an answer that was filled into a template, in its turn."""
+        self.finish(error, len(frame) - 4)
+        self.client.answered(self, (frame,))
+
     def encoded(self, response: Any, error: int) -> list[Part]:
         """Return the answer's bytes and finish the request."""
         route = self.route
@@ -138,10 +143,6 @@ class Call(Pending):
         """Finish a request that has no answer (acks=0)."""
         self.finish(0, 0)
         self.client.answered(self, ())
-
-    def throttle_ms(self) -> int:
-        """Return the throttle time of the answer, in milliseconds."""
-        return self.ring.throttle_ms(self)
 
     def finish(self, error: int, size: int) -> None:
         """Count and log the request, once. `size`: bytes of its answer without its length."""

@@ -20,7 +20,7 @@ from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pipeline
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.patterns import Pattern, Patterns, Store
+from gateway_svc.requests.patterns import Patterns, Store
 from gateway_svc.requests.services import Services
 
 #: A connection is quiet after this number of repetitions with nothing else between them.
@@ -82,35 +82,35 @@ class RequestPath:
                 call.recognised = True
                 self._services.requests.take(call.size)
                 self._pipeline.open(call)
-                self._serve_recognised(pattern, call)
+                error = self._admission.admit(call)
+                try:
+                    if error:
+                        pattern.refuse(call, error)
+                    else:
+                        pattern.serve(call)
+                except Exception as failure:
+                    call.failed(failure)
+                if pattern.is_quiet:
+                    self._repeat()
+                elif self._repeated:
+                    self._rouse()
                 return begin + call.size
-        self._rouse()
+        if self._repeated:
+            self._rouse()
         view = memoryview(store)[begin:frame_end]
         is_copied = store is self._shared or len(view) <= SMALL_FRAME_BYTES
         self._decode(view.tobytes() if is_copied else view)
         return frame_end
 
-    def _serve_recognised(self, pattern: Pattern, call: Call) -> None:
-        error = self._admission.admit(call)
-        try:
-            if error:
-                pattern.refuse(call, error)
-            else:
-                pattern.serve(call)
-        except Exception as failure:
-            call.failed(failure)
-        if not pattern.is_quiet:
-            self._rouse()
-            return
+    def _repeat(self) -> None:
         self._repeated += 1
         if self._repeated == QUIET_AFTER:
             self._client.quieten()
 
     def _rouse(self) -> None:
-        if self._repeated:
-            if self._repeated >= QUIET_AFTER:
-                self._client.rouse()
-            self._repeated = 0
+        if self._repeated >= QUIET_AFTER:
+            self._client.rouse()
+        self._repeated = 0
 
     def _decode(self, frame: bytes | memoryview) -> None:
         call, request = self._dispatcher.open(self._client, self._admission, frame)

@@ -18,7 +18,7 @@ from broker_contract.data import (
 )
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.errors import RequestRefused
-from gateway_svc.handlers.produce_pattern import HEADS_MAX, CallRun
+from gateway_svc.handlers.produce_pattern import HEADS_MAX, CallRun, Head
 from gateway_svc.requests.patterns import Pattern
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +93,12 @@ class Learned:
         return run
 
 
+def requests_of(run: CallRun) -> list[tuple[Head, int, int, memoryview]]:
+    """Return head, partition, correlation id and batch of each request."""
+    heads = run.heads or [run.head] * run.count
+    return list(zip(heads, run.partitions, run.correlation_ids, run.batches, strict=True))
+
+
 single = st.builds(
     requests,
     topic=st.sampled_from(["t", "other", "t" * 249]),
@@ -119,9 +125,9 @@ def test_what_a_run_says_is_what_decoding_says(sent: list[bytes], rest: bytes, b
     learned, stream, position = Learned(*sent), kind(b"".join(sent) + rest), 0
     for number in range(len(sent)):
         run = learned.run(stream, position=position, behind=behind)
-        found = [] if run is None else list(zip(run.requests, run.batches, strict=True))
-        for index, ((head, partition, correlation_id, size), batch) in enumerate(found):
-            frame = sent[number + index]
+        found = [] if run is None else requests_of(run)
+        for index, (head, partition, correlation_id, batch) in enumerate(found):
+            frame, size = sent[number + index], head.request_size(len(batch))
             header, body_at = decode_request_header(frame[4:])
             assert (head.subject.route.version, head.subject.client_id) == (header.api_version, header.client_id)
             assert (correlation_id, size) == (header.correlation_id, len(frame) - 4)
@@ -136,8 +142,8 @@ def test_requests_that_differ_in_id_partition_and_records_are_one_run(version: i
     stream = b"".join(sent)
     run = Learned(sent[0]).run(stream)
     assert run is not None
-    assert [request[1:3] for request in run.requests] == [(0, 7), (1, 8), (2, 9), (0, 10)]
-    assert list(run.correlation_ids) == [7, 8, 9, 10]
+    assert [request[1:3] for request in requests_of(run)] == [(0, 7), (1, 8), (2, 9), (0, 10)]
+    assert run.correlation_id == 7
     assert [bytes(each) for each in run.batches] == BATCHES
     assert (run.count, run.size) == (4, len(stream) - 4)
 
@@ -147,7 +153,7 @@ def test_requests_to_several_topics_are_one_run(version: int) -> None:
     sent = [framed(requests(topic, partition), version, 1) for topic, partition in (("a", 0), ("bb", 3), ("a", 1))]
     run = Learned(*sent).run(b"".join(sent))
     assert run is not None
-    assert [(head.topic, partition) for head, partition, _, _ in run.requests] == [("a", 0), ("bb", 3), ("a", 1)]
+    assert [(head.topic, partition) for head, partition, _, _ in requests_of(run)] == [("a", 0), ("bb", 3), ("a", 1)]
     run = Learned(sent[0]).run(b"".join(sent))
     assert run is not None
     assert run.count == 1

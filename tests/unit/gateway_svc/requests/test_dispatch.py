@@ -12,6 +12,7 @@ import pytest
 from gateway_svc.handlers import HANDLERS, heartbeat
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.handler import NOTHING, Handler
 from protocol_lib.api import APIS, ApiKey
 
 
@@ -39,3 +40,17 @@ def test_a_version_that_is_not_declared_cannot_be_served() -> None:
     newer = dataclasses.replace(heartbeat.HANDLER, max_version=5)
     with pytest.raises(ValueError, match="Heartbeat: versions 0-5 are not all declared"):
         Dispatcher([newer], GatewayMetrics())
+
+
+def test_a_handler_says_what_it_needs_and_how_it_is_refused() -> None:
+    with pytest.raises(TypeError, match="missing 2 required keyword-only arguments: 'resources' and 'refuse'"):
+        Handler(ApiKey.HEARTBEAT, 0, 4, heartbeat.serve)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="HEARTBEAT: `resources` is not a function"):
+        Handler(ApiKey.HEARTBEAT, 0, 4, heartbeat.serve, resources=None, refuse=heartbeat.refuse)  # type: ignore[arg-type]
+
+
+def test_apis_that_anybody_may_ask() -> None:
+    assert {each.api_key for each in HANDLERS if each.resources is NOTHING} == {
+        ApiKey.API_VERSIONS,
+        ApiKey.LIST_GROUPS,
+    }

@@ -1,0 +1,106 @@
+"""The ring around every request: one place to judge, admit, slow down, count and log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_contract.data import Append, AppendedPartition, AppendResponse
+from gateway_svc.requests.admission import Admission
+from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from gateway_svc.requests.subject import Subject
+from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from service_chassis import logs
+
+from tests.unit.gateway_svc.rig import FakePolicy, Rig, framed, services
+
+BATCH = build_batch([Record(0, 1000, None, b"v")])
+
+
+class Records:
+    """A storage that answers every append."""
+
+    def append(self, append: Append, done: Callable[[AppendResponse], None]) -> None:
+        done(AppendResponse([AppendedPartition(0) for _ in append.batches]))
+
+
+def produce(correlation_id: int) -> bytes:
+    data = PartitionProduceData(index=0, records=BATCH)
+    topic = TopicProduceData(name="orders", partition_data=(data,))
+    return framed(0, 7, ProduceRequest(acks=1, timeout_ms=1, topic_data=(topic,)), correlation_id)
+
+
+def subject() -> Subject:
+    rig = Rig()
+    call, _ = rig.dispatcher.open(rig.client, rig.services.admission, produce(1)[4:])
+    return call.subject
+
+
+def test_without_a_policy_resources_are_never_computed() -> None:
+    admission, judged = services().admission, subject()
+
+    def resources() -> list[Resource]:
+        raise AssertionError("nobody wants them")
+
+    assert admission.judge(judged, resources) == ()
+    assert (judged.error, judged.resources, judged.revision) == (0, None, 0)
+
+
+def test_a_policy_is_asked_once_the_names_are_known() -> None:
+    policy = FakePolicy()
+    admission, judged = services(policy).admission, subject()
+    known = Resource(ResourceType.TOPIC, "orders", Operation.WRITE)
+    unnamed = Resource(ResourceType.TOPIC, None, Operation.WRITE, b"i" * 16)
+    assert set(admission.judge(judged, lambda: [known, unnamed])) == {b"i" * 16}
+    assert (policy.judged, judged.revision) == ([], -1)
+    assert admission.judge(judged, lambda: [known, unnamed], final=True) == ()
+    assert (policy.judged, judged.resources) == ([judged], (known,))
+
+
+def test_the_revision_moves_with_the_policy_and_with_names() -> None:
+    policy = FakePolicy()
+    made = services(policy)
+    assert made.admission.revision == 0
+    policy.changed()
+    assert made.admission.revision == 1
+    made.names._misses[b"i" * 16] = None
+    made.names.learn(b"i" * 16, "orders")
+    assert made.admission.revision == 2
+
+
+def test_debug_lines_of_every_request_on_every_path(capsys: pytest.CaptureFixture[str]) -> None:
+    with logs.configured("test", "debug", "json"):
+        rig = Rig(records=Records())
+        rig.receive(produce(1))
+        rig.receive(produce(2), produce(3))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert rig.recognised("Produce") == 2
+    assert [(line["event"], line["correlation_id"]) for line in lines] == [
+        ("request", 1),
+        ("answer", 1),
+        ("request", 2),
+        ("request", 3),
+        ("answer", 2),
+        ("answer", 3),
+    ]
+    assert {(line["api"], line["principal"], line["client_id"]) for line in lines} == {
+        ("Produce", "User:ANONYMOUS", "c")
+    }
+
+
+def test_a_counter_of_users_is_one_method() -> None:
+    counted: dict[str, int] = {}
+
+    class Counting(Admission):
+        def finish(self, call: Any, error: int, size: int) -> None:
+            super().finish(call, error, size)
+            counted[call.subject.principal] = counted.get(call.subject.principal, 0) + call.count
+
+    rig = Rig(make_admission=Counting, records=Records())
+    rig.receive(produce(1))
+    rig.receive(produce(2), produce(3))
+    assert counted == {"User:ANONYMOUS": 3}

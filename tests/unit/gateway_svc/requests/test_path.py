@@ -1,0 +1,244 @@
+"""The way in: requests are recognised or decoded, judged once, admitted each, and served or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_contract import groups_pb2, topics_pb2
+from broker_contract.data import Append, AppendedPartition, AppendResponse
+from gateway_svc.clients.pipeline import Kind
+from gateway_svc.errors import RequestRefused, StorageUnavailable
+from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from protocol_lib.codec import decode
+from protocol_lib.errors import ErrorCode
+from protocol_lib.headers import decode_response_header
+from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+
+from tests.unit.gateway_svc.rig import FakePolicy, Rig, framed
+
+TOPIC_ID = b"i" * 16
+BATCH = build_batch([Record(0, 1000, None, b"v")])
+
+
+class Groups:
+    """A storage that answers heartbeats, and does not offer to repeat them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def heartbeat(self, request: Any, done: Callable[[Any], None]) -> None:
+        self.asked += 1
+        done(groups_pb2.HeartbeatResponse())
+
+
+class Broken:
+    """A storage with a bug."""
+
+    def heartbeat(self, request: Any, done: Callable[[Any], None]) -> None:
+        raise ZeroDivisionError
+
+    def append(self, append: Append, done: Callable[[AppendResponse], None]) -> None:
+        raise ZeroDivisionError
+
+
+class Records:
+    """A storage that keeps appends and answers them."""
+
+    def __init__(self) -> None:
+        self.appended: list[Append] = []
+
+    def append(self, append: Append, done: Callable[[AppendResponse], None]) -> None:
+        self.appended.append(append)
+        done(AppendResponse([AppendedPartition(0, 5) for _ in append.batches]))
+
+
+class Topics:
+    """A storage with one topic; it answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.is_away = False
+        self.asked: list[list[bytes]] = []
+
+    async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
+        self.asked.append([each.id for each in request.topics])
+        await self.answers.wait()
+        if self.is_away:
+            raise StorageUnavailable("away")
+        found = [
+            topics_pb2.Topic(id=each.id, name="orders")
+            if each.id == TOPIC_ID
+            else topics_pb2.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            for each in request.topics
+        ]
+        return topics_pb2.DescribeTopicsResponse(topics=found)
+
+
+def beat(correlation_id: int = 1) -> bytes:
+    return framed(12, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), correlation_id)
+
+
+def produce(correlation_id: int, *, version: int = 7, topic_id: bytes = bytes(16), acks: int = 1) -> bytes:
+    data = PartitionProduceData(index=0, records=BATCH)
+    named = {"topic_id": topic_id} if version >= 13 else {"name": "orders"}
+    topic = TopicProduceData(**named, partition_data=(data,))
+    return framed(0, version, ProduceRequest(acks=acks, timeout_ms=1, topic_data=(topic,)), correlation_id)
+
+
+def produced(answers: list[bytes], version: int = 7) -> list[tuple[int, int, int]]:
+    """Return correlation id, error code and throttle time of each answer."""
+    stream, position, found = b"".join(answers), 0, []
+    while position < len(stream):
+        (size,) = struct.unpack_from(">i", stream, position)
+        frame = stream[position + 4 : position + 4 + size]
+        correlation_id, body_at = decode_response_header(0, version, frame)
+        response = decode(ProduceResponse, version, frame, body_at)
+        code = response.responses[0].partition_responses[0].error_code
+        found.append((correlation_id, code, response.throttle_time_ms))
+        position += 4 + size
+    return found
+
+
+def test_a_decoded_request_is_judged_admitted_served_and_finished() -> None:
+    policy, groups = FakePolicy(), Groups()
+    rig = Rig(policy, groups=groups)
+    (answer,) = rig.receive(beat(9))
+    assert answer[4:8] == b"\0\0\0\x09"
+    assert decode(HeartbeatResponse, 4, answer, 9) == HeartbeatResponse(throttle_time_ms=17, error_code=0)
+    (subject,) = policy.judged
+    assert (subject.principal, subject.client_id, subject.route.api_name) == ("User:ANONYMOUS", "c", "Heartbeat")
+    assert subject.resources == (Resource(ResourceType.GROUP, "g", Operation.READ),)
+    assert (policy.charged, groups.asked) == ([1], 1)
+    assert rig.finished("Heartbeat") == {(4, "NONE"): 1}
+    assert rig.services.requests.used == len(beat()) - 4  # the connection gives it back
+
+
+def test_a_denied_request_does_not_reach_storage() -> None:
+    policy, groups = FakePolicy(), Groups()
+    policy.denies = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    rig = Rig(policy, groups=groups)
+    (answer,) = rig.receive(beat())
+    assert decode(HeartbeatResponse, 4, answer, 9).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert (groups.asked, policy.charged) == (0, [])
+    assert rig.finished("Heartbeat") == {(4, "GROUP_AUTHORIZATION_FAILED"): 1}
+    assert not rig.path._by_start
+
+
+def test_alike_requests_are_judged_once_and_charged_as_one_run() -> None:
+    policy, records = FakePolicy(), Records()
+    rig = Rig(policy, records=records)
+    assert produced(rig.receive(produce(1))) == [(1, 0, 17)]
+    assert produced(rig.receive(*[produce(number) for number in range(2, 7)])) == [(n, 0, 17) for n in range(2, 7)]
+    assert (len(policy.judged), policy.charged, len(records.appended)) == (1, [1, 5], 2)
+    assert rig.recognised("Produce") == 5
+
+
+def test_after_a_change_of_the_policy_a_request_is_judged_and_learned_again() -> None:
+    policy, records = FakePolicy(), Records()
+    rig = Rig(policy, records=records)
+    for number in range(2):
+        rig.receive(produce(number))
+    policy.changed()
+    for number in range(2, 5):
+        rig.receive(produce(number))
+    assert (len(policy.judged), rig.recognised("Produce")) == (2, 3)
+
+
+@pytest.mark.parametrize("acks", [1, 0])
+def test_a_run_over_its_quota_is_refused_request_by_request(acks: int) -> None:
+    policy, records = FakePolicy(), Records()
+    rig = Rig(policy, records=records)
+    rig.receive(produce(1, acks=acks))
+    policy.charges = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    answers = rig.receive(*[produce(number, acks=acks) for number in (2, 3)])
+    assert produced(answers) == ([(2, 89, 17), (3, 89, 17)] if acks else [])
+    assert rig.client.is_aborted == (not acks)
+    assert (len(records.appended), policy.charged) == (1, [1, 2])
+    assert rig.finished("Produce") == {(7, "NONE"): 1, (7, "THROTTLING_QUOTA_EXCEEDED"): 2}
+
+
+def test_a_bug_closes_the_connection_and_is_finished_once() -> None:
+    rig = Rig(groups=Broken())
+    assert rig.receive(beat()) == []
+    assert [str(each) for each in rig.client.refused] == [str(RequestRefused("failed", "ZeroDivisionError"))]
+    assert rig.finished("Heartbeat") == {(4, "UNKNOWN_SERVER_ERROR"): 1}
+
+
+def test_a_bug_on_the_way_of_a_recognised_request() -> None:
+    records = Records()
+    rig = Rig(records=records)
+    rig.receive(produce(1))
+    records.append = Broken().append  # type: ignore[method-assign]
+    rig.receive(produce(2), produce(3))
+    assert [each.reason for each in rig.client.refused] == ["failed"]
+    assert rig.client.refused[0].fields == {"client_id": "c", "api_key": 0, "version": 7, "correlation_id": 2}
+    assert rig.finished("Produce") == {(7, "NONE"): 1, (7, "UNKNOWN_SERVER_ERROR"): 2}
+
+
+def test_requests_of_the_shared_buffer_are_copied() -> None:
+    """The rig clears its buffer after each read."""
+    records = Records()
+    rig = Rig(records=records)
+    rig.receive(produce(1))
+    rig.receive(produce(2), produce(3))
+    assert [[bytes(each) for each in append.batches] for append in records.appended] == [[BATCH], [BATCH, BATCH]]
+
+
+def test_kinds() -> None:
+    rig = Rig()
+    assert [rig.path.kind(frame, 4) for frame in (produce(1), beat(), produce(1, version=2))] == [
+        Kind.APPEND,
+        Kind.CONTROL,
+        Kind.CONTROL,
+    ]
+
+
+async def test_a_topic_called_by_id_is_judged_by_its_name() -> None:
+    policy, records, topics = FakePolicy(), Records(), Topics()
+    rig = Rig(policy, records=records, topics=topics)
+    assert rig.receive(produce(1, version=13, topic_id=TOPIC_ID), produce(2, version=13, topic_id=TOPIC_ID)) == []
+    assert policy.judged == []
+    topics.answers.set()
+    while len(records.appended) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert produced(rig.client.answers, 13) == [(1, 0, 17), (2, 0, 17)]
+    assert [append.correlation_id for append in records.appended] == [1, 2]
+    assert [subject.resources for subject in policy.judged] == [
+        (Resource(ResourceType.TOPIC, "orders", Operation.WRITE, TOPIC_ID),)
+    ] * 2
+    assert topics.asked == [[TOPIC_ID], [TOPIC_ID]]
+    assert produced(rig.receive(produce(3, version=13, topic_id=TOPIC_ID)), 13) == [(3, 0, 17)]
+    assert (len(topics.asked), rig.recognised("Produce")) == (2, 1)
+    assert rig.services.metrics.topics["orders"].produces == 3
+
+
+async def test_a_topic_that_does_not_exist_is_no_resource() -> None:
+    policy, records, topics = FakePolicy(), Records(), Topics()
+    topics.answers.set()
+    rig = Rig(policy, records=records, topics=topics)
+    rig.receive(produce(1, version=13, topic_id=b"u" * 16))
+    while not rig.client.answers:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert [subject.resources for subject in policy.judged] == [()]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_without_storage_a_topic_called_by_id_is_not_judged(is_closed: bool) -> None:
+    policy, records, topics = FakePolicy(), Records(), Topics()
+    topics.is_away = True
+    rig = Rig(policy, records=records, topics=topics)
+    rig.receive(produce(1, version=13, topic_id=TOPIC_ID))
+    if is_closed:
+        rig.pipeline.close()
+    topics.answers.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (policy.judged, records.appended) == ([], [])
+    assert [each.reason for each in rig.client.refused] == ([] if is_closed else ["storage_unavailable"])

@@ -1,0 +1,83 @@
+"""Names of topics by their ids: learned from storage, bounded, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker_contract import topics_pb2
+from gateway_svc.errors import StorageUnavailable
+from gateway_svc.requests import topic_names
+from gateway_svc.requests.topic_names import TopicNames
+
+A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
+
+
+class Topics:
+    """A storage with these topics; the first answers come last."""
+
+    def __init__(self, names: dict[bytes, str]) -> None:
+        self.names = names
+        self.delays = [3, 1]
+        self.is_away = False
+
+    async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
+        for _ in range(self.delays.pop(0) if self.delays else 0):
+            await asyncio.sleep(0)
+        if self.is_away:
+            raise StorageUnavailable("away")
+        return topics_pb2.DescribeTopicsResponse(
+            topics=[
+                topics_pb2.Topic(id=each.id, name=self.names[each.id])
+                if each.id in self.names
+                else topics_pb2.Topic(error_code=100)
+                for each in request.topics
+            ]
+        )
+
+
+async def test_existing_topics_are_learned() -> None:
+    names = TopicNames(Topics({A: "a", B: "b"}))
+    assert names.name_of(A) is None
+    assert await names.existing([A, C, A], 1) == {A: "a"}
+    assert (names.name_of(A), names.name_of(B), names.name_of(C)) == ("a", None, None)
+    assert await names.existing([], 1) == {}
+
+
+async def test_the_revision_moves_when_a_missing_topic_appears() -> None:
+    topics = Topics({A: "a"})
+    names, changes = TopicNames(topics), []
+    names.attach(lambda: changes.append(names.revision))
+    await names.existing([A, C], 1)
+    names.learn(A, "a")
+    names.learn(B, "b")
+    assert changes == []
+    names.learn(C, "c")
+    names.learn(C, "c")
+    assert changes == [1]
+
+
+async def test_resolutions_end_in_their_order() -> None:
+    names, ended = TopicNames(Topics({A: "a", B: "b"})), []
+    names.resolve([A], 1, lambda is_answered: ended.append(("first", is_answered)))
+    names.resolve([B], 2, lambda is_answered: ended.append(("second", is_answered)))
+    while len(ended) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert ended == [("first", True), ("second", True)]
+
+
+async def test_a_resolution_without_storage() -> None:
+    topics, ended = Topics({}), list[bool]()
+    topics.is_away = True
+    TopicNames(topics).resolve([A], 1, ended.append)
+    while not ended:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert ended == [False]
+
+
+def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_names, "NAMES_MAX", 2)
+    names = TopicNames(Topics({}))
+    for topic_id, name in ((A, "a"), (B, "b"), (A, "a"), (C, "c")):
+        names.learn(topic_id, name)
+    assert [names.name_of(each) for each in (A, B, C)] == [None, "b", "c"]
