@@ -59,6 +59,7 @@ class LogConfig:
 
     @property
     def compacted(self) -> bool:
+        """Whether `cleanup.policy` includes `compact`."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -72,6 +73,7 @@ class LogConfig:
 
     @property
     def log_append_time(self) -> bool:
+        """Whether records get the time of their append as timestamp."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @classmethod

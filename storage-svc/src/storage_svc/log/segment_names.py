@@ -22,4 +22,5 @@ DELETED_SUFFIX: Final = ".deleted"
 
 
 def file_stem(offset: int) -> str:
+    """Return the name of a segment's files without suffix: the base offset in 20 digits."""
     return f"{offset:020d}"

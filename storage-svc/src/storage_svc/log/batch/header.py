@@ -66,10 +66,12 @@ class Header(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """The offset of the batch's last record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def size(self) -> int:
+        """The bytes of the whole batch."""
         return LOG_OVERHEAD + self.batch_length
 
 

@@ -34,11 +34,13 @@ class Cleanable:
 
     @property
     def dirty_ratio(self) -> float:
+        """The dirty share of the cleanable bytes, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     @property
     def due(self) -> bool:
+        """Whether the log is to be cleaned now."""
         return self.dirty_bytes > 0 and (self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio)
 
 

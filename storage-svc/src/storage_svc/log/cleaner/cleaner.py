@@ -97,6 +97,7 @@ class Cleaner:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the task that looks for dirty logs."""
         self._task = loop.create_task(self._work())
 
     async def stop(self) -> None:

@@ -53,6 +53,8 @@ class LastBatch(NamedTuple):
 
 @dataclass(slots=True)
 class FilterCounts:
+    """Numbers of records that went through a filter."""
+
     records_read: int = 0
     records_kept: int = 0
     keyless: int = 0

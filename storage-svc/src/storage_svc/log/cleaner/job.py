@@ -70,6 +70,7 @@ class CleaningJob:
     bytes_per_second: int = 0
 
     def as_data(self) -> dict[str, Any]:
+        """Return the job as plain data, for JSON."""
         return asdict(self)
 
     @classmethod

@@ -22,6 +22,8 @@ _FIELDS: Final = 3
 
 
 class KeyMap:
+    """The map of one cleaning."""
+
     __slots__ = ("_entries_max", "_slots", "_table", "entries")
 
     def __init__(self, bytes_max: int, entries: int) -> None:
@@ -33,6 +35,7 @@ class KeyMap:
 
     @property
     def size_bytes(self) -> int:
+        """The memory of the table."""
         return self._slots * SLOT_BYTES
 
     def no_positions(self) -> array[int]:

@@ -41,6 +41,7 @@ class CleanedOutput:
         self.segment = Segment.create(files, folder, base_offset, config, now_ms, suffix=CLEANED_SUFFIX)
 
     def add(self, batch: bytes) -> None:
+        """Write a batch after the last one."""
         self._parts.append(batch)
         self._size += len(batch)
         if self._size >= _WRITE:

@@ -50,6 +50,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Return the content of an offset checkpoint."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     return "\n".join(("0", str(len(lines)), *lines, "")).encode()
 
@@ -72,6 +73,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: list[tuple[int, int]]) -> bytes:
+    """Return the content of a leader epoch checkpoint, from (epoch, start offset) pairs."""
     return "\n".join(("0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs), "")).encode()
 
 
@@ -112,6 +114,7 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """Return the content of a partition.metadata file."""
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
@@ -128,10 +131,12 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the content of a properties file."""
     return "".join(f"{name}={value}\n" for name, value in properties.items()).encode()
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
+    """Return the keys and values of a properties file; other lines are left out."""
     return _fields(data, "=")
 
 

@@ -49,6 +49,7 @@ class Files:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
     def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
         with _border("close a file"):
             os.close(descriptor)
 
@@ -104,6 +105,7 @@ class Files:
             raise _translated(error, "read a file") from error
 
     def truncate(self, descriptor: int, size: int) -> None:
+        """Cut the file to this size."""
         with _border("truncate a file"):
             os.ftruncate(descriptor, size)
 
@@ -135,14 +137,17 @@ class Files:
                 os.close(descriptor)
 
     def status(self, descriptor: int) -> os.stat_result:
+        """Return the status of an open file."""
         with _border("inspect a file"):
             return os.fstat(descriptor)
 
     def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
         with _border(f"inspect {path}"):
             return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
+        """Return when the file was last changed, in milliseconds since 1970."""
         with _border(f"inspect {path}"):
             return os.stat(path).st_mtime_ns // 1_000_000
 
@@ -158,6 +163,7 @@ class Files:
             return disk.f_bavail * disk.f_frsize
 
     def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder of this path."""
         return os.path.exists(path)
 
     def entries(self, path: str) -> list[tuple[str, bool, int]]:
@@ -168,10 +174,12 @@ class Files:
             )
 
     def make_folder(self, path: str) -> None:
+        """Make the folder and those above it, as far as they are missing."""
         with _border(f"create {path}"):
             os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
+        """Rename a file or folder; a file of the new name is replaced."""
         with _border(f"rename {old}"):
             os.replace(old, new)
 
@@ -184,6 +192,7 @@ class Files:
                 return
 
     def remove_tree(self, path: str) -> None:
+        """Remove a folder and everything in it."""
         with _border(f"delete {path}"):
             shutil.rmtree(path)
 

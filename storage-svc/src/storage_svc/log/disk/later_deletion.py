@@ -26,18 +26,22 @@ class LaterDeletion:
         self._waiting: set[asyncio.TimerHandle] = set()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to delete, from the event loop's timers."""
         self._loop = loop
 
     def stop(self) -> None:
+        """Cancel the deletions that are not due yet."""
         self._loop = None
         for timer in self._waiting:
             timer.cancel()
         self._waiting.clear()
 
     def unlink(self, paths: list[str], delay_ms: int) -> None:
+        """Delete files when the delay is over."""
         self._later(delay_ms, partial(self._unlink, paths))
 
     def remove_folder(self, path: str, delay_ms: int) -> None:
+        """Remove a folder and everything in it when the delay is over."""
         self._later(delay_ms, partial(self._remove_folder, path))
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ class ReadOnlyFiles(Files):
     """A file layer that opens files for reading; its users call none of the methods that write by name."""
 
     def open(self, path: str, *, create: bool) -> int:  # noqa: ARG002 (nothing is created)
+        """Return a descriptor for reading only."""
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

@@ -54,6 +54,7 @@ class CheckpointStore:
             return {}
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write checkpoints from threads of this loop from now on."""
         self._loop = loop
 
     async def stop(self) -> None:

@@ -49,6 +49,7 @@ _log = logs.get(__name__)
 
 
 def wall_clock_ms() -> int:
+    """Return the system's time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -147,9 +148,11 @@ class DataFolder:
     # -- LogEnvironment -----------------------------------------------------------------------------------------------
 
     def mark(self, log: Syncable) -> None:
+        """Put the log on its flusher's list."""
         (self._flushers.get(log) or self._choose_flusher(log)).mark(log)
 
     def mark_later(self, log: Syncable, delay_ms: int) -> None:
+        """Have the log's flusher ask it for a sync when the delay is over."""
         (self._flushers.get(log) or self._choose_flusher(log)).mark_later(log, delay_ms)
 
     def _choose_flusher(self, log: Syncable) -> Flusher:
@@ -164,13 +167,16 @@ class DataFolder:
         return chosen
 
     def suspect(self, key: TopicPartition) -> None:
+        """Pass the log of this partition on to `on_suspect`."""
         if (log := self.logs.get(key)) is not None:
             self.on_suspect(log)
 
     def note_deleted(self, size: int) -> None:
+        """Add to `deleted_bytes`."""
         self.deleted_bytes += size
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        """Delete files when the delay is over."""
         self._deletion.unlink(paths, delay_ms)
 
     # -- partitions ---------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from storage_svc.log.recovery.recovery import Known
 
 @dataclass(slots=True)
 class Totals:
+    """Numbers of the partitions, bytes and findings of one verification."""
+
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -38,6 +40,7 @@ class Totals:
 
     @property
     def faults(self) -> int:
+        """The number of faults among the findings."""
         return sum(finding.fault for finding in self.findings)
 
 

@@ -73,6 +73,7 @@ class BatchWriter:
         self._failing = False
 
     def configure(self, config: LogConfig) -> None:
+        """Judge batches by these settings from now on."""
         self._rules = Rules(config)
         #: Whether some or all batches of clients have their records looked at.
         self.opens_records = self._rules.opens

@@ -57,9 +57,11 @@ class Flusher:
 
     @property
     def dirty_count(self) -> int:
+        """The number of logs that wait for a sync."""
         return len(self._dirty)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the thread and sync the logs that have gathered."""
         self._loop = loop
         self._idle = asyncio.Event()
         self._idle.set()

@@ -145,6 +145,7 @@ class LeaderEpochs:
         return changed
 
     def store(self, *, sync: bool) -> None:
+        """Write the file."""
         self._files.replace_file(self.path, checkpoints.encode_epochs(self._entries), sync=sync)
 
 

@@ -58,6 +58,7 @@ class Appended:
 
     @classmethod
     def refused(cls, refusal: Refusal) -> Appended:
+        """Return the outcome of a refused batch."""
         return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
 
 

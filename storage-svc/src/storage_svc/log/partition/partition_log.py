@@ -115,6 +115,7 @@ class PartitionLog(LogState):
         self.configure(config)
 
     def now_ms(self) -> int:
+        """Return the present time in milliseconds since 1970."""
         return self._environment.clock()
 
     def configure(self, config: LogConfig) -> None:

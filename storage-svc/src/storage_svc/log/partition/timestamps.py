@@ -32,6 +32,8 @@ class FoundBatch(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
+    """The record that was looked for."""
+
     timestamp: int
     offset: int
     leader_epoch: int

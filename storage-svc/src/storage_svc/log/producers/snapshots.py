@@ -42,6 +42,7 @@ class ProducerSnapshots:
         return [path]
 
     def path(self, offset: int) -> str:
+        """Return the path of the snapshot that reaches to this offset."""
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
     def note_synced(self, offset: int, paths: Collection[str]) -> None:

@@ -44,6 +44,7 @@ class ProducedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
+        """The sequence of the batch's first record."""
         return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
 
 
@@ -70,6 +71,7 @@ class Producer:
         return not self.complete and 0 < len(self.batches) < _WINDOW
 
     def copy(self) -> Producer:
+        """Return a copy with a list of batches for itself."""
         return Producer(
             self.epoch,
             self.batches.copy(),
@@ -81,6 +83,7 @@ class Producer:
         )
 
     def enter_epoch(self, epoch: int) -> None:
+        """Enter this epoch; under a new one no batch is known."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = []

@@ -51,6 +51,8 @@ _log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
+    """The files of a partition's folder, by kind."""
+
     #: base offset -> size of the `.log` file, in order of offsets.
     logs: dict[int, int]
     #: The offsets that producer snapshots reach to, in order.

@@ -52,6 +52,7 @@ class Look:
 
     @property
     def damaged(self) -> bool:
+        """Whether anything in the segment must be repaired."""
         return bool(self.holes or self.moved)
 
 
@@ -148,6 +149,7 @@ def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str
 
 
 def main() -> int:
+    """Run the helper process."""
     helper_process.serve(_work)
     return 0
 

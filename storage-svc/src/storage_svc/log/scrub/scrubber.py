@@ -82,6 +82,7 @@ class Scrubber:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the task that scrubs. A new folder counts as scrubbed."""
         if not self._logs:  # a new folder: later batches cannot have been damaged before
             self._note_round()
         self._task = loop.create_task(self._work())

@@ -158,6 +158,7 @@ class Segment:
         self.used = True
 
     def configure(self, config: LogConfig) -> None:
+        """Use these settings for the index interval and the age at which to roll."""
         self._index_interval = config.index_interval_bytes
         self._age_max_ms = config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
 
@@ -227,6 +228,7 @@ class Segment:
         return headers(self._files, self.descriptor, position if position >= 0 else self.size, self.size, WALK_CHUNK)
 
     def read(self, position: int, length: int) -> bytes:
+        """Return `length` bytes at `position`, after opening the file if need be."""
         self.open()
         return self._files.read(self.descriptor, length, position)
 
@@ -360,6 +362,7 @@ class Segment:
         self._pins += 1
 
     def unpin(self) -> None:
+        """Give back a pin; a `close` that waited for the last one happens now."""
         self._pins -= 1
         if self._closing and self._pins == 0:
             self._closing = False
@@ -377,6 +380,7 @@ class Segment:
                 raise
 
     def close(self) -> None:
+        """Close the `.log` file, or let the last `unpin` do it."""
         if self._pins:
             self._closing = True
         elif self.descriptor >= 0:

@@ -44,6 +44,7 @@ class Segments:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of all segments."""
         return sum(segment.size for segment in self._ordered)
 
     def index_of(self, offset: int) -> int:
@@ -88,10 +89,12 @@ class Segments:
         self._register(new)
 
     def configure(self, config: LogConfig) -> None:
+        """Use these settings for every segment."""
         for segment in self._ordered:
             segment.configure(config)
 
     def close(self) -> None:
+        """Release every segment."""
         for segment in self._ordered:
             segment.release()
 

@@ -38,6 +38,8 @@ def _checksum(data: bytes) -> bytes:
 
 
 class AbortedTransaction(NamedTuple):
+    """One entry of the index."""
+
     producer_id: int
     first_offset: int
     #: That of the marker.
