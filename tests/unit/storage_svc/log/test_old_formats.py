@@ -73,8 +73,8 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(tmp_path, folders, f
     _, log = opened(folders, tmp_path)
     log.segments.active._index_interval = interval
     log.segments.active.rebuild()
-    for piece, first, behind in PIECES:
-        for offset in range(first, behind):
+    for piece, first, end in PIECES:
+        for offset in range(first, end):
             assert log.read_batches(offset, 1) == piece
             assert [(span.position, span.length) for span in log.spans(offset, 1, min_one=True)] == [
                 (CONTENT.index(piece), len(piece))
@@ -121,8 +121,8 @@ def test_damage_in_the_middle_costs_the_damaged_message_only(tmp_path, folders, 
     (folder / f"{0:020d}.log").write_bytes(damaged)
     _, log = opened(folders, tmp_path, recovery_point=26, replication=26)
     read = [record.offset for _, batch in whole_batches(log.read_batches(0, 1 << 20)) for record in records_of(batch)]
-    _, first, behind = PIECES[count]
-    assert (read, log.log_end_offset) == ([n for n in range(26) if not first <= n < behind], 26)
+    _, first, end = PIECES[count]
+    assert (read, log.log_end_offset) == ([n for n in range(26) if not first <= n < end], 26)
 
 
 def test_the_indexes_are_those_a_recovery_makes(tmp_path, folders, folder):
@@ -133,14 +133,14 @@ def test_the_indexes_are_those_a_recovery_makes(tmp_path, folders, folder):
     entries = [path.read_bytes() for path in sorted(folder.glob("*index"))]
     last_offsets = [int.from_bytes(entries[0][at : at + 4], "big") for at in range(0, len(entries[0]), 8)]
     assert last_offsets
-    assert set(last_offsets) <= {behind - 1 for _, _, behind in PIECES}
+    assert set(last_offsets) <= {end - 1 for _, _, end in PIECES}
     folders.crash(directory)
 
 
 def test_headers_walk_over_every_format_with_any_buffer(tmp_path, folders, folder):
     _, log = opened(folders, tmp_path)
     segment = log.segments.active
-    expected = [(CONTENT.index(piece), behind - 1, len(piece)) for piece, _, behind in PIECES]
+    expected = [(CONTENT.index(piece), end - 1, len(piece)) for piece, _, end in PIECES]
     for chunk in (61, 100, 1 << 16):
         walked = headers(log.files, segment.descriptor, 0, segment.size, chunk)
         assert [(position, header.last_offset, header.size) for position, header in walked] == expected

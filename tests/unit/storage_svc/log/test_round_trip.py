@@ -60,17 +60,17 @@ def follow(log: PartitionLog, stored: list[tuple[int, int, bytes]], limit: int) 
     while offset < log.high_watermark:
         check_spans(log, stored, offset, limit)
         length = sum(length for _, _, length in log.spans(offset, limit, min_one=True))
-        behind = b"".join(batch for _, last, batch in stored if last >= offset)[length:]
-        offset = int.from_bytes(behind[:8], "big") if behind else log.high_watermark
+        later = b"".join(batch for _, last, batch in stored if last >= offset)[length:]
+        offset = int.from_bytes(later[:8], "big") if later else log.high_watermark
 
 
 def check_spans(log: PartitionLog, stored: list[tuple[int, int, bytes]], offset: int, limit: int) -> None:
     """Check that a read starts at the batch with the offset and has as many whole batches as fit, or one if
     none does.
     """
-    behind = [batch for _, last, batch in stored if last >= offset]
+    later = [batch for _, last, batch in stored if last >= offset]
     fitting, size = [], 0
-    for batch in behind:
+    for batch in later:
         if size + len(batch) > limit:
             break
         size += len(batch)
@@ -78,5 +78,5 @@ def check_spans(log: PartitionLog, stored: list[tuple[int, int, bytes]], offset:
     without = log.spans(offset, limit, min_one=False)
     assert b"".join(segment.read(position, length) for segment, position, length in without) == b"".join(fitting)
     with_one = log.spans(offset, limit, min_one=True)
-    expected = fitting or behind[:1]
+    expected = fitting or later[:1]
     assert b"".join(segment.read(position, length) for segment, position, length in with_one) == b"".join(expected)

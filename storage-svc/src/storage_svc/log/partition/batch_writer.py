@@ -117,7 +117,7 @@ class BatchWriter:
         if self._rules.log_append_time:
             append_time = max_timestamp = now_ms
         active = state.segments.active
-        if self._staged and not active.can_tell(len(self._staged)):
+        if self._staged and not active.has_index_room(len(self._staged)):
             self._actions.write_staged()
         if self._staged_size == 0 and active.size == 0:
             active.first_timestamp = max_timestamp

@@ -178,7 +178,7 @@ class Segment:
     def must_roll(
         self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Return whether a batch with these properties belongs in a new segment; `can_tell` must come first.
+        """Return whether a batch with these properties belongs in a new segment; `has_index_room` must come first.
 
         `staged` bytes will be written before it. The order and the terms are Kafka's (LogSegment.shouldRoll).
         """
@@ -196,8 +196,8 @@ class Segment:
             or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         )
 
-    def can_tell(self, staged_batches: int) -> bool:
-        """Return whether `staged_batches` cannot fill an index: if so, `must_roll` needs their size only."""
+    def has_index_room(self, staged_batches: int) -> bool:
+        """Return whether both indexes have room for that many batches: if so, `must_roll` needs their size only."""
         return self.offset_index.file.count + staged_batches < self._entries_max
 
     def locate(self, offset: int) -> tuple[int, Header] | None:

@@ -11,17 +11,17 @@ from storage_svc.log.cleaner.key_map import SLOT_BYTES, KeyMap
 def test_it_knows_the_last_offset_of_each_key(batches: list[list[bytes | None]]) -> None:
     key_map = KeyMap(1 << 20, 10_000)
     last: dict[bytes, int] = {}
-    places = []
+    positions = []
     offset = 0
     for keys in batches:
-        places.append(key_map.no_positions())
-        assert key_map.put_all(keys, offset, range(len(keys)), places[-1])
+        positions.append(key_map.no_positions())
+        assert key_map.put_all(keys, offset, range(len(keys)), positions[-1])
         last |= {key: offset + index for index, key in enumerate(keys) if key is not None}
         offset += len(keys)
     assert {key: key_map.latest_of(key) for key in last} == last
     assert key_map.entries == len(last)
     offset = 0
-    for keys, kept_at in zip(batches, places, strict=True):
+    for keys, kept_at in zip(batches, positions, strict=True):
         superseded = [index for index, key in enumerate(keys) if key is None or last[key] > offset + index]
         assert key_map.superseded(keys, offset, range(len(keys))) == superseded
         assert len(kept_at) == sum(key is not None for key in keys)
@@ -40,12 +40,12 @@ def test_a_key_that_was_never_put_is_not_superseded() -> None:
 def test_it_is_full_at_three_quarters_of_its_bytes() -> None:
     key_map = KeyMap(4096 * SLOT_BYTES, 1 << 40)
     assert key_map.size_bytes == 4096 * SLOT_BYTES
-    places = key_map.no_positions()
-    assert key_map.put_all([b"%d" % n for n in range(3072)], 0, range(3072), places)
-    assert not key_map.put_all([b"3071", b"x"], 3072, range(2), places)
+    positions = key_map.no_positions()
+    assert key_map.put_all([b"%d" % n for n in range(3072)], 0, range(3072), positions)
+    assert not key_map.put_all([b"3071", b"x"], 3072, range(2), positions)
     assert key_map.latest_of(b"3071") == 3072
     assert key_map.latest_of(b"x") == -1
-    assert key_map.put_all([b"0"], 4000, [0], places), "a key it has needs no room"
+    assert key_map.put_all([b"0"], 4000, [0], positions), "a key it has needs no room"
 
 
 def test_it_takes_no_more_memory_than_the_keys_need() -> None:

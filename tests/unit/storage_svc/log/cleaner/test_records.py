@@ -66,12 +66,12 @@ def test_malformed_records_are_an_error_and_nothing_else(records: list[Record], 
 
 
 @pytest.mark.parametrize(
-    ("count", "last_offset_delta", "said"),
+    ("count", "last_offset_delta", "message"),
     [(2, 5, "cut short"), (0, 5, "behind|after the last"), (-1, 5, "-1 records"), (1, 3, "offset delta 4")],
 )
-def test_counts_and_offsets_that_do_not_fit_are_refused(count: int, last_offset_delta: int, said: str) -> None:
+def test_counts_and_offsets_that_do_not_fit_are_refused(count: int, last_offset_delta: int, message: str) -> None:
     body = build_batch([Record(4, 0, b"key", b"value-of-some-bytes")], base_offset=0)[HEADER_SIZE:]
-    with pytest.raises(DecodeError, match=said):
+    with pytest.raises(DecodeError, match=message):
         scan_records(body, count, last_offset_delta)
 
 

@@ -104,8 +104,8 @@ class AllBut:
         for _, position, data in changes:
             if data is not None:
                 yield position, data[: max(0, self._lost.start - position)]
-                behind = max(0, self._lost.stop - position)
-                yield position + behind, data[behind:]
+                rest_at = max(0, self._lost.stop - position)
+                yield position + rest_at, data[rest_at:]
 
     def of_entries(self, changes):
         return (names for _, names in changes)
