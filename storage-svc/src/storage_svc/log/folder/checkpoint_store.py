@@ -17,6 +17,7 @@ from storage_svc.log.disk.checkpoint_seal import read_sealed, replace_sealed
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.topic_partition import TopicPartition
 
 #: The interval at which `freshen_recovery_points` is worth a call. A start checks about a gigabyte a second.
 RECOVERY_POINT_CHECK_MS: Final = 1_000
@@ -29,7 +30,7 @@ _log = logs.get(__name__)
 class CheckpointStore:
     """The checkpoints of a DataFolder and its logs, owned by that folder."""
 
-    def __init__(self, files: Files, root: str, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
+    def __init__(self, files: Files, root: str, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         self._files = files
         self._root = root
         self._logs = logs
@@ -40,7 +41,7 @@ class CheckpointStore:
         self._stored_at = 0.0
         self._stored_bytes = 0
 
-    def read(self, name: str) -> dict[tuple[str, int], int]:
+    def read(self, name: str) -> dict[TopicPartition, int]:
         """Return the offsets that were stored under this name; none if the file is missing or unreadable.
 
         Raises:

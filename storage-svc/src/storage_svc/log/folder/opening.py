@@ -25,6 +25,7 @@ from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.recovery.partition_folder import partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
+from storage_svc.topic_partition import TopicPartition
 
 #: The suffix of a deleted partition's folder.
 DELETED_FOLDER: Final = "-delete"
@@ -117,7 +118,7 @@ def open_logs(
     environment: LogEnvironment,
     root: str,
     stored: CheckpointStore,
-    opened: dict[tuple[str, int], PartitionLog],
+    opened: dict[TopicPartition, PartitionLog],
     configs: Mapping[str, LogConfig],
 ) -> Opened:
     """Open every partition's log, into `opened`, with its topic's settings. They decide how indexes are rebuilt.
@@ -138,7 +139,7 @@ def open_logs(
     log_starts = stored.read(checkpoints.LOG_START)
     high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
     cleaned = stored.read(checkpoints.CLEANED)
-    recoveries: dict[tuple[str, int], Recovery] = {}
+    recoveries: dict[TopicPartition, Recovery] = {}
     for name, is_folder, _ in files.entries(root):
         if not is_folder:
             continue
@@ -167,7 +168,7 @@ def open_logs(
     )
 
 
-def _recover(recoveries: dict[tuple[str, int], Recovery], opened: dict[tuple[str, int], PartitionLog]) -> None:
+def _recover(recoveries: dict[TopicPartition, Recovery], opened: dict[TopicPartition, PartitionLog]) -> None:
     if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
         for key, recovery in recoveries.items():
             opened[key] = _run(recovery)

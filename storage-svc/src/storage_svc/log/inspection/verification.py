@@ -26,6 +26,7 @@ from storage_svc.log.folder.opening import copied_properties
 from storage_svc.log.inspection.partition_check import Finding, PartitionCheck
 from storage_svc.log.recovery.partition_folder import partition_of
 from storage_svc.log.recovery.recovery import Known
+from storage_svc.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ def _findings(files: ReadOnlyFiles, root: str, totals: Totals) -> Iterator[Findi
     if copied is not None and copied.get("cluster.id") != properties.get("cluster.id"):
         text = f"names cluster {copied['cluster.id']}" if copied else "does not match its checksum"
         yield Finding(checkpoints.META_PROPERTIES, f"its copy {text}")
-    offsets: dict[str, dict[tuple[str, int], int]] = {}
+    offsets: dict[str, dict[TopicPartition, int]] = {}
     for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK):
         try:
             data = read_sealed(files, f"{root}/{name}")

@@ -39,6 +39,7 @@ from storage_svc.log.segment_names import (
     TRANSACTION_SEAL_SUFFIX,
     file_stem,
 )
+from storage_svc.topic_partition import TopicPartition
 
 _STEM_LENGTH: Final = 20
 #: Folders of Kafka's that are no partitions in use, and the log of its controllers.
@@ -65,7 +66,7 @@ class FolderContents:
     left_over: list[str]
 
 
-def partition_of(files: Files, root: str, name: str) -> tuple[str, int] | None:
+def partition_of(files: Files, root: str, name: str) -> TopicPartition | None:
     """Return (topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
     topic, dash, partition = name.rpartition("-")
     if not (dash and topic and partition.isascii() and partition.isdigit()) or name.endswith(_SET_ASIDE):
