@@ -34,10 +34,10 @@ from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.consumer_host import ConsumerHost
+from storage_svc.coordinator.hosting.group_loading import GroupLoading
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
-from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.hosting.waiting_calls import CallsEndedError
 from storage_svc.coordinator.limits import (
     CoordinatorSettings,
@@ -45,10 +45,8 @@ from storage_svc.coordinator.limits import (
     heartbeat_fault,
     join_fault,
 )
-from storage_svc.coordinator.stored.offsets_log import OffsetsLog, load
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
-from storage_svc.log.errors import LogError
-from storage_svc.log.partition.partition_log import PartitionLog
 
 log = service_logs.get(__name__)
 
@@ -83,8 +81,8 @@ class GroupCoordinator:
             self._room_fault,
             self._serves,
         )
-        self._partitions = ServedPartitions()
-        offsets_log.on_offline = self._on_offline
+        self._loading = GroupLoading(offsets_log, self._hosted)
+        self._partitions = self._loading.partitions
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -109,47 +107,17 @@ class GroupCoordinator:
 
     def start(self) -> asyncio.Task[None]:
         """Begin to load; the returned task ends when everything is loaded, or has failed."""
-        logs = self._offsets_log.to_load()
-        self._partitions.begin_loading(each.partition for each in logs)
-        loading = asyncio.create_task(self._load(logs), name="load groups")
+        loading = self._loading.start()
         self._tasks = [loading, asyncio.create_task(self.offsets.expire_for_ever(), name="expire offsets")]
         return loading
-
-    async def _load(self, logs: Sequence[PartitionLog]) -> None:
-        for each in logs:
-            try:
-                self._hosted.install(each.partition, await load(each))
-            except Exception as error:
-                self._partitions.unreadable(each.partition, str(error))
-                log.error(
-                    "cannot load groups",
-                    partition=each.partition,
-                    reason=str(error),
-                    exc_info=not isinstance(error, LogError),
-                )
-                continue
-            self._partitions.loaded(each.partition)
-        if logs:
-            log.info("groups loaded", groups=len(self.groups), partitions=len(logs))
 
     def is_loading(self) -> bool:
         return self._partitions.is_loading
 
-    def _on_offline(self, partition: int, reason: str) -> None:
-        """Stop serving groups of a partition whose memory may be ahead of the log. Callers that wait for its records
-        are answered first."""
-        if self._partitions.lost(partition, reason):
-            self._end_promises()
-            asyncio.get_running_loop().call_soon(self._unload, partition)
-
-    def _unload(self, partition: int) -> None:
-        groups = self._hosted.unload(partition)
-        log.error("groups are not served any more", partition=partition, groups=groups)
-
     async def stop(self) -> None:
         """Answer everything parked: its clients look for their coordinator again, and find it after the restart."""
         self._stopping = True
-        self._end_promises()
+        self._hosted.end_promises()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -272,11 +240,7 @@ class GroupCoordinator:
     def topics_changed(self) -> None:
         """End promises after a topic has come or gone, or has more partitions: consumer groups look at it with the next
         heartbeat."""
-        self._end_promises()
-
-    def _end_promises(self) -> None:
-        for hosted in self.groups.values():
-            hosted.changed()
+        self._hosted.end_promises()
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

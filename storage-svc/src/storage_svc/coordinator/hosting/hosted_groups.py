@@ -80,6 +80,11 @@ class HostedGroups:
             self.performer.send(hosted, Removed(ErrorCode.NOT_COORDINATOR))
         return len(gone)
 
+    def end_promises(self) -> None:
+        """End promises of all groups that do not hold any more."""
+        for hosted in self.by_id.values():
+            hosted.changed()
+
     def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:
         """Forget an empty consumer group but for its offsets: a classic group of the same name begins."""
         keys = [key for key, _ in map(encode, consumer.tombstones())]

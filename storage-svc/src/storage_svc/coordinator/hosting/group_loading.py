@@ -1,0 +1,60 @@
+"""Groups come from the offsets topic at start, one partition after the other, and go when their partition is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
+from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog, load
+from storage_svc.log.errors import LogError
+from storage_svc.log.partition.partition_log import PartitionLog
+
+log = service_logs.get(__name__)
+
+
+class GroupLoading:
+    """The loading of all groups. Owner: the coordinator, on the event loop."""
+
+    def __init__(self, offsets_log: OffsetsLog, hosted: HostedGroups) -> None:
+        self._offsets_log = offsets_log
+        self._hosted = hosted
+        self.partitions = ServedPartitions()
+        offsets_log.on_offline = self._on_offline
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin to load; the returned task ends when everything is loaded, or has failed."""
+        logs = self._offsets_log.to_load()
+        self.partitions.begin_loading(each.partition for each in logs)
+        return asyncio.create_task(self._load(logs), name="load groups")
+
+    async def _load(self, logs: Sequence[PartitionLog]) -> None:
+        for each in logs:
+            try:
+                self._hosted.install(each.partition, await load(each))
+            except Exception as error:
+                self.partitions.unreadable(each.partition, str(error))
+                log.error(
+                    "cannot load groups",
+                    partition=each.partition,
+                    reason=str(error),
+                    exc_info=not isinstance(error, LogError),
+                )
+                continue
+            self.partitions.loaded(each.partition)
+        if logs:
+            log.info("groups loaded", groups=len(self._hosted.by_id), partitions=len(logs))
+
+    def _on_offline(self, partition: int, reason: str) -> None:
+        """Stop serving groups of a partition whose memory may be ahead of the log. Callers that wait for its records
+        are answered first."""
+        if self.partitions.lost(partition, reason):
+            self._hosted.end_promises()
+            asyncio.get_running_loop().call_soon(self._unload, partition)
+
+    def _unload(self, partition: int) -> None:
+        groups = self._hosted.unload(partition)
+        log.error("groups are not served any more", partition=partition, groups=groups)
