@@ -89,7 +89,7 @@ class RecordSchema(BaseModel):
         if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
             raise ConfigError("required: must be a list of names under properties")
         if len({name.lower() for name in properties}) != len(properties):
-            raise ConfigError("properties: two names differ only in case, which Spark cannot tell apart")
+            raise ConfigError("properties: two names differ only in case, which Spark ignores")
         return cls(fields=tuple(_field(name, spec, name in required) for name, spec in properties.items()))
 
 

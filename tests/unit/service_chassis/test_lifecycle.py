@@ -103,7 +103,7 @@ def test_hanging_thread_does_not_outlive_the_deadline(run):
     popen.terminate()
     status, _, log = _ended(popen)
     assert status == 1
-    assert log[-1]["event"] == "ended without waiting for what hangs"
+    assert log[-1]["event"] == "ended while a thread hangs"
 
 
 def test_start_error_is_one_line_and_status_78(run):

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="millrace_demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="the main job on a broker of its own")
+    run = commands.add_parser("run", help="the main job on a temporary broker")
     run.add_argument("--chart", type=Path, default=Path("build/demo/delays.png"), help="where the chart goes")
     run.add_argument(
         "--jars", type=Path, default=Path("build/demo/jars"), help="the Kafka connector, kept between runs"
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     load = commands.add_parser("load", help="load the flights into a broker that runs")
     load.add_argument("--bootstrap-servers", required=True)
     load.add_argument("--rest", required=True)
-    check = commands.add_parser("check", help="check what load and the ETL job left in a broker")
+    check = commands.add_parser("check", help="check the results of load and the ETL job in a broker")
     check.add_argument("--bootstrap-servers", required=True)
     for command in (run, load, check):
         command.add_argument("--flights", type=_count, default=FLIGHTS_ALL, help="only the first N of them")

@@ -53,7 +53,7 @@ def run(console: Console, household: Household, request: Request, began: float) 
     )
     etl_seconds = time.monotonic() - began_etl
     _check_totals(totals, frame)
-    with steps.step("checking what the ETL job wrote"):
+    with steps.step("checking the output of the ETL job"):
         output = etl.check_output(folder / "etl" / "lake", frame)
         reasons = topics.check_dead_letters(addresses.kafka)
         delays = topics.check_delays(addresses.kafka, flights.delays(frame))
@@ -96,7 +96,7 @@ def check(console: Console, bootstrap_servers: str, count: int) -> None:
     expected = {key: loading.checksum(value) for key, value in _records(frame)}
     with steps.step("consuming with a group of two", len(expected)) as advance:
         group.check(group.read(bootstrap_servers, len(expected), advance), expected)
-    with steps.step("checking what the ETL job wrote"):
+    with steps.step("checking the output of the ETL job"):
         reasons = topics.check_dead_letters(bootstrap_servers)
         delays = topics.check_delays(bootstrap_servers, flights.delays(frame))
     report.print_table(console, delays, flights.airlines())

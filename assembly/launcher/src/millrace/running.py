@@ -71,7 +71,7 @@ class RunningUp:
         ready = _READY.fullmatch(line)
         if ready is None:
             status = self.stop()
-            raise UpFailedError(f"millrace up was not ready (status {status}, said {line!r}):\n{self.log()[-4000:]}")
+            raise UpFailedError(f"millrace up was not ready (status {status}, output {line!r}):\n{self.log()[-4000:]}")
         self.kafka, self.http = ready.groups()
         self.ready_after_s = time.monotonic() - began
         return self

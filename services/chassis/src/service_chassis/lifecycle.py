@@ -169,7 +169,7 @@ def _end_regardless_after(seconds: float) -> None:
     """End the process after `seconds`, even if a thread hangs, for example in a sync on a dead disk."""
 
     def end() -> None:
-        log.error("ended without waiting for what hangs", threads=[thread.name for thread in threading.enumerate()])
+        log.error("ended while a thread hangs", threads=[thread.name for thread in threading.enumerate()])
         os._exit(1)
 
     timer = threading.Timer(seconds, end)

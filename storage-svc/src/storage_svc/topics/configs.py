@@ -90,7 +90,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "delete",
         _cleanup_policy,
         "log.cleanup.policy",
-        "What happens to old records: delete (retention), compact (the last one of each key stays; every record needs "
+        "Treatment of old records: delete (retention), compact (the last one of each key stays; every record needs "
         "a key), or both.",
     ),
     TopicConfig(
@@ -99,7 +99,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "producer",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         None,
-        "Codec of stored batches; producer keeps what the producer chose.",
+        "Codec of stored batches; `producer` keeps the codec of the producer.",
     ),
     TopicConfig(
         "compression.gzip.level",
@@ -131,7 +131,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "86400000",
         _number(0, _LONG_MAX),
         None,
-        "How long a tombstone stays after the first compaction that met it, for readers that start before.",
+        "Time that a tombstone stays after the first compaction that met it, for readers that start before.",
     ),
     TopicConfig(
         "file.delete.delay.ms",
@@ -139,7 +139,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "60000",
         _number(0, _LONG_MAX),
         None,
-        "How long a deleted segment's file stays, for readers that hold it.",
+        "Time that a deleted segment's file stays, for readers that have it open.",
     ),
     TopicConfig(
         "flush.messages",
@@ -163,8 +163,8 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "group",
         _one_of("group", "os"),
         "flush.policy",
-        "group: acks=all is answered after a sync, and nobody reads what is not synced. os: the kernel decides when to "
-        "sync, as in Apache Kafka, which does not have this config.",
+        "group: acks=all is answered after a sync, and consumers read synced records only. os: the kernel decides "
+        "when to sync, as in Apache Kafka, which does not have this config.",
     ),
     TopicConfig(
         "follower.replication.throttled.replicas",
@@ -198,7 +198,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         str(_LONG_MAX),
         _number(1, _LONG_MAX),
         None,
-        "Age of a record after which compaction is due whatever the share of uncompacted bytes.",
+        "Age of a record after which compaction is due, at any share of uncompacted bytes.",
     ),
     TopicConfig(
         "max.message.bytes",

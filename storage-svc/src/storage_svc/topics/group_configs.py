@@ -59,9 +59,11 @@ class GroupConfig:
 GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
     config.name: config
     for config in (
-        GroupConfig(HEARTBEAT_INTERVAL, 1, "5000", "How often members of this KIP-848 consumer group send heartbeats."),
-        GroupConfig(SESSION_TIMEOUT, 1, "45000", "Silence after which a member of this KIP-848 consumer group is out."),
-        GroupConfig(ASSIGNMENT_INTERVAL, 0, "1000", "This group's assignment is not computed anew before that."),
+        GroupConfig(
+            HEARTBEAT_INTERVAL, 1, "5000", "Time between two heartbeats of a member of this KIP-848 consumer group."
+        ),
+        GroupConfig(SESSION_TIMEOUT, 1, "45000", "Session timeout of a member of this KIP-848 consumer group."),
+        GroupConfig(ASSIGNMENT_INTERVAL, 0, "1000", "Shortest time between two assignments of this group."),
     )
 }
 
