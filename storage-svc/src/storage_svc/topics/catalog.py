@@ -45,8 +45,8 @@ COMMIT;
 _UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
 _WHAT_TO_DO: Final = (
-    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away: the next start makes the"
-    " topics anew from their folders, with every record, without the settings of topics and groups"
+    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away: the next start creates the"
+    " topics again from their folders, with every record, without the settings of topics and groups"
 )
 
 

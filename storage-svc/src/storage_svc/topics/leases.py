@@ -68,7 +68,7 @@ class Leases:
         node_id = self._node_ids.get(name)
         if node_id is None:
             if len(self._node_ids) >= GATEWAYS_MAX:
-                raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are taken")
+                raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are in use")
             node_id = self._node_ids[name] = self._catalog.add_gateway(name)
         gateway = Gateway(node_id, name, listeners)
         self._leases[name] = (gateway, now_ms + lease_ms)

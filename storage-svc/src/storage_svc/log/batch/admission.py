@@ -72,9 +72,7 @@ def shape_refusal(view: memoryview, version: int) -> Refusal | None:
         rest = view[batch_size:]
         if len(rest) >= LOG_OVERHEAD and (fault := _frame_fault(rest)) is not None:
             return fault
-        return Refusal(
-            ErrorCode.INVALID_RECORD, f"{len(rest)} bytes behind the one batch that a partition may be given"
-        )
+        return Refusal(ErrorCode.INVALID_RECORD, f"{len(rest)} bytes after the one batch that a partition may have")
     return None
 
 

@@ -80,7 +80,7 @@ def _dirty_from(log: PartitionLog) -> int:
     if cleaned_to is None or cleaned_to < log.log_start_offset:
         return log.log_start_offset
     if cleaned_to > log.log_end_offset:
-        _log.warning("cleaned behind the log's end: all is dirty", log=log.folder, cleaned_to=cleaned_to)
+        _log.warning("cleaned offset is after the log's end: all is dirty", log=log.folder, cleaned_to=cleaned_to)
         log.compaction.cleaned_to = None
         return log.log_start_offset
     return cleaned_to

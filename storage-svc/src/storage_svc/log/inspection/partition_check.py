@@ -112,11 +112,11 @@ class PartitionCheck:
             lost = f"offsets {self._end_offset} to {self._durable_offset - 1} are gone; they were durable"
             yield Finding(self._name, lost)
         if self._known.log_start_offset > self._end_offset:
-            yield Finding(self._name, f"starts at {self._known.log_start_offset}, behind its end {self._end_offset}")
+            yield Finding(self._name, f"starts at {self._known.log_start_offset}, after its end {self._end_offset}")
         for offset, _ in self._snapshots:
             if offset > self._end_offset:
                 name = f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
-                yield self._finding(name, f"is behind the end of the log, {self._end_offset}", fault=self._known.clean)
+                yield self._finding(name, f"is after the end of the log, {self._end_offset}", fault=self._known.clean)
 
     # -- producers ----------------------------------------------------------------------------------------------------
 

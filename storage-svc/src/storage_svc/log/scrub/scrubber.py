@@ -221,7 +221,7 @@ class Scrubber:
             return await self._repair_alone(log, base_offset)
         except (Outdated, StorageFailure) as error:
             self.totals.failures += 1
-            _log.error("damage not taken out", log=log.folder, segment=base_offset, reason=str(error))
+            _log.error("damage not removed", log=log.folder, segment=base_offset, reason=str(error))
             return False
         finally:
             log.compaction.running = False
