@@ -1,4 +1,4 @@
-"""What a gateway counts, as one Prometheus collector.
+"""The figures of a gateway, as one Prometheus collector.
 
 The hot path adds to plain integers here (some 50 ns each; a labelled prometheus-client counter takes 800); the
 families are built when somebody asks. Labels never come from clients: API names and versions are ours, error names
@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 #: Seconds; from half a millisecond (one lone produce) to a long poll's ten seconds.
 DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-#: Topics with series of their own; the others are counted under OTHER_TOPICS.
+#: Topics with one series each; the others are counted under OTHER_TOPICS.
 TOPICS_MAX = 2000
 OTHER_TOPICS = "_other"
 
@@ -77,7 +77,7 @@ _TOPIC_FAMILIES = (
 
 
 class GatewayMetrics(Collector):
-    """Written by the event loop, read by the scraping thread: a scrape may be a request behind, never torn."""
+    """Figures that the event loop writes and the scraping thread reads. A scrape may miss the latest request."""
 
     def __init__(self) -> None:
         self.apis: dict[str, ApiCounts] = {}
@@ -88,7 +88,7 @@ class GatewayMetrics(Collector):
         self.storage_errors: Counter[str] = Counter()
         #: Frames of records on the stream to storage, by direction.
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
-        #: Fetch requests answered from what was read ahead.
+        #: Fetch requests answered from read-ahead.
         self.fetches_read_ahead = 0
         self.connections = 0
         self.loop_lag_s = 0.0
@@ -99,7 +99,7 @@ class GatewayMetrics(Collector):
         return self.apis.setdefault(name, ApiCounts(name))
 
     def topic(self, name: str) -> TopicCounts:
-        """The counts of a topic that exists (that storage knows it is the caller's business)."""
+        """Return the counts of a topic that exists, as far as the caller knows."""
         counts = self.topics.get(name)
         if counts is None:
             if len(self.topics) >= TOPICS_MAX:

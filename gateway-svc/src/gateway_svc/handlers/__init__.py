@@ -1,4 +1,4 @@
-"""One module per API, named as in protocol_lib/messages. What is listed here is served, advertised and documented."""
+"""One module per API, named as in protocol_lib/messages. The APIs listed here are served, advertised and documented."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: everything that is set for a topic or a group is replaced by what is named; the older way."""
+"""AlterConfigs: the request replaces all configs that are set for a topic or a group. The older of two APIs."""
 
 from __future__ import annotations
 

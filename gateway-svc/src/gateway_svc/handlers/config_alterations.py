@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: asking storage, and one outcome for each resource."""
+"""The common part of AlterConfigs and IncrementalAlterConfigs: one question to storage, an outcome per resource."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> tuple[tuple[_Outcome, ...], int]:
-    """An `outcome` for each resource asked for, and the first error code among them, or 0."""
+    """Return an `outcome` for each resource asked for, and the first error code among them, or 0."""
     for resource, change in zip(asked, changes, strict=True):
         change.type, change.name = resource.resource_type, resource.resource_name
     answer = await services.storage.topics.alter_configs(

@@ -50,7 +50,7 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
 
 
 def _named(call: Call, request: DeleteTopicsRequest) -> Sequence[DeleteTopicState]:
-    """Return the topics of the request, which older versions name in a list of their own."""
+    """Return the topics of the request, which older versions have in another list."""
     if call.version >= _BY_ID_VERSION:
         return request.topics
     return [DeleteTopicState(name=name) for name in request.topic_names]

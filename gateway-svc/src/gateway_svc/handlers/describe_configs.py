@@ -1,6 +1,6 @@
 """DescribeConfigs: every known config of a topic, a group or the broker, with where its value comes from.
 
-Version 0 only says whether a value is the default; synonyms and documentation are told when asked for. Other resource
+Version 0 only says whether a value is the default; synonyms and documentation are sent when asked for. Other resource
 types are answered by storage, INVALID_REQUEST.
 """
 

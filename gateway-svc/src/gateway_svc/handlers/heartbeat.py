@@ -1,4 +1,4 @@
-"""Heartbeat: a member says that it is alive, and is told when its group rebalances."""
+"""Heartbeat: a member shows that it is alive, and learns from the answer when its group rebalances."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 #: Longer heartbeats, such as those that name a thousand topics each, are not kept.
 KEPT_BYTES_MAX: Final = 4096
-#: Where the correlation id ends in an answer with its length.
+#: The end of the correlation id in an answer with its length.
 _CORRELATION_ID_END: Final = 8
 
 Serve = Callable[[Call, Any, Services], RepeatableHeartbeat | None]
 
 
 class HeartbeatPattern:
-    """Implements `patterns.Pattern` for both heartbeat APIs: the latest heartbeat that may be repeated."""
+    """A `patterns.Pattern` for both heartbeat APIs: the latest heartbeat that may be repeated."""
 
     __slots__ = (
         "_client",
@@ -61,7 +61,7 @@ class HeartbeatPattern:
         pipeline: Pipeline,  # noqa: ARG002
         shared: bytearray,  # noqa: ARG002
     ) -> None:
-        """`serve` and `refuse` are those of the API's handler."""
+        """Start without a heartbeat. `serve` and `refuse` are those of the API's handler."""
         self._serve = serve
         self._refuse = refuse
         self._client = client
@@ -70,12 +70,12 @@ class HeartbeatPattern:
         self.is_quiet = False
         self._template: RequestTemplate | None = None
         self._request: Any = None
-        #: What storage offers for repetitions of the call below.
+        #: The offer of storage to repeat the answer to the call below.
         self._repeat: RepeatableHeartbeat | None = None
         #: The call whose answer is repeated, until that is known.
         self._first: Call | None = None
         self._fill: Callable[[int, int], bytes] = _no_answer
-        #: Its error code.
+        #: The error code of the answer.
         self._error = 0
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:  # noqa: ARG002

@@ -39,7 +39,7 @@ async def handle(call: Call, request: InitProducerIdRequest, services: Services)
     return response, answer.error_code
 
 
-#: What an idempotent producer needs: either of the two.
+#: The right of an idempotent producer: either of the two.
 _IDEMPOTENT_WRITE = cluster(
     Operation.IDEMPOTENT_WRITE, alternative=Resource(ResourceType.TOPIC, ANY_NAME, Operation.WRITE)
 )

@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of what has configs: topics, live brokers, and groups for which something is set.
+"""ListConfigResources: the names of resources with configs: topics, live brokers, and groups with a config that is set.
 
 Version 0 asks for subscriptions to client metrics (KIP-714), later ones for the types they name, none being all
 (KIP-1142). Nothing is subscribed to here, and brokers have no loggers whose levels can be altered, so that these types

@@ -29,7 +29,7 @@ from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
 
-#: From which version on a special timestamp may be asked for.
+#: The first version in which a special timestamp may be asked for.
 _SINCE: Final[dict[int, int]] = {
     SpecialTimestamp.LATEST: 0,
     SpecialTimestamp.EARLIEST: 0,

@@ -1,4 +1,4 @@
-"""Metadata: the brokers, the controller, and who leads each partition.
+"""Metadata: the brokers, the controller, and the leader of each partition.
 
 Brokers are the live gateways, with the address each advertises on the listener this request came in on; the
 controller is the one with the lowest node id. Any gateway serves any partition: leadership, spread by rendezvous
@@ -39,7 +39,7 @@ _BY_ID_VERSION = 12
 #: Bits of Kafka's operations: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10,
 #: ALTER_CONFIGS 11.
 _ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-#: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
+#: The bits CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
 _ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 

@@ -1,6 +1,6 @@
 """OffsetCommit requests that a connection repeats with other offsets, recognised by their bytes.
 
-Only the offsets of such a request are read. Storage was told that more will come like it: it is sent these offsets
+Only the offsets of such a request are read. Storage knows that more will come like it: it is sent these offsets
 alone, or the last commit's message with these offsets when it no longer knows that one. An answer without an error is
 filled into a template. Storage decides each time whether it accepts the commit. A connection whose commits differ, by
 naming other partitions each time, is given up on after MISSES_MAX of them.
@@ -42,7 +42,7 @@ class CommitCall(Call):
 
 
 class _Learned:
-    """One commit, taken apart. Its message to storage is used again: a connection has one commit at a time."""
+    """One commit in its parts. Its message to storage is used again: a connection has one commit at a time."""
 
     __slots__ = ("asked", "fill", "repeat", "request", "subject", "template")
 
@@ -52,14 +52,14 @@ class _Learned:
         self.request = request
         self.asked = asked(call, request)
         self.asked.will_repeat = True
-        #: Sends storage the offsets alone.
+        #: A function that sends storage the offsets alone.
         self.repeat: RepeatableCommit | None = None
         no_errors = [0] * len(self.asked.offsets)
         self.fill = AnswerTemplate(response_of(request, no_errors), call.version, ("throttle_time_ms",)).fill
 
 
 class OffsetCommitPattern:
-    """Implements `patterns.Pattern`: the connection's latest commit."""
+    """A `patterns.Pattern`: the connection's latest commit."""
 
     __slots__ = ("_client", "_learned", "_misses", "_services", "revision")
 

@@ -1,7 +1,7 @@
 """OffsetFetch: the committed offsets of a group, from version 8 on of many groups.
 
-Null topics mean all of them (from version 2 on). Before version 2 the answer has no error of its own: a group's error
-is told for every partition; from then on a group with an error has no topics. `require_stable` is always met:
+Null topics mean all of them (from version 2 on). Before version 2 the answer has no top-level error: a group's error
+is that of every partition; from then on a group with an error has no topics. `require_stable` is always met:
 without transactions every committed offset is stable.
 Member ids and epochs (9) are KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an
 unknown one is UNKNOWN_TOPIC_ID.

@@ -42,7 +42,7 @@ def conclude(
     batches: Sequence[Buffer],
     appended: Sequence[AppendOutcome],
 ) -> int:
-    """Count what was appended, log a refusal, and return the first error code or 0."""
+    """Count the batches that were appended, log a refusal, and return the first error code or 0."""
     metrics = services.metrics
     for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
         if not outcome.error_code:

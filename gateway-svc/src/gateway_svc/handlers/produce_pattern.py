@@ -64,7 +64,7 @@ _length: Final = Struct(">i").unpack_from
 
 
 class Head:
-    """What all requests to one topic have in common."""
+    """The common part of all requests to one topic."""
 
     __slots__ = (
         "_is_flexible",
@@ -90,7 +90,7 @@ class Head:
         self.bytes = template.head
         self.records_at = template.records_at
         self.start = template.start
-        #: Returns API key and version, correlation id and partition of the request at a position.
+        #: A function that returns API key and version, correlation id and partition of the request at a position.
         self.read = Struct(f">ii{template.records_at - 12}xi").unpack_from
         self.find_records = template.find_records
         self.subject = call.subject
@@ -100,7 +100,7 @@ class Head:
         self.topic_id = bytes(topic.topic_id)
         partition = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=(partition,))
-        #: Returns an answer without errors.
+        #: A function that returns an answer without errors.
         self.fill = AnswerTemplate(ProduceResponse(responses=(answer,)), call.version, _ANSWERED).fill
 
     def request_size(self, batch: int) -> int:
@@ -240,7 +240,7 @@ class CallRun(Call):
 
 
 class ProducePattern:
-    """Implements `patterns.Pattern`: the heads that one connection's producers begin their requests with."""
+    """A `patterns.Pattern`: the heads that one connection's producers begin their requests with."""
 
     __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "revision")
 

@@ -1,6 +1,6 @@
 """SyncGroup: the group's leader hands in the assignment; every member's answer is its own part, once it is stored.
 
-From version 5 on protocol type and name are mandatory: INCONSISTENT_GROUP_PROTOCOL without them, whatever else is wrong
+From version 5 on protocol type and name are mandatory: INCONSISTENT_GROUP_PROTOCOL without them, before any other error
 (KIP-559).
 """
 

@@ -50,7 +50,7 @@ class Policy(Protocol):
 
 
 class Admission:
-    """Owned by the gateway's Services; used from its event loop."""
+    """The ring. The gateway's Services own it; only the event loop uses it."""
 
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
         """Start at revision 0. Without a policy everybody may do everything, at any rate."""

@@ -34,7 +34,7 @@ class Client(Protocol):
     listener: str
     #: The authenticated user, such as "User:ANONYMOUS".
     principal: str
-    #: What handlers remember of this connection, by API key. Only the handler of an API knows the type of its entry.
+    #: The state that handlers keep for this connection, by API key. Only the handler of an API knows its type.
     handler_states: dict[int, Any]
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
@@ -75,14 +75,14 @@ class Call(Pending):
     def __init__(
         self, client: Client, ring: Ring, subject: Subject, correlation_id: int, size: int, count: int = 1
     ) -> None:
-        """`size`: bytes of the request without its length, or of the whole run."""
+        """Start the clock. `size`: bytes of the request without its length, or of the whole run."""
         route = subject.route
         super().__init__(route.kind, size, may_park=route.may_park, count=count)
         self.client = client
         self.ring = ring
         self.subject = subject
         self.route = route
-        #: Of a run: the first request's.
+        #: The id of the first request, if this is a run.
         self.correlation_id = correlation_id
         #: Whether a pattern recognised the request by its bytes.
         self.recognised = False

@@ -29,7 +29,7 @@ from gateway_svc.requests.subject import Subject
 
 
 class Dispatcher:
-    """Owned by the gateway; used from its event loop."""
+    """The table of routes. The gateway owns it; only the event loop uses it."""
 
     def __init__(self, handlers: Sequence[Handler], metrics: GatewayMetrics) -> None:
         self.handlers: dict[int, Handler] = {}
@@ -124,7 +124,7 @@ class Dispatcher:
         return lowest, handler.unsupported
 
     def serve(self, call: Call, request: Any, services: Services) -> object:
-        """Hand the request to its handler, which answers now or later. Returns what its pattern may need."""
+        """Hand the request to its handler, which answers now or later. Returns the handler's offer to its pattern."""
         key = call.route.api_key
         handler = self.handlers[key]
         if key in self._as_task:

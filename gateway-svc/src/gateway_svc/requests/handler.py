@@ -1,4 +1,4 @@
-"""How a module of `handlers/` declares what it serves, what that requires, and how it is refused."""
+"""The declaration of an API by a module of `handlers/`: its versions, its resources, its refusal and its pattern."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway_svc.requests.services import Services
 #: this, which is ten thousand partitions with names of the greatest length, several times over.
 CONTROL_REQUEST_BYTES_MAX: Final = 16 << 20
 
-#: Returns the resources a request uses.
+#: A function that returns the resources a request uses.
 Resources = Callable[[Call, Any, Services], Iterable[Resource]]
-#: Answers a request with an error code.
+#: A function that answers a request with an error code.
 Refuse = Callable[[Call, Any, int, Services], Any]
 
 
@@ -62,8 +62,8 @@ class Handler:
     """One API, in a range of versions.
 
     `serve(call, request, services)` is either a function that answers by `call.answer`, now or from a callback, and may
-    return what its pattern needs for repetitions; or a coroutine function, run as a task, that returns the response and
-    its first error code, or 0.
+    return an offer to its pattern, for repetitions; or a coroutine function, run as a task, that returns the response
+    and its first error code, or 0.
 
     `refuse(call, request, error, services)` answers a request that is not admitted, in the same two ways.
     """
@@ -79,7 +79,7 @@ class Handler:
     pattern: MakePattern | None = None
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.
     may_park: bool = False
-    #: Versions below this one are worked on alone, whatever the kind: their order could be lost otherwise.
+    #: Versions below this one are worked on alone, of any kind: their order could be lost otherwise.
     alone_below: int = 0
     #: Whether answers hold records by reference.
     by_parts: bool = False

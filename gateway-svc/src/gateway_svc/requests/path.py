@@ -6,8 +6,8 @@
                                                                              └── refuse ──────────────┘
 
 A request takes its position in the connection's pipeline before it is admitted, so answers leave in the order of the
-requests. Whatever is kept of the shared buffer is copied out of it once and owned by nobody else from then on: a pool
-whose buffers are used again while storage still reads them would send one client's records into another's topic.
+requests. Bytes of the shared buffer are copied out of it once, and nothing writes to the copy: a pool whose buffers are
+used again while storage still reads them would send one client's records into another's topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _start_of: Final = Struct(">i").unpack_from
 
 
 class RequestPath:
-    """Owned by its connection."""
+    """The way in of one connection, which owns it."""
 
     __slots__ = (
         "_admission",
@@ -47,7 +47,7 @@ class RequestPath:
     def __init__(
         self, client: Client, services: Services, dispatcher: Dispatcher, pipeline: Pipeline, shared: bytearray
     ) -> None:
-        """`shared` is read into again after each call of `start`."""
+        """Start without patterns. `shared` is overwritten after each call of `start`."""
         self._client = client
         self._services = services
         self._admission = services.admission
@@ -136,7 +136,7 @@ class RequestPath:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
 
     def _named(self, call: Call, request: Any, frame: bytes | memoryview, is_answered: bool) -> None:
-        """Go on with a request once storage has named its topics; without storage nobody knows what it may do."""
+        """Go on with a request once storage has named its topics; without storage its topics have no names to judge."""
         if self._pipeline.closed:
             return
         if is_answered:

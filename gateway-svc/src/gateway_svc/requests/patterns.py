@@ -18,7 +18,7 @@ Store = bytes | bytearray
 
 
 class Pattern(Protocol):
-    """What one connection's requests of one API and version look like."""
+    """A template of one connection's requests of one API and version."""
 
     #: `Admission.revision` when the requests it learned from were judged.
     revision: int
@@ -43,15 +43,15 @@ class Pattern(Protocol):
         ...
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
-        """Learn from a decoded request that was admitted. `kept`: what its handler's `serve` returned."""
+        """Learn from a decoded request that was admitted. `kept`: the return value of its handler's `serve`."""
         ...
 
     def forget(self) -> None:
-        """Give up what was learned."""
+        """Forget all requests."""
         ...
 
 
-#: Makes a connection's pattern. `shared` is the buffer that is read into again; other stores belong to one request.
+#: A function that makes a connection's pattern. `shared` is the buffer of all reads; other stores hold one request.
 MakePattern = Callable[[Client, Services, Pipeline, bytearray], Pattern]
 
 
@@ -65,7 +65,7 @@ class Patterns:
         self._services = services
         self._pipeline = pipeline
         self._shared = shared
-        #: By API key << 16 | version.
+        #: The patterns by API key << 16 | version.
         self.by_start: dict[int, Pattern] = {}
         self._keys: dict[int, int] = {}
 

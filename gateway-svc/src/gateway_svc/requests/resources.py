@@ -39,7 +39,7 @@ class Operation(IntEnum):
 
 #: The name of the one resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
-#: Stands for every name: the rule is met by a resource of the type, whatever its name.
+#: Stands for every name: any resource of the type meets the rule.
 ANY_NAME: Final = "*"
 
 

@@ -10,7 +10,7 @@ from gateway_svc.metrics import ApiCounts
 
 
 class Route:
-    """Made by `Dispatcher` when the first request of the version arrives."""
+    """A row of the table of routes. `Dispatcher` makes it when the first request of the version arrives."""
 
     __slots__ = (
         "api_key",

@@ -1,4 +1,4 @@
-"""What a gateway's handlers share: storage, limits, counters and the ring around every request."""
+"""The parts that a gateway's handlers share: storage, limits, counters and the ring around every request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway_svc.storage.protocols import Storage
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Built once per gateway, in app.py."""
+    """The shared parts of one gateway, built in app.py."""
 
     storage: Storage
     cluster: Membership
@@ -41,7 +41,7 @@ class Services:
     sessions: FetchSessions
     answer_layouts: AnswerLayouts
     conversions: Conversions
-    #: Where answers wait for their sockets.
+    #: The waiting room of answers whose sockets are full.
     room: SocketRoom
     polling: IdlePolling
     #: (API key, lowest, highest version) of everything served, as ApiVersions lists it.

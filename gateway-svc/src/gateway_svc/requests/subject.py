@@ -1,4 +1,4 @@
-"""What requests that are alike have in common: who sends them, for which resources, and whether they are admitted.
+"""The common part of requests that are alike: their client, their resources, and the judgement on both.
 
 The gateway checks the subject of a request, not every request. A connection's requests are alike, so a subject is
 judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their bytes share the
@@ -12,7 +12,7 @@ from gateway_svc.requests.route import Route
 
 
 class Subject:
-    """Made when a request is decoded; kept by the pattern that learns from it."""
+    """The subject of a decoded request. A pattern that learns from the request keeps it."""
 
     __slots__ = ("client_id", "error", "principal", "resources", "revision", "route")
 
