@@ -3,7 +3,7 @@
 // For every codec there is a topic PREFIX-CODEC with four partitions. Two members of group PREFIX share all partitions
 // before anything is produced; RECORDS keyed records with headers go to each topic; the members must see each record
 // once, whole, and in order within its partition; they commit and leave. Then a tenth as many records follow, and one
-// new member resumes at the committed offsets. One line of JSON on standard output says what was counted; any
+// new member resumes at the committed offsets. One line of JSON on standard output has the counts; any
 // difference ends the program with status 1.
 package main
 
@@ -74,7 +74,7 @@ func (r run) record(codec string, n int) *kgo.Record {
 	return record
 }
 
-// seen is what the members of the group saw together.
+// seen has the records of all members of the group.
 type seen struct {
 	sync.Mutex
 	run     run
@@ -166,7 +166,7 @@ func (s *seen) until(condition func() bool, text func() string) error {
 	}
 }
 
-// member is one member of the group, polling until it is told to commit.
+// member is one member of the group, polling until the command to commit.
 type member struct {
 	sync.Mutex
 	client   *kgo.Client

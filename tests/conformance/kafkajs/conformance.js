@@ -4,7 +4,7 @@
 // group PREFIX share all partitions before anything is produced; RECORDS keyed records with headers go to each topic;
 // the members must see each record once, whole, and in order within its partition; they commit and leave. Then a tenth
 // as many records follow, and one new member resumes at the committed offsets. One line of JSON on standard output
-// says what was counted; any difference ends the program with status 1.
+// has the counts; any difference ends the program with status 1.
 
 const { CompressionTypes, Kafka, Partitioners, logLevel } = require("kafkajs");
 const { version } = require("kafkajs/package.json");
@@ -68,7 +68,7 @@ class Seen {
   }
 }
 
-/** One member of the group: it notes its assignment, what it read, and the offsets it would commit. */
+/** One member of the group: it notes its assignment, its records, and the offsets it would commit. */
 async function startMember(name, seen) {
   const consumer = kafka.consumer({
     groupId: prefix,

@@ -1,4 +1,4 @@
-// A member of a group that a test drives; what it is told and says is in remote_members.py.
+// A member of a group that a test drives; remote_members.py has its commands and reports.
 package main
 
 import (

@@ -35,7 +35,7 @@ import org.apache.kafka.common.utils.AppInfoParser;
  * <p>For every codec there is a topic PREFIX-CODEC with four partitions. Two members of group PREFIX share all
  * partitions before anything is produced; RECORDS keyed records with headers go to each topic; the members must see each
  * record once, whole, and in order within its partition; they commit and leave. Then a tenth as many records follow, and
- * one new member resumes at the committed offsets. One line of JSON on standard output says what was counted; any
+ * one new member resumes at the committed offsets. One line of JSON on standard output has the counts; any
  * difference ends the program with status 1.
  */
 public final class Conformance {
@@ -204,7 +204,7 @@ public final class Conformance {
     }
   }
 
-  /** One member of the group, polling on a thread of its own until it is told to commit, then to leave. */
+  /** One member of the group, polling on a thread until the commands to commit, then to leave. */
   private final class Member implements ConsumerRebalanceListener {
     private final Set<TopicPartition> assigned = ConcurrentHashMap.newKeySet();
     private final Seen seen;

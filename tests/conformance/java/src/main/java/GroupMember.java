@@ -16,7 +16,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** A member of a group that a test drives; what it is told and says is in remote_members.py. */
+/** A member of a group that a test drives; remote_members.py has its commands and reports. */
 public final class GroupMember implements ConsumerRebalanceListener {
   private static final int PARTITIONS = 3;
   private final String topic;
