@@ -28,13 +28,13 @@ _clock: Final = time.perf_counter
 class IdlePolling:
     """The polling of one event loop; the gateway owns it."""
 
-    __slots__ = ("_asking", "_found", "_loop", "_passed", "_to_pass", "_until", "_window_s")
+    __slots__ = ("_found", "_loop", "_passed", "_polling", "_to_pass", "_until", "_window_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, window_us: int) -> None:
         """Poll for `window_us` microseconds after an answer; never if that is 0."""
         self._loop = loop
         self._window_s = window_us / 1e6
-        self._asking = False
+        self._polling = False
         #: Whether another answer was sent while it polled.
         self._found = False
         self._until = 0.0
@@ -43,9 +43,9 @@ class IdlePolling:
         self._to_pass: float = 0 if window_us else math.inf
 
     @property
-    def asking(self) -> bool:
+    def is_polling(self) -> bool:
         """Whether the loop polls just now."""
-        return self._asking
+        return self._polling
 
     def expect_more(self) -> None:
         """Poll if it is worth while: an answer was sent, and its client is likely to send more."""
@@ -53,19 +53,19 @@ class IdlePolling:
             self._to_pass -= 1
             return
         self._until = _clock() + self._window_s
-        if self._asking:
+        if self._polling:
             self._found = True
         else:
-            self._asking = True
+            self._polling = True
             self._found = False
-            self._loop.call_soon(self._ask)
+            self._loop.call_soon(self._poll)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         """Call this again next turn: a loop that has a callback looks at its sockets without waiting for them."""
         if _clock() < self._until:
             os.sched_yield()
-            self._loop.call_soon(self._ask)
+            self._loop.call_soon(self._poll)
             return
-        self._asking = False
+        self._polling = False
         self._passed = 0 if self._found else min(2 * self._passed + 1, PASSED_MAX)
         self._to_pass = self._passed

@@ -1,4 +1,4 @@
-"""Whatever happens to a connection, in any order: it is read if and only if no reason holds, and no request is lost."""
+"""After any order of events, a connection is read if and only if no reason holds, and no request is lost."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class ConnectionModel(RuleBasedStateMachine):
 
     @rule(most=st.sampled_from([3, 20, SMALL_FRAME_BYTES, SHARED_BUFFER_BYTES]))
     def bytes_arrive(self, most: int) -> None:
-        """The transport reads, or the quiet ones are read."""
+        """Read by the transport, or with the quiet connections."""
         if self.transport.is_closed:
             return
         try:
@@ -191,7 +191,7 @@ class ConnectionModel(RuleBasedStateMachine):
 
     @rule()
     def memory_changes(self) -> None:
-        """It is used up by others, or given back."""
+        """Take all memory for others, or return it."""
         self.memory_used = not self.memory_used
         (self.memory.take if self.memory_used else self.memory.give)(MEMORY)
 
@@ -227,7 +227,7 @@ class ConnectionModel(RuleBasedStateMachine):
         assert self.requests.started == self.sent[: len(self.requests.started)]
 
     def teardown(self) -> None:
-        """Once nothing hinders it any more, every request is answered, in order."""
+        """Remove all obstacles; check that every request is answered, in order."""
         if self.memory_used:
             self.memory_changes()
         if self.window_used:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
 
 async def until_asleep(polling: IdlePolling) -> None:
-    while polling.asking:  # noqa: ASYNC110 — it looks once a turn of the loop
+    while polling.is_polling:  # noqa: ASYNC110 — it looks once a turn of the loop
         await asyncio.sleep(0)
 
 
@@ -24,7 +24,7 @@ async def occasions(polling: IdlePolling, count: int) -> list[int]:
     tried = []
     for number in range(count):
         polling.expect_more()
-        if polling.asking:
+        if polling.is_polling:
             tried.append(number)
         await until_asleep(polling)
     return tried
@@ -35,10 +35,10 @@ async def test_looks_for_more_until_the_time_is_over() -> None:
     polling.expect_more()
     for _ in range(10):
         await asyncio.sleep(0)
-        assert polling.asking
+        assert polling.is_polling
     short = IdlePolling(asyncio.get_running_loop(), SHORT_US)
     short.expect_more()
-    assert short.asking
+    assert short.is_polling
     await asyncio.wait_for(until_asleep(short), 10)
 
 
@@ -57,11 +57,11 @@ async def test_an_occasion_while_it_looks_makes_it_look_again_at_once() -> None:
     polling = IdlePolling(asyncio.get_running_loop(), SHORT_US)
     await occasions(polling, 14)
     polling.expect_more()
-    assert polling.asking
+    assert polling.is_polling
     polling.expect_more()
     await until_asleep(polling)
     polling.expect_more()
-    assert polling.asking
+    assert polling.is_polling
     await until_asleep(polling)
 
 
