@@ -33,10 +33,10 @@ def sound(output: str, *, gaps: bool = False) -> str:
     `gaps`: offsets may be missing.
     """
     # Of every file whose first offset is not 0, Kafka's own ones included, the tool says: -1 is followed by it.
-    said = re.sub(r"Non-consecutive offsets in \S*\n(?:  -1 is followed by \d+\n)(?!  )", "", output + "\n")
+    text = re.sub(r"Non-consecutive offsets in \S*\n(?:  -1 is followed by \d+\n)(?!  )", "", output + "\n")
     if gaps:
-        said = re.sub(r"Non-consecutive offsets in \S*\n(?:  -?\d+ is followed by \d+\n)+", "", said)
-    lines = [re.sub(r" (key|payload): .*", "", line).replace("isvalid: true", "") for line in said.splitlines()]
+        text = re.sub(r"Non-consecutive offsets in \S*\n(?:  -?\d+ is followed by \d+\n)+", "", text)
+    lines = [re.sub(r" (key|payload): .*", "", line).replace("isvalid: true", "") for line in text.splitlines()]
     complaints = [line for line in lines if COMPLAINTS.search(line)]
     assert not complaints, "\n".join(complaints[:20])
     return output

@@ -76,18 +76,18 @@ class RemoteMember(Member):
         return self._errors.read()[-3000:]
 
     def _poll(self) -> list[tuple[int, int, int]]:
-        said = self._next(POLL_S)
-        return [tuple(said[1])] if said is not None and said[0] == "record" else []  # type: ignore[arg-type, list-item]
+        report = self._next(POLL_S)
+        return [tuple(report[1])] if report is not None and report[0] == "record" else []  # type: ignore[arg-type, list-item]
 
     def _ask(self, command: str) -> object:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
-        while (said := self._next(TIMEOUT_S)) is not None:
-            if said[0] == "done":
-                return said[1]
-            if said[0] == "record":
-                self.received.append(tuple(said[1]))  # type: ignore[arg-type]
+        while (report := self._next(TIMEOUT_S)) is not None:
+            if report[0] == "done":
+                return report[1]
+            if report[0] == "record":
+                self.received.append(tuple(report[1]))  # type: ignore[arg-type]
         raise AssertionError(f"no answer to {command}")
 
     def _stop(self) -> None:

@@ -141,7 +141,7 @@ def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> list[t
     with node:
         deadline = time.monotonic() + 60
         while f"{TOPIC} 0 {cleaned_to}\n" not in (node.data / CHECKPOINT).read_text():
-            assert time.monotonic() < deadline, node.said()
+            assert time.monotonic() < deadline, node.output()
             time.sleep(0.1)
         connection = Connection(node.bootstrap)
         found = []
@@ -149,8 +149,8 @@ def cleaned_by_kafka(node: ApacheKafka, source: Path, cleaned_to: int) -> list[t
             partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=at)
             topics = (ListOffsetsTopic(name=TOPIC, partitions=(partition,)),)
             answer = connection.call(2, 7, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics))
-            (told,) = answer.topics[0].partitions
-            found.append((told.error_code, told.timestamp, told.offset, told.leader_epoch))
+            (answered,) = answer.topics[0].partitions
+            found.append((answered.error_code, answered.timestamp, answered.offset, answered.leader_epoch))
         connection.close()
         return found
 

@@ -136,13 +136,13 @@ def test_a_group_with_a_member_is_described(groups: Groups, active: Active) -> N
 
 
 def test_a_group_with_a_member_is_left_alone(groups: Groups, active: Active) -> None:
-    def said(*arguments: str) -> str:
+    def output(*arguments: str) -> str:
         return " ".join(word for line in groups.command(*arguments) for word in line)
 
-    assert "GroupNotEmptyException" in said("--delete", "--group", active.group)
+    assert "GroupNotEmptyException" in output("--delete", "--group", active.group)
     here = ("--group", active.group, "--topic", groups.topic)
-    assert "current state is Stable" in said("--reset-offsets", *here, "--to-earliest", "--execute")
-    assert "GroupSubscribedToTopicException" in said("--delete-offsets", *here)
+    assert "current state is Stable" in output("--reset-offsets", *here, "--to-earliest", "--execute")
+    assert "GroupSubscribedToTopicException" in output("--delete-offsets", *here)
     _, *rows = groups.command("--describe", "--group", active.group, "--offsets")
     assert [row[3] for row in rows] == [str(RECORDS), str(RECORDS)]
 

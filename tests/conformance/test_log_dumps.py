@@ -25,8 +25,8 @@ def test_kafkas_tool_reads_every_file_and_finds_what_was_produced(ours: Path) ->
         assert dumped_rows(dumped) == list(enumerate(rows))
         assert sum(batch["count"] for batch in batches(dumped)) == len(rows)
         sane = dump(*indexes, options=("--index-sanity-check",)).splitlines()
-        said = {path: "passed sanity check." if path.stat().st_size else "is empty." for path in indexes}
-        assert sane == [line for path in indexes for line in (f"Dumping {path}", f"{path} {said[path]}")]
+        verdicts = {path: "passed sanity check." if path.stat().st_size else "is empty." for path in indexes}
+        assert sane == [line for path in indexes for line in (f"Dumping {path}", f"{path} {verdicts[path]}")]
         sound(dump(*indexes, options=("--verify-index-only",)))
 
 

@@ -97,9 +97,9 @@ def test_millrace_serves_and_continues_partitions_that_a_kafka_server_wrote(
         produce(up.kafka, "theirs", 1, more, "zstd", idempotent=True)
         assert read(up.kafka, "theirs", 1) == [*small, *more]
         stop(up)
-        said = up.log()
+        log_text = up.log()
 
-    assert "index rebuilt" not in said
+    assert "index rebuilt" not in log_text
     theirs_0, ours_0 = theirs.data / "theirs-0", data / "theirs-0"
     for suffix in (".log", ".index", ".timeindex"):
         assert contents(ours_0, suffix) == contents(theirs_0, suffix)

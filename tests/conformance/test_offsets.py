@@ -71,8 +71,8 @@ def _code(answer: Any) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def same(both: list[Connection], api_key: int, version: int, request: Any, told: Any) -> Any:
-    theirs, ours = (told(connection.call(api_key, version, request)) for connection in both)
+def same(both: list[Connection], api_key: int, version: int, request: Any, shown: Any) -> Any:
+    theirs, ours = (shown(connection.call(api_key, version, request)) for connection in both)
     assert ours == theirs
     return ours
 
@@ -87,10 +87,10 @@ def test_list_offsets(both: list[Connection], topic: str, isolation: int, versio
             name=f"offsets-{topic}", partitions=(ListOffsetsPartition(partition_index=0, timestamp=stamp),)
         )
         request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=(asked,), timeout_ms=5000)
-        same(both, 2, version, request, offset_told)
+        same(both, 2, version, request, offset_shown)
 
 
-def offset_told(answer: Any) -> tuple[int, ...]:
+def offset_shown(answer: Any) -> tuple[int, ...]:
     (partition,) = answer.topics[0].partitions
     return partition.error_code, partition.timestamp, partition.offset, partition.leader_epoch
 

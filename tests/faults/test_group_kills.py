@@ -117,8 +117,8 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
             topic_ids = talk.topic_ids
             first = await insist(lambda: talk.enter("a", "m1"))
             second = await talk.enter("b", "m2")
-            told = await talk.beat("a", "m1", first.member_epoch, owned=range(PARTITIONS))
-            kept = set(told.assignment.topic_partitions[0].partitions)
+            reduced = await talk.beat("a", "m1", first.member_epoch, owned=range(PARTITIONS))
+            kept = set(reduced.assignment.topic_partitions[0].partitions)
             assert len(kept) == PARTITIONS / 2
 
             await asyncio.to_thread(kill_storage, up)
@@ -129,7 +129,7 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
             waiting = await insist(lambda: talk.beat("b", "m2", second.member_epoch, owned=()))
             assert (waiting.error_code, waiting.member_epoch) == (0, second.member_epoch)
             assert waiting.assignment.topic_partitions == ()  # sent again, as an answer may have been lost
-            moved = await talk.beat("a", "m1", told.member_epoch, owned=sorted(kept))
+            moved = await talk.beat("a", "m1", reduced.member_epoch, owned=sorted(kept))
             assert (moved.error_code, moved.member_epoch) == (0, second.member_epoch)
             got = await talk.beat("b", "m2", second.member_epoch, owned=())
             assert set(got.assignment.topic_partitions[0].partitions) == set(range(PARTITIONS)) - kept
@@ -150,9 +150,9 @@ async def test_a_member_that_gave_up_waiting_for_storage_is_told_what_it_missed(
                 await asyncio.wait_for(talk.beat("a", "m1", first.member_epoch), 0.5)
             os.kill(storage, signal.SIGCONT)
 
-            told = await insist(lambda: talk.beat("c", "m1", first.member_epoch))
-            kept = set(told.assignment.topic_partitions[0].partitions)
-            assert (told.member_epoch, len(kept)) == (first.member_epoch, PARTITIONS / 2)
+            reduced = await insist(lambda: talk.beat("c", "m1", first.member_epoch))
+            kept = set(reduced.assignment.topic_partitions[0].partitions)
+            assert (reduced.member_epoch, len(kept)) == (first.member_epoch, PARTITIONS / 2)
             assert (await talk.beat("c", "m1", first.member_epoch)).assignment is None
             moved = await talk.beat("c", "m1", first.member_epoch, owned=sorted(kept))
             assert moved.member_epoch == second.member_epoch
@@ -238,7 +238,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
         start()
         start()
         for pause_s in (0.0, 0.01, 0.03, 0.1):
-            until(shared, lambda: [member.told for member in peers])
+            until(shared, lambda: [member.reports for member in peers])
             load.until_acknowledged(500)
             for member in peers:
                 commit(member)
@@ -246,7 +246,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
             time.sleep(pause_s)
             killed_at = time.monotonic()
             kill_storage(up)
-            until(shared, lambda: [member.told for member in peers])
+            until(shared, lambda: [member.reports for member in peers])
             took_s.append(time.monotonic() - killed_at)
             leaver = peers[0]
             commit(leaver)

@@ -227,8 +227,8 @@ def main() -> None:
                 name = f"{direction} {what}, version {version}"
                 for library, theirs in seconds.items():
                     ratios[library, direction].append((theirs / ours, name))
-                beside = ", ".join(f"{library} {theirs / ours:.2f}" for library, theirs in seconds.items())
-                rows.append(Row(name, "", f"{ours * 1e6:.1f} us; {beside}"))
+                others = ", ".join(f"{library} {theirs / ours:.2f}" for library, theirs in seconds.items())
+                rows.append(Row(name, "", f"{ours * 1e6:.1f} us; {others}"))
             gc.collect()
     for library, (mean_min, least_min) in MUST.items():
         both = ratios[library, "decode"] + ratios[library, "encode"]

@@ -26,7 +26,7 @@ class Idle:
     growth_bytes: int
     #: p99 of a lone request in ms, without them and with them
     alone_p99_ms: float
-    beside_p99_ms: float
+    among_them_p99_ms: float
 
 
 def idle(address: str, pid: int, topic: str, count: int, requests: int) -> Idle:
@@ -37,9 +37,9 @@ def idle(address: str, pid: int, topic: str, count: int, requests: int) -> Idle:
     before, _ = memory_bytes(pid)
     with _opened(address, count) as (_, seconds):
         growth = memory_bytes(pid)[0] - before
-        beside = lone.ping(requests)
+        among_them = lone.ping(requests)
     lone.close()
-    return Idle(seconds, growth, alone.percentile(0.99), beside.percentile(0.99))
+    return Idle(seconds, growth, alone.percentile(0.99), among_them.percentile(0.99))
 
 
 @dataclass

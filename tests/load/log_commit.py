@@ -65,9 +65,9 @@ async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[fl
 
 def measure(folder: Path, scale: float) -> list[Row]:
     measured = asyncio.run(_milliseconds(folder, max(20, int(300 * scale))))
-    said = [f"p50 {share(found, 0.5):.1f} ms, p99 {share(found, 0.99):.1f} ms" for found in measured]
+    cells = [f"p50 {share(found, 0.5):.1f} ms, p99 {share(found, 0.99):.1f} ms" for found in measured]
     return [
-        Row(f"{PARTITIONS} files x 16 KB synced by {THREADS} threads, no broker", "", said[0]),
-        Row(f"group commit of {PARTITIONS} dirty partitions x 16 KB, flush.policy=group", "p99 <= 20 ms", said[1]),
-        Row("  the same, from the first append to the last acknowledgement", "", said[2]),
+        Row(f"{PARTITIONS} files x 16 KB synced by {THREADS} threads, no broker", "", cells[0]),
+        Row(f"group commit of {PARTITIONS} dirty partitions x 16 KB, flush.policy=group", "p99 <= 20 ms", cells[1]),
+        Row("  the same, from the first append to the last acknowledgement", "", cells[2]),
     ]

@@ -60,13 +60,13 @@ def _produce(up: RunningUp, folder: Path) -> tuple[float, Figures, Figures]:
     connection.produce(PER_SECOND, 16_000, acks=-1)
     checkpoint = folder / CLEANED
     began = time.time()
-    beside = connection.paced(checkpoint.exists, 16_000, PER_SECOND)
+    during = connection.paced(checkpoint.exists, 16_000, PER_SECOND)
     seconds = checkpoint.stat().st_mtime - began
     time.sleep(2)
-    end = time.perf_counter() + max(5.0, beside.seconds)
-    behind = connection.paced(lambda: time.perf_counter() > end, 16_000, PER_SECOND)
+    end = time.perf_counter() + max(5.0, during.seconds)
+    afterwards = connection.paced(lambda: time.perf_counter() > end, 16_000, PER_SECOND)
     connection.close()
-    return seconds, beside, behind
+    return seconds, during, afterwards
 
 
 def _measure(folder: Path, keys: int, bytes_per_second: int) -> list[Row]:
@@ -82,8 +82,8 @@ def _measure(folder: Path, keys: int, bytes_per_second: int) -> list[Row]:
     size = _fill(folder, keys)
     (folder / CLEANED).unlink(missing_ok=True)
     with RunningUp(*arguments, environment=environment) as up:
-        seconds, beside, behind = _produce(up, folder)
-    ratio = beside.percentile(0.99) / behind.percentile(0.99)
+        seconds, during, afterwards = _produce(up, folder)
+    ratio = during.percentile(0.99) / afterwards.percentile(0.99)
     limit = f", at most {bytes_per_second / 1e6:.0f} MB/s of reads and writes" if bytes_per_second else ""
     return [
         Row(
@@ -94,12 +94,12 @@ def _measure(folder: Path, keys: int, bytes_per_second: int) -> list[Row]:
         Row(
             f"produce p99 meanwhile, {PER_SECOND} requests/s of 16 KB, acks=all",
             "<= 2x",
-            f"{beside.percentile(0.99):.2f} ms against {behind.percentile(0.99):.2f} ms: {ratio:.1f}x",
+            f"{during.percentile(0.99):.2f} ms against {afterwards.percentile(0.99):.2f} ms: {ratio:.1f}x",
         ),
         Row(
             "  the same, p50",
             "",
-            f"{beside.percentile(0.5):.2f} ms against {behind.percentile(0.5):.2f} ms",
+            f"{during.percentile(0.5):.2f} ms against {afterwards.percentile(0.5):.2f} ms",
         ),
     ]
 

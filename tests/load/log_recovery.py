@@ -28,5 +28,5 @@ def measure(folder: Path, scale: float) -> list[Row]:
         directory = DataFolder.open(folder, SETTINGS)
         rates.append(size / directory.recovery_seconds / 1e9)
         directory.release()
-    said = f"{statistics.median(rates):.2f} GB/s"
-    return [Row(f"recovery scan of {size / 1e9:.1f} GB in {PARTITIONS} partitions, 16 KB batches", ">= 1 GB/s", said)]
+    cell = f"{statistics.median(rates):.2f} GB/s"
+    return [Row(f"recovery scan of {size / 1e9:.1f} GB in {PARTITIONS} partitions, 16 KB batches", ">= 1 GB/s", cell)]

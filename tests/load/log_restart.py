@@ -36,7 +36,7 @@ def _started(folder: Path, policy: str) -> tuple[subprocess.Popen[str], str]:
     line = process.stdout.readline()
     found = re.search(r"kafka=(\S+)", line)
     if found is None:
-        raise RuntimeError(f"millrace up said {line!r}")
+        raise RuntimeError(f"millrace up printed {line!r}")
     return process, found[1]
 
 

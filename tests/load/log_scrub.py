@@ -31,7 +31,7 @@ async def _scrubbed(folder: Path, records: int, scale: float) -> Row:
     assert (totals.bytes_read, totals.segments_damaged) == (log.segments.size_bytes, 0)
     await scrubber.stop()
     await directory.close()
-    said = f"{totals.bytes_read / totals.seconds / 1e9:.2f} GB/s"
+    cell = f"{totals.bytes_read / totals.seconds / 1e9:.2f} GB/s"
     return Row(
-        f"scrub of {totals.bytes_read / 1e9:.1f} GB, {records} KB batches, its process started", ">= 0.5 GB/s", said
+        f"scrub of {totals.bytes_read / 1e9:.1f} GB, {records} KB batches, its process started", ">= 0.5 GB/s", cell
     )

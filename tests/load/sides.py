@@ -217,7 +217,7 @@ class Millrace(Side):
         line = process.stdout.readline()
         found = re.search(r"kafka=(\S+)", line)
         if found is None:
-            raise RuntimeError(f"millrace up said {line!r} and {self._log.read_text()[-2000:]}")
+            raise RuntimeError(f"millrace up printed {line!r} and {self._log.read_text()[-2000:]}")
         self.address = found[1]
 
     def _start_by_value(self) -> None:

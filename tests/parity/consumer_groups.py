@@ -45,9 +45,9 @@ async def members_in_racks(talk: GroupTalk) -> None:
     first = await talk.enter("a", "m1", rack_id="r1")
     second = await talk.enter("b", "m2", rack_id="r2")
     await talk.described("a")
-    told = await talk.beat("a", "m1", first.member_epoch, owned=(0, 1, 2), rack_id="r1")
-    kept = told.assignment.topic_partitions[0].partitions
-    await talk.beat("a", "m1", told.member_epoch, owned=kept, rack_id="r3")
+    reduced = await talk.beat("a", "m1", first.member_epoch, owned=(0, 1, 2), rack_id="r1")
+    kept = reduced.assignment.topic_partitions[0].partitions
+    await talk.beat("a", "m1", reduced.member_epoch, owned=kept, rack_id="r3")
     await talk.beat("b", "m2", second.member_epoch, owned=(), rack_id="r2")
     await talk.described("a")
     await talk.described("a", version=0)
@@ -116,12 +116,12 @@ async def rebalance_of_two(talk: GroupTalk) -> None:
     first = await talk.enter("a", "m1")
     second = await talk.enter("b", "m2")
     await talk.described("a")
-    told = await talk.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
+    reduced = await talk.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
     await talk.described("a")
-    await talk.beat("a", "m1", told.member_epoch, owned=(0, 1, 2))
+    await talk.beat("a", "m1", reduced.member_epoch, owned=(0, 1, 2))
     await talk.beat("b", "m2", second.member_epoch, owned=())
-    kept = told.assignment.topic_partitions[0].partitions
-    await talk.beat("a", "m1", told.member_epoch, owned=kept)
+    kept = reduced.assignment.topic_partitions[0].partitions
+    await talk.beat("a", "m1", reduced.member_epoch, owned=kept)
     await talk.described("a")
     settled = await talk.beat("b", "m2", second.member_epoch, owned=())
     await talk.described("a")

@@ -206,9 +206,9 @@ class GroupTalk(Talk):
         """Join members "m1" and "m2" of clients "a" and "b" until they are reconciled; return their last heartbeats."""
         first = await self.enter("a", "m1")
         second = await self.enter("b", "m2")
-        told = await self.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
-        kept = told.assignment.topic_partitions[0].partitions
-        await self.beat("a", "m1", told.member_epoch, owned=kept)
+        reduced = await self.beat("a", "m1", first.member_epoch, owned=(0, 1, 2))
+        kept = reduced.assignment.topic_partitions[0].partitions
+        await self.beat("a", "m1", reduced.member_epoch, owned=kept)
         settled = await self.beat("b", "m2", second.member_epoch, owned=())
         return await self.beat("a", "m1", settled.member_epoch), await self.beat("b", "m2", settled.member_epoch)
 

@@ -194,7 +194,7 @@ def _error_codes(value: object) -> set[int]:
 
 
 #: Script -> Kafka's answers: its groups have changed when the next mode is asked.
-_kafka_said: dict[str, list[object]] = {}
+_kafkas_answers: dict[str, list[object]] = {}
 #: Request -> the codes that Kafka answered.
 _seen: dict[str, set[int]] = {}
 
@@ -208,9 +208,9 @@ def _note(transcript: list[object]) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_the_same_answers(name: str, kafka: Peer, millrace: Peer) -> None:
-    if name not in _kafka_said:
-        _kafka_said[name] = await kafka.transcript(name)
-    expected, answers = _kafka_said[name], await millrace.transcript(name)
+    if name not in _kafkas_answers:
+        _kafkas_answers[name] = await kafka.transcript(name)
+    expected, answers = _kafkas_answers[name], await millrace.transcript(name)
     _note(expected)
     assert pformat(answers, width=100) == pformat(expected, width=100)
 

@@ -142,19 +142,19 @@ class KafkaNode:
                     socket.create_connection((host, int(port)), 1).close()
                     break
                 if not self.running or time.monotonic() > deadline:
-                    raise RuntimeError(f"Apache Kafka is not up:\n{self.said()}")
+                    raise RuntimeError(f"Apache Kafka is not up:\n{self.output()}")
                 time.sleep(0.02)
         connection = Connection(self.bootstrap)
         while not connection.call(3, 12, MetadataRequest(topics=())).brokers:
             if not self.running or time.monotonic() > deadline:
-                raise RuntimeError(f"Apache Kafka has not joined its cluster:\n{self.said()}")
+                raise RuntimeError(f"Apache Kafka has not joined its cluster:\n{self.output()}")
             time.sleep(0.02)
         connection.close()
 
     def stop(self) -> None:
         """Stop in order: it marks its data folder as closed cleanly."""
         if self._end(signal.SIGTERM):
-            assert (self.data / _CLEAN).exists(), self.said()
+            assert (self.data / _CLEAN).exists(), self.output()
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -172,7 +172,7 @@ class KafkaNode:
                 self._process.wait()
         return True
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the end of its output."""
         return self._log_path.read_text()[-3000:] if self._log_path.exists() else ""
 

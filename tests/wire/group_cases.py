@@ -38,7 +38,7 @@ def until_shared(*members: Member) -> None:
             sorted(each for member in members for each in member.owned) == list(range(PARTITIONS))
             and all(member.owned for member in members)
         ),
-        lambda: [member.told for member in members],
+        lambda: [member.reports for member in members],
     )
 
 
@@ -65,14 +65,14 @@ def a_second_member_comes_and_goes(bootstrap: str, topic: str, join: StartMember
 def a_static_member_restarts_without_a_rebalance(bootstrap: str, topic: str, join: StartMember) -> None:
     stayer, leaver = join(instance="one"), join(instance="two")
     until_shared(stayer, leaver)
-    told, owned = list(stayer.told), set(leaver.owned)
+    reports, owned = list(stayer.reports), set(leaver.owned)
 
     leaver.close()
     successor = join(instance="two")
 
     successor.until_owned(len(owned))
     assert successor.owned == owned
-    assert stayer.told == told
+    assert stayer.reports == reports
 
 
 def a_cooperative_member_keeps_what_it_goes_on_owning(bootstrap: str, topic: str, join: StartMember) -> None:
@@ -80,7 +80,7 @@ def a_cooperative_member_keeps_what_it_goes_on_owning(bootstrap: str, topic: str
     first.until_owned(3)
     second = join(cooperative=True)
     until_shared(first, second)
-    revoked = [partitions for what, partitions in first.told if what == "revoked" and partitions]
+    revoked = [partitions for what, partitions in first.reports if what == "revoked" and partitions]
     assert revoked == [frozenset(second.owned)]
 
 

@@ -61,7 +61,7 @@ class Member(ABC):
         #: Partitions it owns, a new set each time, and the client's reports of it: ("assigned" or "revoked",
         #: partitions).
         self.owned: set[int] = set()
-        self.told: list[tuple[str, frozenset[int]]] = []
+        self.reports: list[tuple[str, frozenset[int]]] = []
         #: (partition, offset, value), in the order of arrival.
         self.received: list[tuple[int, int, int]] = []
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -74,7 +74,7 @@ class Member(ABC):
     # --- the actions of a test -----------------------------------------------------------------------------------
 
     def until_owned(self, count: int) -> None:
-        until(lambda: self._alive() and len(self.owned) == count, lambda: (count, self.told))
+        until(lambda: self._alive() and len(self.owned) == count, lambda: (count, self.reports))
 
     def until_received(self, count: int) -> None:
         until(lambda: self._alive() and len(self.received) >= count, lambda: (count, len(self.received)))
@@ -144,12 +144,12 @@ class Member(ABC):
     def _assigned(self, partitions: Iterable[int]) -> None:
         new = frozenset(partitions)
         self.owned = self.owned | new
-        self.told.append(("assigned", new))
+        self.reports.append(("assigned", new))
 
     def _revoked(self, partitions: Iterable[int]) -> None:
         gone = frozenset(partitions)
         self.owned = self.owned - gone
-        self.told.append(("revoked", gone))
+        self.reports.append(("revoked", gone))
 
     @abstractmethod
     def _start(self) -> None: ...

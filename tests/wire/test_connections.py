@@ -297,14 +297,14 @@ async def test_each_listener_tells_its_own_address(start_broker: StartBroker) ->
         listeners="INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
         advertised_listeners="INTERNAL://gateway:29092,EXTERNAL://kafka.example.org:9092",
     )
-    told = {}
+    advertised = {}
     for name, address in broker.gateway.addresses.items():
         reader, writer = await asyncio.open_connection(*address)
         wire = Wire(reader, writer)
         metadata: MetadataResponse = await wire.call(3, 1, MetadataRequest(topics=()))
-        told[name] = [(each.host, each.port) for each in metadata.brokers]
+        advertised[name] = [(each.host, each.port) for each in metadata.brokers]
         await wire.close()
-    assert told == {"INTERNAL": [("gateway", 29092)], "EXTERNAL": [("kafka.example.org", 9092)]}
+    assert advertised == {"INTERNAL": [("gateway", 29092)], "EXTERNAL": [("kafka.example.org", 9092)]}
 
 
 async def test_requests_in_service_are_answered_at_the_stop(start_broker: StartBroker) -> None:

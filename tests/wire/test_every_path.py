@@ -240,8 +240,8 @@ def throttle_sent(case: PathCase, response: Any) -> bool:
     """Return whether the version's answers have a throttle time."""
     if not hasattr(response, "throttle_time_ms"):
         return False
-    told = dataclasses.replace(response, throttle_time_ms=THROTTLE_MS)
-    frame = encode(told, case.version)
+    delayed = dataclasses.replace(response, throttle_time_ms=THROTTLE_MS)
+    frame = encode(delayed, case.version)
     return bool(decode(type(response), case.version, frame).throttle_time_ms == THROTTLE_MS)
 
 

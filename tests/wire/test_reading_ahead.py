@@ -64,12 +64,12 @@ def asked(offset: int) -> FetchRequest:
 
 async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
     """Return error code, high watermark, and the batch without its offset and leader epoch."""
-    return told(await wire.call(1, 11, asked(offset)))
+    return shown(await wire.call(1, 11, asked(offset)))
 
 
-def told(response: FetchResponse) -> tuple[int, int, bytes]:
-    (told,) = response.responses[0].partitions
-    return told.error_code, told.high_watermark, bytes(told.records or b"")[17:]
+def shown(response: FetchResponse) -> tuple[int, int, bytes]:
+    (partition,) = response.responses[0].partitions
+    return partition.error_code, partition.high_watermark, bytes(partition.records or b"")[17:]
 
 
 def log_of(broker: Running) -> PartitionLog:
@@ -94,7 +94,7 @@ class Consumer:
             assert response.session_id == self.session_id or not self.epoch
             self.session_id = response.session_id
             self.epoch += 1
-        return told(response)
+        return shown(response)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_a_request_that_asks_for_something_else_is_not_answered_from_read_
     ahead = broker.gateway.metrics.fetches_read_ahead
     response = await wire.call(1, 11, request)
     assert response.responses[0].partitions[0].aborted_transactions == ()
-    assert told(response) == (0, BATCHES, kept(2))
+    assert shown(response) == (0, BATCHES, kept(2))
     assert broker.gateway.metrics.fetches_read_ahead == ahead
 
 
@@ -139,7 +139,7 @@ async def test_what_is_known_waits_for_what_was_asked_before(reader: tuple[Runni
     ids = [wire.send(0, 7, produce_request("absent", SENT[0])), wire.send(1, 11, asked(2)), wire.send(1, 11, asked(3))]
     answers = [await wire.receive() for _ in ids]
     assert [correlation_id for correlation_id, _ in answers] == ids
-    assert [told(response) for _, response in answers[1:]] == [(0, BATCHES, kept(2)), (0, BATCHES, kept(3))]
+    assert [shown(response) for _, response in answers[1:]] == [(0, BATCHES, kept(2)), (0, BATCHES, kept(3))]
 
 
 async def test_who_goes_elsewhere_is_given_what_is_there(reader: tuple[Running, Wire]) -> None:
@@ -199,8 +199,8 @@ async def test_what_is_known_is_not_for_another_storage(tmp_path: Path) -> None:
         assert storage.core is not None
         storage.core.logs.logs["single", 0].raise_log_start(9)
         for _ in range(1000):  # until the gateway has found it again
-            told = await read(wire, 2)
-            if told[0] != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            found = await read(wire, 2)
+            if found[0] != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 break
             await asyncio.sleep(0.02)
-        assert told == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")
+        assert found == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")

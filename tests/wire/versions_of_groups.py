@@ -45,11 +45,11 @@ def ask_offset_commit(version: int, topic_id: bytes) -> Any:
 
 
 def check_offset_commit(version: int, response: Any, topic_id: bytes) -> None:
-    told = [(topic.topic_id or topic.name, p.error_code) for topic in response.topics for p in topic.partitions]
+    shown = [(topic.topic_id or topic.name, p.error_code) for topic in response.topics for p in topic.partitions]
     if version >= 10:
-        assert told == [(topic_id, 0), (b"u" * 16, 100)]
+        assert shown == [(topic_id, 0), (b"u" * 16, 100)]
     else:
-        assert [code for _, code in told] == [0]
+        assert [code for _, code in shown] == [0]
         assert response.topics[0].name == "single"
 
 
@@ -72,7 +72,7 @@ def ask_offset_fetch(version: int, topic_id: bytes) -> Any:
 
 
 def check_offset_fetch(version: int, response: Any, topic_id: bytes) -> None:
-    def told(topics: Any) -> list[Any]:
+    def shown(topics: Any) -> list[Any]:
         return [
             (topic.topic_id if version >= 10 else topic.name, p.partition_index, p.committed_offset, p.metadata)
             for topic in topics
@@ -82,9 +82,9 @@ def check_offset_fetch(version: int, response: Any, topic_id: bytes) -> None:
     name: Any = topic_id if version >= 10 else "single"
     if version < 8:
         assert response.error_code == 0
-        assert told(response.topics) == [(name, 0, 41, "note"), (name, 5, -1, "")]
+        assert shown(response.topics) == [(name, 0, 41, "note"), (name, 5, -1, "")]
         return
-    assert [(group.group_id, group.error_code, told(group.topics)) for group in response.groups] == [
+    assert [(group.group_id, group.error_code, shown(group.topics)) for group in response.groups] == [
         ("committed", 0, [(name, 0, 41, "note"), (name, 5, -1, "")]),
         ("committed", 0, [(name, 0, 41, "note")]),
         ("nobody", 0, []),

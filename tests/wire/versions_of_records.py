@@ -99,8 +99,8 @@ def ask_delete_records(_version: int, _topic_id: bytes) -> Any:
 
 def check_delete_records(_version: int, response: Any, _topic_id: bytes) -> None:
     (topic,) = response.topics
-    told = [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions]
-    assert told == [(0, 0, 2), (0, 1, -1), (0, 1, -1), (0, 0, 2), (0, 0, 2), (1, 3, -1)]
+    rows = [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions]
+    assert rows == [(0, 0, 2), (0, 1, -1), (0, 1, -1), (0, 0, 2), (0, 0, 2), (1, 3, -1)]
 
 
 def ask_offset_for_leader_epoch(version: int, _topic_id: bytes) -> Any:
@@ -114,10 +114,10 @@ def ask_offset_for_leader_epoch(version: int, _topic_id: bytes) -> Any:
 
 def check_offset_for_leader_epoch(version: int, response: Any, _topic_id: bytes) -> None:
     (topic,) = response.topics
-    told = [(each.error_code, each.leader_epoch if version else -1, each.end_offset) for each in topic.partitions]
+    rows = [(each.error_code, each.leader_epoch if version else -1, each.end_offset) for each in topic.partitions]
     epoch = 0 if version else -1
-    assert told[:3] == [(0, epoch, 2), (0, -1, -1), (0, -1, -1)]
-    assert told[3:] == ([(0, 0, 2), (75, -1, -1)] if version >= 2 else [])
+    assert rows[:3] == [(0, epoch, 2), (0, -1, -1), (0, -1, -1)]
+    assert rows[3:] == ([(0, 0, 2), (75, -1, -1)] if version >= 2 else [])
 
 
 def ask_init_producer_id(_version: int, _topic_id: bytes) -> Any:

@@ -25,18 +25,18 @@ RECORDS = 500_000
 def tool(name: str, *arguments: str) -> tuple[str, float]:
     """Run a tool; return its output and its processor seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said = java(f"org.apache.kafka.tools.{name}", *arguments, jvm=("java", "-Xmx512m"))
+    output = java(f"org.apache.kafka.tools.{name}", *arguments, jvm=("java", "-Xmx512m"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return said, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def run_tool(name: str, side: Side, topic: str, records: int, *arguments: str) -> tuple[str, Usage]:
     """Run a tool against a side; return its output, and the usage of the tool and the side."""
     places = ("--bootstrap-server", side.address, "--topic", topic, "--num-records", str(records))
     with side.watch() as usage:
-        said, cpu_seconds = Driver.shared().call(tool, name, *places, *arguments).result
+        output, cpu_seconds = Driver.shared().call(tool, name, *places, *arguments).result
     usage.cpu_seconds["driver"] = cpu_seconds
-    return said, usage
+    return output, usage
 
 
 class ProducerPerformance(Workload):
@@ -47,10 +47,10 @@ class ProducerPerformance(Workload):
     def run(self, side: Side, amount: int) -> Sample:
         with side.topic(self.name):
             size_and_rate = ("--record-size", str(RECORD_BYTES), "--throughput", "-1")
-            said, usage = run_tool("ProducerPerformance", side, self.name, RECORDS, *size_and_rate)
+            output, usage = run_tool("ProducerPerformance", side, self.name, RECORDS, *size_and_rate)
             (end,) = side.end_offsets(self.name)
             check(side.address, self.name, 0, end, RECORDS, None, record_bytes=RECORD_BYTES)
-        found = re.findall(r"([\d.]+) records sent, ([\d.]+) records/sec", said)
+        found = re.findall(r"([\d.]+) records sent, ([\d.]+) records/sec", output)
         rate = float(found[-1][1]) * RECORD_BYTES / 1e6
         size = RECORDS * RECORD_BYTES
         return Sample({"rate": rate}, size / rate / 1e6, size, usage)
@@ -71,12 +71,12 @@ class ConsumerPerformance(Workload):
 
     def run(self, side: Side, amount: int) -> Sample:
         end, data = self._filled[side]
-        said, usage = run_tool("ConsumerPerformance", side, self.name, end)
+        output, usage = run_tool("ConsumerPerformance", side, self.name, end)
         (last,) = side.end_offsets(self.name)
         check(side.address, self.name, 0, last, end, data)
-        heads, values = (line.split(",") for line in said.strip().splitlines()[-2:])
-        told = dict(zip((head.strip() for head in heads), (value.strip() for value in values), strict=True))
-        consumed, seconds = int(told["data.consumed.in.nMsg"]), int(told["fetch.time.ms"]) / 1000
+        heads, values = (line.split(",") for line in output.strip().splitlines()[-2:])
+        figures = dict(zip((head.strip() for head in heads), (value.strip() for value in values), strict=True))
+        consumed, seconds = int(figures["data.consumed.in.nMsg"]), int(figures["fetch.time.ms"]) / 1000
         if consumed < end:
             raise RuntimeError(f"{consumed} of {end} records were consumed")
         size = consumed * RECORD_BYTES

@@ -47,7 +47,7 @@ class IdleConnections(Workload):
         values = {
             "growth": found.growth_bytes / MEGABYTE,
             "connect": IDLE_CONNECTIONS / found.connect_seconds,
-            "p99": found.beside_p99_ms / found.alone_p99_ms,
+            "p99": found.among_them_p99_ms / found.alone_p99_ms,
         }
         return Sample(values, found.connect_seconds)
 

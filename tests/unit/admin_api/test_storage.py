@@ -37,11 +37,11 @@ async def test_silence_is_worth_one_warning_and_none_while_storage_starts(
         assert [await ask_and_be_answered(storage) for _ in range(3)] == [False] * 3
         await storage.close()
 
-    told = ("storage call failed", "storage answers")
+    events = ("storage call failed", "storage answers")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    said = [(line["event"], line["level"]) for line in lines if line["event"] in told]
-    answers = said.index(("storage answers", "info"))
-    assert said[:3] == [("storage call failed", level) for level in at_first]
-    assert {level for _, level in said[3:answers]} <= {"debug"}
-    failed = [level for event, level in said[answers + 1 :] if event == "storage call failed"]
+    logged = [(line["event"], line["level"]) for line in lines if line["event"] in events]
+    answers = logged.index(("storage answers", "info"))
+    assert logged[:3] == [("storage call failed", level) for level in at_first]
+    assert {level for _, level in logged[3:answers]} <= {"debug"}
+    failed = [level for event, level in logged[answers + 1 :] if event == "storage call failed"]
     assert failed == ["warning", "debug", "debug"]

@@ -155,8 +155,8 @@ def _run_unclosed(arguments="", then=""):
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert ran.stderr == ""
-    data_dir, *said, ended_at = ran.stdout.splitlines()
-    return Path(data_dir), said, time.monotonic() - float(ended_at)
+    data_dir, *printed, ended_at = ran.stdout.splitlines()
+    return Path(data_dir), printed, time.monotonic() - float(ended_at)
 
 
 def test_never_closed_it_stops_in_order_when_the_program_ends(tmp_path):
@@ -168,10 +168,10 @@ def test_never_closed_it_stops_in_order_when_the_program_ends(tmp_path):
 
 
 def test_a_fork_that_ends_leaves_it_alone():
-    _, said, took_s = _run_unclosed(
+    _, printed, took_s = _run_unclosed(
         then="if os.fork() == 0: sys.exit()\nos.wait()\nprint(broker.data_dir.joinpath('meta.properties').exists())"
     )
-    assert said == ["True"]
+    assert printed == ["True"]
     assert took_s < 20
 
 

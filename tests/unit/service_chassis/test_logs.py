@@ -83,8 +83,8 @@ def test_exception(capsys, given):
             log.error("failed", n=1, exc_info=error if given == "error" else sys.exc_info())
     (line,) = _lines(capsys)
     assert (line.pop("level"), line.pop("event"), line.pop("n")) == ("error", "failed", 1)
-    told = line.pop("exception").splitlines()
-    assert (told[0], told[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
+    traceback = line.pop("exception").splitlines()
+    assert (traceback[0], traceback[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
     assert line.keys() == {"ts", "service", "logger"}
 
 

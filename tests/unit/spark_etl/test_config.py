@@ -50,12 +50,12 @@ def test_the_flights_pipeline_with_an_empty_environment():
 
 
 def test_the_flights_pipeline_told_by_the_environment():
-    told = {
+    environment = {
         "MILLRACE_ETL_OUTPUT_DIR": "/out",
         "MILLRACE_ETL_MAX_OFFSETS_PER_TRIGGER": "7",
         "MILLRACE_ETL_METRICS_PORT": "9404",
     }
-    config = load(FLIGHTS, told).config
+    config = load(FLIGHTS, environment).config
     assert (config.parquet.path, config.source.max_offsets_per_trigger, config.metrics.port) == (
         "/out/flights",
         7,

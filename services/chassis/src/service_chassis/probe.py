@@ -29,8 +29,8 @@ def check(address: str, path: str = "/readyz", timeout_s: float = 5.0) -> str | 
     status = head.split(b" ", 2)[1:2]
     if status == [b"200"]:
         return None
-    said = b"".join(status).decode("latin-1") or "nothing"
-    return f"{target}{path} answered {said}: {body.decode('latin-1').strip()}"
+    status_line = b"".join(status).decode("latin-1") or "nothing"
+    return f"{target}{path} answered {status_line}: {body.decode('latin-1').strip()}"
 
 
 def listens(address: str, timeout_s: float = 5.0) -> bool:
