@@ -24,6 +24,7 @@ from protocol_lib.codec import decode, encode
 from protocol_lib.errors import ErrorCode
 from protocol_lib.headers import decode_response_header
 from protocol_lib.messages.api_versions import ApiVersionsRequest
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.wire.conftest import Running, StartBroker, batch, produce_request
@@ -162,7 +163,10 @@ def start(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: P
         storage.settings = storage.settings.model_copy(update={"group_initial_rebalance_delay_ms": 0})
         await storage.start()
         try:
-            async with gateway_of(storage, "one", trust_s=3600, admission=admission) as running:
+            data_dir = str(storage.settings.data_dir)
+            async with gateway_of(
+                storage, "one", trust_s=3600, gateway_data_dir=data_dir, admission=admission
+            ) as running:
                 yield running
         finally:
             await storage.stop()
@@ -385,3 +389,49 @@ async def test_a_pattern_is_not_used_once_the_policy_has_changed(start: Start) -
                 (False, True),
             ], case.name
             await wire.close()
+
+
+@pytest.mark.parametrize(("version", "in_session"), [(4, False), (11, True), (12, False), (18, True)])
+async def test_a_fetch_from_read_ahead_is_finished_once_and_answered_alike(
+    start: Start, version: int, in_session: bool
+) -> None:
+    """Read-ahead is good for a tenth of a second; on a slow machine it takes several rounds until it is used."""
+    policy, entries = Throttling(), list[Entry]()
+    async with start(partial(Audited, policy=policy, entries=entries)) as broker:
+        ids = await prepared(broker)
+        wire = await broker.connect()
+        sent = [batch(bytes([65 + number]) * 100_000) for number in range(12)]
+        for records in sent:
+            await wire.call(0, 7, produce_request("orders", records, acks=-1))
+        entries.clear()
+        policy.arm(True)
+        metrics = broker.gateway.metrics
+        session_id, epoch = 0, 0 if in_session else -1
+        frames: dict[int, set[bytes]] = {}
+        for number, offset in enumerate([*range(12)] * 100):
+            partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=len(sent[0]) + 10)
+            named = {"topic_id": ids["orders"]} if version >= 13 else {"topic": "orders"}
+            topic = FetchTopic(**named, partitions=(partition,))
+            request = FetchRequest(
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=len(sent[0]) + 10,
+                topics=(topic,),
+                session_id=session_id,
+                session_epoch=epoch,
+            )
+            wire.send(ApiKey.FETCH, version, request)
+            frame = await wire.receive_frame()
+            _, position = decode_response_header(ApiKey.FETCH, version, frame)
+            response: FetchResponse = decode(FetchResponse, version, frame, position)
+            assert response.throttle_time_ms == THROTTLE_MS
+            session_id, epoch = response.session_id, epoch + in_session
+            frames.setdefault(offset, set()).add(frame[4:])
+            (entry,) = entries
+            assert (entry.error, entry.count, entry.resources) == (0, 1, [("TOPIC", "orders", "READ")])
+            entries.clear()
+            if metrics.fetches_read_ahead >= 5 and number >= 24:
+                break
+        else:
+            pytest.fail(f"{metrics.fetches_read_ahead} requests were answered from read-ahead")
+        assert {offset: len(each) for offset, each in frames.items()} == dict.fromkeys(range(12), 1)

@@ -216,6 +216,7 @@ class Gateway:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait({self._sweeping})
+        self._services.names.close()
         self._services.conversions.close()
         self._services.room.close()
         if self._files is not None:

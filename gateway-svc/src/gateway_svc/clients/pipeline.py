@@ -52,6 +52,11 @@ class Pending:
         #: The function to call when the client is gone and nobody waits for the answer any more.
         self.abandon: Callable[[], None] | None = None
 
+    def lose(self) -> None:
+        """Give the request up if it can be: the client is gone."""
+        if self.abandon is not None:
+            self.abandon()
+
 
 class Pipeline:
     """The order of one connection's requests. Owned by its connection."""
@@ -137,8 +142,8 @@ class Pipeline:
             pending = self.order.popleft()
             if pending.parts is not None:
                 release(pending.parts)
-            elif pending.abandon is not None:
-                pending.abandon()
+            else:
+                pending.lose()
 
 
 def release(parts: Iterable[Part]) -> None:

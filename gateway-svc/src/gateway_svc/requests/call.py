@@ -155,6 +155,12 @@ class Call(Pending):
         self.finish(error, 0)
         self.client.abort()
 
+    def lose(self) -> None:
+        """Give the request up if it can be, and finish it: no answer will. The others are finished by their answers."""
+        if self.abandon is not None:
+            self.abandon()
+            self.finish(ErrorCode.NETWORK_EXCEPTION, 0)
+
     def refuse(self, reason: str, detail: str = "") -> None:
         """Close the connection in place of an answer, and log the reason."""
         self.finish(ErrorCode.UNKNOWN_SERVER_ERROR, 0)

@@ -92,6 +92,11 @@ class TopicNames:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def close(self) -> None:
+        """End the resolutions under way: their requests are not answered."""
+        for task in self._tasks:
+            task.cancel()
+
     async def _resolve(
         self,
         topic_ids: Collection[bytes],

@@ -182,6 +182,19 @@ def test_a_bug_on_the_way_of_a_recognised_request() -> None:
     assert rig.finished("Produce") == {(7, "NONE"): 1, (7, "UNKNOWN_SERVER_ERROR"): 2}
 
 
+def test_a_request_that_is_given_up_with_its_client_is_finished_once() -> None:
+    class Waiting:
+        def heartbeat(self, request: Any, done: Callable[[Any], None]) -> None: ...
+
+    rig, given_up = Rig(groups=Waiting()), []
+    rig.receive(beat())
+    (call,) = rig.pipeline.order
+    call.abandon = lambda: given_up.append(call)
+    rig.pipeline.close()
+    assert given_up == [call]
+    assert rig.finished("Heartbeat") == {(4, "NETWORK_EXCEPTION"): 1}
+
+
 def test_requests_of_the_shared_buffer_are_copied() -> None:
     """The rig clears its buffer after each read."""
     records = Records()
