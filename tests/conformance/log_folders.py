@@ -39,8 +39,10 @@ def stop(up: RunningUp) -> None:
 
 
 def hand_logs_over(source: Path, node: ApacheKafka) -> None:
-    """Put the segments of a partition into that of the same name of a stopped node, which must recover them: nothing
-    but the logs and the leader epochs is handed over."""
+    """Put the segments of a partition into that of the same name of a stopped node, which must recover them.
+
+    The node gets nothing but the logs and the leader epochs.
+    """
     folder = node.data / source.name
     for path in folder.iterdir():
         if path.name != IDENTITY:

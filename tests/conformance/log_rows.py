@@ -1,7 +1,7 @@
 """The records of the topics of these tests, written and read by stock clients.
 
-Every topic has a partition 0 of records in every codec by idempotent producers, enough for segments to roll, their
-timestamps out of order; and a small partition 1 with headers, null keys and tombstones.
+Partition 0 of every topic has records in every codec by idempotent producers, with timestamps out of order. They are
+enough for segments to roll. Partition 1 is small and has headers, null keys and tombstones.
 """
 
 from __future__ import annotations

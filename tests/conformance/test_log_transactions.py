@@ -1,7 +1,7 @@
 """Transactions in the log: Kafka's files served by Millrace, ours by Kafka, and both the same, byte for byte.
 
-Two transactional producers of Apache Kafka take turns in one partition, their transactions overlap, every third one is
-aborted, and an idempotent producer writes between them. The same batches and markers are appended to a log of ours.
+Two transactional producers of Apache Kafka take turns in one partition. Their transactions overlap, and every third one
+is aborted. An idempotent producer writes between them. The same batches and markers are appended to a log of ours.
 Each is looked at when everything is decided, and as it was with one transaction open.
 """
 

@@ -1,7 +1,7 @@
 """The Spark driver is killed (-9, with its JVM) at each point between a sink's write and the commit after it.
 
-The next run always ends as an undisturbed one: every flight in Parquet once, every broken record in the dead-letter
-topic once, one summary record per carrier and version.
+The next run always ends as an undisturbed one. Every flight is in Parquet once, every broken record in the dead-letter
+topic once, and each carrier has one summary record per version.
 """
 
 import json

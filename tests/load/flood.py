@@ -3,7 +3,7 @@
 All requests of a connection are alike and encoded once. Answers are read in bulk, and one write sends a new request for
 each answer. A driver that writes and reads request by request uses more of the machine than the broker it measures. An
 idempotent producer's requests differ in their base sequence: sequence and CRC are patched in. The CRC needs no second
-pass over the batch. It is linear in the bits, so each set bit of the sequence flips the same bits of the CRC wherever
+pass over the batch. The CRC is linear in the bits: each set bit of the sequence flips the same bits of the CRC while
 the rest of the batch stays the same.
 """
 

@@ -1,6 +1,6 @@
 """The comparison of new ratios to Apache Kafka with those of the checked-in table, with a wide margin.
 
-Short runs on a shared machine vary by a third; a ratio that has fallen to less than `MARGIN` of its old value is no
+Short runs on a shared machine vary by a third. A ratio that has fallen to less than `MARGIN` of its old value is no
 noise. Figures that are not ratios depend on the machine and are not compared.
 """
 

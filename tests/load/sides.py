@@ -5,8 +5,8 @@
         ...                                               # drive side.address
     side.stop()
 
-A side that is not measured stays up and idle: stopping it with a signal would have its timers and sessions expire at
-once when it continues. Its use of the processor in that time is in the results.
+A side that is not measured stays up and idle. If it were stopped with a signal, its timers and sessions would expire
+at once when it continues. Its use of the processor in that time is in the results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Many consumers at the end of one topic: each asks for the next records as soon as it has the last answer.
 
-One thread drives them all. Of each answer it reads the head; the records are counted by their length (all batches are
-alike) and discarded by the kernel (MSG_TRUNC), so that the broker is measured and not the copying of a consumer.
+One thread drives them all. It reads the head of each answer and counts the records by their length (all batches are
+alike). The kernel discards the records (MSG_TRUNC), so that the broker is measured and not the copying of a consumer.
 """
 
 from __future__ import annotations

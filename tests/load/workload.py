@@ -7,8 +7,8 @@
 
         def run(self, side: Side, amount: int) -> Sample: ...
 
-`run` does one round on one side: it makes its topic, drives the broker (from separate processes: drivers.py), counts
-and reads back the written records, deletes its topic. It raises an error when something is wrong; the workload is then
+`run` does one round on one side. It makes its topic, drives the broker (from separate processes: drivers.py), counts
+and reads back the written records, and deletes its topic. It raises an error when something is wrong; the workload is then
 reported as failed and the others continue.
 """
 

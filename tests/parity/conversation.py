@@ -1,8 +1,8 @@
 """The same conversation with two brokers: a script's requests, and their answers with names instead of ids.
 
 A script is a coroutine over a `Talk`. Each of its clients has a separate connection, as a parked request holds up later
-requests on the same one. `Talk.transcript` must be equal for two brokers: member ids are numbered in the order in which
-they first appear, topic ids become names, times and messages for people are left out.
+requests on the same one. `Talk.transcript` must be equal for two brokers. Member ids are numbered in the order in which
+they first appear, and topic ids become names. Times and messages for people are left out.
 """
 
 from __future__ import annotations

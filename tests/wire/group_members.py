@@ -1,7 +1,7 @@
 """Members of consumer groups, one class for each stock Python client, driven in the same way.
 
-Every member lives in a thread that polls all the time, as an application's does; requests of a test are done in that
-thread between two polls. Its records and assignments are collected for the test.
+Every member lives in a thread that polls all the time, as an application's does. That thread handles the requests of a
+test between two polls. Its records and assignments are collected for the test.
 """
 
 from __future__ import annotations

