@@ -5,8 +5,8 @@
     .venv/bin/python tests/load/against.py ../before produce_records heartbeats --rounds 9
 
 Both brokers are up at once, each layout by itself. A round runs the workload on both, in alternating order.
-The figure is the median of the rounds' ratios (above 1: this tree is better). Exit status 1: a ratio is below its bound.
-Single rounds vary by a third on a shared machine; ask again with more rounds before believing a miss.
+The figure is the median of the rounds' ratios (above 1: this tree is better). Exit status 1: a ratio is below its
+bound. Single rounds vary by a third on a shared machine; ask again with more rounds before believing a miss.
 """
 
 from __future__ import annotations

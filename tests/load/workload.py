@@ -8,8 +8,8 @@
         def run(self, side: Side, amount: int) -> Sample: ...
 
 `run` does one round on one side. It makes its topic, drives the broker (from separate processes: drivers.py), counts
-and reads back the written records, and deletes its topic. It raises an error when something is wrong; the workload is then
-reported as failed and the others continue.
+and reads back the written records, and deletes its topic. It raises an error when something is wrong. The workload is
+then reported as failed, and the others continue.
 """
 
 from __future__ import annotations

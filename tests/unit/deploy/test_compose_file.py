@@ -1,4 +1,4 @@
-"""docker-compose.yml: containers are hardened, limited and watched. Nothing is open by default, and compose accepts it."""
+"""docker-compose.yml: hardened, limited and watched containers. Nothing is open by default, and compose accepts it."""
 
 import re
 import shutil
