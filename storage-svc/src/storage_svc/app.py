@@ -75,7 +75,9 @@ class Storage:
         self.logs = logs
         self.maintenance = Maintenance(logs)
         self._catalog = catalog
-        self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(catalog, logs, partial(_log_config, settings))
+        self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(
+            catalog, logs, partial(_log_config, settings), settings.partitions_max
+        )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
@@ -181,6 +183,7 @@ class Storage:
 
     async def stop(self) -> None:
         await self.answer_parked()
+        await self.topic_registry.finish()
         await self.maintenance.stop()
         await self.logs.close()
         self._catalog.close()

@@ -66,6 +66,8 @@ class OffsetsService:
             if target.timestamp < 0 and target.timestamp != _MAX_TIMESTAMP:
                 return _no_offset(ErrorCode.INVALID_REQUEST)
             record = await self._find_record(log, target.timestamp)
+            if log.deleted:
+                return _no_offset(log.unavailable)
         except StorageFailure as error:
             _log.error("list offsets failed", log=log.folder, reason=str(error))
             return _no_offset(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -126,6 +128,8 @@ class OffsetsService:
                 answers = [
                     (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
                 ]
+            # The topic may have been deleted meanwhile.
+            answers = [(None, log.unavailable) if log is not None and log.deleted else (log, e) for log, e in answers]
         return pb.DeleteRecordsResponse(
             partitions=[
                 pb.DeleteRecordsResponse.Deleted(

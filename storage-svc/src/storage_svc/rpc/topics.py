@@ -99,7 +99,7 @@ class TopicsService:
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, id=ref.id)
         if name_fault(ref.name) is not None:
             return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
-        if not auto_create or not self._defaults.auto_create or self._registry.is_coming(ref.name):
+        if not auto_create or not self._defaults.auto_create or self._registry.is_changing(ref.name):
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=ref.name)
         error = self._create_offsets_topic() if ref.name == OFFSETS_TOPIC else self._auto_create(ref.name)
         topic = self._registry.get(ref.name)
@@ -182,7 +182,7 @@ class TopicsService:
     def _name_fault(self, name: str) -> _Fault | None:
         if (reason := name_fault(name)) is not None:
             return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Illegal topic name: {reason}.")
-        if name in self._registry or self._registry.is_coming(name):
+        if name in self._registry or self._registry.is_changing(name):
             return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if name in INTERNAL_TOPICS:
             return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is made by the broker itself.")
@@ -254,14 +254,14 @@ class TopicsService:
         named = Counter(topic.id for topic in found if topic is not None)
         return pb.DeleteTopicsResponse(
             topics=[
-                self._delete_one(ref, topic, topic is not None and named[topic.id] > 1)
+                await self._delete_one(ref, topic, topic is not None and named[topic.id] > 1)
                 for ref, topic in zip(request.topics, found, strict=True)
             ]
         )
 
-    def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
+    async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
         fault: _Fault | None = None
-        if topic is None:
+        if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it meanwhile
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if ref.name else ErrorCode.UNKNOWN_TOPIC_ID
             fault = _Fault(code, "This server does not host this topic.")
         elif is_duplicate:
@@ -269,16 +269,16 @@ class TopicsService:
         elif topic.is_internal:
             fault = _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
         else:
-            fault = self._delete(topic)
+            fault = await self._delete(topic)
         if fault is not None:
             return pb.DeletedTopic(name=ref.name, id=ref.id, error_code=fault.code, error_message=fault.message)
         deleted = topic or Topic("", b"", 0, {})
         log.info("deleted a topic", topic=deleted.name, partitions=deleted.partition_count)
         return pb.DeletedTopic(name=deleted.name, id=deleted.id)
 
-    def _delete(self, topic: Topic) -> _Fault | None:
+    async def _delete(self, topic: Topic) -> _Fault | None:
         try:
-            self._registry.delete(topic)
+            await self._registry.delete(topic)
         except (CatalogError, LogError) as error:
             log.error("cannot delete a topic", topic=topic.name, reason=str(error))
             return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")

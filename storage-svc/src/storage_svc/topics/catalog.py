@@ -3,7 +3,7 @@
     topics          name, 16-byte id, partition count
     topic_configs   a topic's own settings, as Kafka names and writes them
     group_configs   a group's, whether or not the group exists
-    deletions       ids of deleted topics whose directories may still be there
+    deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
@@ -109,10 +109,16 @@ class Catalog:
             rows = self._connection.execute("SELECT name, id, partition_count FROM topics ORDER BY name")
             return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
 
+    def begin_topic(self, topic_id: bytes, name: str) -> None:
+        """Note a topic that is about to be made. Until `add_topic` a start treats it as one that was deleted."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR IGNORE INTO deletions VALUES (?, ?)", (topic_id, name))
+
     def add_topic(self, topic: CatalogTopic) -> None:
         """Add a topic. A row of that name, left by a creation that failed half-way, becomes a deletion."""
         with self._transaction() as connection:
             self._remove(connection, topic.name)
+            connection.execute("DELETE FROM deletions WHERE id = ?", (topic.id,))
             connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (topic.name, topic.id, topic.partition_count))
             connection.executemany(
                 "INSERT INTO topic_configs VALUES (?, ?, ?)",

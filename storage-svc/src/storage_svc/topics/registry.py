@@ -1,9 +1,13 @@
 """Topics as they exist now: the catalog's rows and the directories of their partitions, kept in step.
 
-Creating: catalog row, then directories; a crash in between is repaired at the next start, which makes the missing ones.
-Deleting: the row becomes a deletion, then the directories go, then the deletion is forgotten; after a crash a
-start finishes the rest. A directory that neither a row nor a deletion explains is never removed: its topic is adopted
-into the catalog under the id in its partition.metadata, and a warning says so.
+Creating: the topic's id becomes a deletion, then the directories are made, then the deletion becomes the topic's row.
+So the next start removes a topic that was refused, or that a crash left half made.
+Deleting: the row becomes a deletion, then the directories get other names, durably, then the deletion is forgotten;
+after a crash a start finishes the rest. Until then nobody may create a topic of that name.
+
+A start makes the missing directories of each row. It never removes a directory that neither a row nor a deletion
+explains: its topic is adopted into the catalog under the id in its partition.metadata, and a warning says so. One whose
+number is too large, or whose topic has no legal name, is withheld.
 
 A directory without an id gets its topic's. So does one whose id differs from its topic's in one character (a damaged
 byte: two random ids never come that close). One whose id contradicts its topic's row is withheld, for a person to
@@ -19,7 +23,7 @@ import asyncio
 import uuid
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -27,7 +31,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
-from storage_svc.topics.names import INTERNAL_TOPICS
+from storage_svc.topics.names import INTERNAL_TOPICS, name_fault
 
 log = service_logs.get(__name__)
 
@@ -62,8 +66,12 @@ class Logs(Protocol[ConfigT_contra]):
     @property
     def logs(self) -> Mapping[tuple[str, int], Log[ConfigT_contra]]: ...
     def create_many(self, topic: str, partitions: Iterable[int], topic_id: bytes, config: ConfigT_contra) -> object: ...
+    def make_missing(
+        self, topic: str, partitions: Iterable[int], topic_id: bytes, config: ConfigT_contra
+    ) -> object: ...
     def identify(self, topic: str, partition: int, topic_id: bytes) -> None: ...
-    def delete(self, topic: str, partition: int) -> None: ...
+    def delete_at_once(self, topic: str, partitions: Sequence[int]) -> bool: ...
+    async def delete_many(self, topic: str, partitions: Sequence[int]) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +89,24 @@ class Topic:
 
 class TopicRegistry(Generic[ConfigT]):
     def __init__(
-        self, catalog: Catalog, logs: Logs[ConfigT], log_config: Callable[[Mapping[str, str]], ConfigT]
+        self,
+        catalog: Catalog,
+        logs: Logs[ConfigT],
+        log_config: Callable[[Mapping[str, str]], ConfigT],
+        partitions_max: int = 2**31,
     ) -> None:
         self._catalog = catalog
         self._logs = logs
+        #: The number of partitions from which on no directory is adopted.
+        self._partitions_max = partitions_max
         #: A topic's own settings -> the effective settings of its logs.
         self._log_config = log_config
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         #: Topics that `create_in_steps` has not finished: no client finds them yet, but their names are in use.
         self._coming: dict[str, Topic] = {}
+        #: The deletions that are under way, by name.
+        self._going: dict[str, asyncio.Task[None]] = {}
         #: Raised whenever a topic comes, goes or changes its partition count.
         self.version = 0
         #: Called whenever the version was raised.
@@ -117,9 +133,9 @@ class TopicRegistry(Generic[ConfigT]):
         topic = self._by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def is_coming(self, name: str) -> bool:
-        """Return whether a topic of this name is being made."""
-        return name in self._coming
+    def is_changing(self, name: str) -> bool:
+        """Return whether a topic of this name is being made or deleted."""
+        return name in self._coming or name in self._going
 
     def taken_names(self) -> list[str]:
         """Return the names of all topics, and of those that are being made."""
@@ -138,10 +154,11 @@ class TopicRegistry(Generic[ConfigT]):
         """Bring catalog and directories into step. Called once, after the logs were opened.
 
         Raises:
-            CatalogError: the catalog cannot be read or written.
+            CatalogError: the catalog cannot be read.
         """
-        self._finish_deletions()
-        for row in self._catalog.topics():
+        rows = self._catalog.topics()
+        self._finish_deletions({row.name for row in rows})
+        for row in rows:
             self._admit(Topic(row.name, row.id, row.partition_count, row.configs))
         self._adopt_strays()
         for topic in self._by_name.values():
@@ -164,18 +181,30 @@ class TopicRegistry(Generic[ConfigT]):
                 f" as {_spelled(topic.id)}: move one of them away"
             )
 
-    def _finish_deletions(self) -> None:
+    def _finish_deletions(self, existing: Collection[str]) -> None:
+        """Remove the directories of deleted topics; one without an id is a deleted topic's if no other has its name."""
         for topic_id, name in self._catalog.deletions().items():
             left = [
-                key
-                for key, partition in self._logs.logs.items()
-                if partition.topic_id == topic_id
-                or (key[0] == name and _differ_in_one_character(partition.topic_id, topic_id))
+                index
+                for (topic, index), partition in self._logs.logs.items()
+                if topic == name
+                and (
+                    partition.topic_id == topic_id
+                    or _differ_in_one_character(partition.topic_id, topic_id)
+                    or (partition.topic_id == NO_ID and name not in existing)
+                )
             ]
-            for key in left:
-                self._logs.delete(*key)
+            if self._logs.delete_at_once(name, left):
+                self._forget_deletion(topic_id, name)
+                log.info("finished the deletion of a topic", topic=name, partitions=len(left))
+            else:
+                log.error("a topic's deletion cannot be finished", topic=name, partitions=len(left))
+
+    def _forget_deletion(self, topic_id: bytes, name: str) -> None:
+        try:
             self._catalog.forget_deletion(topic_id)
-            log.info("finished the deletion of a topic", topic=name, partitions=len(left))
+        except CatalogError as error:  # the disk is full, most likely; the next start tries again
+            log.warning("deletion not forgotten", topic=name, reason=str(error))
 
     def _adopt_strays(self) -> None:
         strays: dict[str, list[int]] = {}
@@ -186,26 +215,44 @@ class TopicRegistry(Generic[ConfigT]):
             elif index >= topic.partition_count:
                 log.warning("directory beyond the topic's partitions is left alone", topic=name, partition=index)
         for name, partitions in strays.items():
-            ids = Counter(self._logs.logs[name, index].topic_id for index in partitions)
-            del ids[NO_ID]
-            topic_id = ids.most_common(1)[0][0] if ids else new_topic_id()
-            configs = _ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED
-            topic = Topic(name, topic_id, max(partitions) + 1, dict(configs))
+            self._adopt(name, partitions)
+
+    def _adopt(self, name: str, partitions: list[int]) -> None:
+        """Add the topic of directories that the catalog does not know, or withhold them."""
+        ids = Counter(self._logs.logs[name, index].topic_id for index in partitions)
+        del ids[NO_ID]
+        topic_id = ids.most_common(1)[0][0] if ids else new_topic_id()
+        legal = [index for index in partitions if index < self._partitions_max]
+        reason = name_fault(name)
+        if reason is None and topic_id in self._by_id:
+            reason = f"topic {self._by_id[topic_id].name} has the same id"
+        if reason is None and not legal:
+            reason = f"no partition's number is less than {self._partitions_max}"
+        for index in partitions if reason else set(partitions) - set(legal):
+            why = f"directory {name}-{index} is not adopted: {reason or 'its number is too large'}"
+            self._logs.logs[name, index].withhold(why)
+        if reason is not None:
+            return
+        configs = _ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED
+        topic = Topic(name, topic_id, max(legal) + 1, dict(configs))
+        try:
             self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
-            self._admit(topic)
-            log.warning(
-                "adopted a topic the catalog did not know",
-                topic=name,
-                partitions=topic.partition_count,
-                configs=dict(configs),
-            )
+        except CatalogError as error:  # the disk is full, most likely; the next start adopts it again
+            log.error("adopted topic not stored", topic=name, reason=str(error))
+        self._admit(topic)
+        log.warning(
+            "adopted a topic the catalog did not know",
+            topic=name,
+            partitions=topic.partition_count,
+            configs=dict(configs),
+        )
 
     def _make_missing(self, topic: Topic) -> None:
         existing = self._logs.logs
         missing = [index for index in range(topic.partition_count) if (topic.name, index) not in existing]
         if missing:
             log.info("making missing partitions", topic=topic.name, partitions=len(missing))
-            self._logs.create_many(topic.name, missing, topic.id, self._log_config(topic.configs))
+            self._logs.make_missing(topic.name, missing, topic.id, self._log_config(topic.configs))
 
     def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Create a topic; the caller has checked its name, count and configs.
@@ -216,15 +263,15 @@ class TopicRegistry(Generic[ConfigT]):
         topic = self._begin(name, partition_count, configs)
         try:
             self._logs.create_many(name, range(partition_count), topic.id, self._log_config(configs))
+            self._complete(topic)
         except BaseException:
             self._take_back(topic)
             raise
-        self._admit(topic)
         return topic
 
     async def create_in_steps(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
-        """Create a topic while the event loop goes on in between. Until it is made `is_coming` is true of its name, and
-        nobody may create another one of that name."""
+        """Create a topic while the event loop goes on in between. Until it is made `is_changing` is true of its name,
+        and nobody may create another one of that name."""
         topic = self._begin(name, partition_count, configs)
         self._coming[name] = topic
         try:
@@ -233,26 +280,27 @@ class TopicRegistry(Generic[ConfigT]):
                 if first:
                     await asyncio.sleep(0)
                 self._logs.create_many(name, range(first, min(first + _STEP, partition_count)), topic.id, config)
+            self._complete(topic)
         except BaseException:
             self._take_back(topic)
             raise
         finally:
             del self._coming[name]
-        self._admit(topic)
         return topic
 
     def _begin(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         topic = Topic(name, new_topic_id(), partition_count, dict(configs))
-        self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
+        self._catalog.begin_topic(topic.id, name)
         return topic
 
+    def _complete(self, topic: Topic) -> None:
+        self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
+        self._admit(topic)
+
     def _take_back(self, topic: Topic) -> None:
-        """Undo a creation, because its logs could not all be made."""
-        try:
-            self._drop(topic)
-        except CatalogError as error:
-            # The disk is full, most likely. The next creation, or the next start, replaces the row.
-            log.warning("could not take back a half-made topic", topic=topic.name, reason=str(error))
+        """Undo a creation, because its logs could not all be made, or its row. If that fails the next start does it."""
+        if self._logs.delete_at_once(topic.name, range(topic.partition_count)):
+            self._forget_deletion(topic.id, topic.name)
 
     def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Set these configs and no others for the topic; its logs follow them from now on.
@@ -267,25 +315,35 @@ class TopicRegistry(Generic[ConfigT]):
             if (partition := self._logs.logs.get((topic.name, index))) is not None:
                 partition.configure(config)
 
-    def delete(self, topic: Topic) -> None:
-        """Delete a topic.
+    async def delete(self, topic: Topic) -> None:
+        """Delete a topic. When this returns, no start will find it, and its name is free.
+
+        The deletion goes on when its caller is cancelled.
 
         Raises:
             CatalogError: the catalog cannot be written; the topic is as it was.
         """
-        self._drop(topic)
+        self._catalog.remove_topic(topic.name)
+        del self._by_name[topic.name], self._by_id[topic.id]
+        self._raise_version()
         for callback in self.on_deleted:
             callback(topic)
+        going = self._going[topic.name] = asyncio.create_task(self._delete_logs(topic))
+        await asyncio.shield(going)
 
-    def _drop(self, topic: Topic) -> None:
-        self._catalog.remove_topic(topic.name)
-        self._by_name.pop(topic.name, None)
-        self._by_id.pop(topic.id, None)
-        self._raise_version()
-        for index in range(topic.partition_count):
-            if (topic.name, index) in self._logs.logs:
-                self._logs.delete(topic.name, index)
-        self._catalog.forget_deletion(topic.id)
+    async def _delete_logs(self, topic: Topic) -> None:
+        try:
+            if await self._logs.delete_many(topic.name, range(topic.partition_count)):
+                self._forget_deletion(topic.id, topic.name)
+            else:
+                log.error("a topic's deletion is left to the next start", topic=topic.name)
+        finally:
+            del self._going[topic.name]
+
+    async def finish(self) -> None:
+        """Wait for the deletions that are under way."""
+        while self._going:
+            await asyncio.wait(self._going.values())
 
     def _admit(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

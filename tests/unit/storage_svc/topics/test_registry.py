@@ -78,11 +78,11 @@ async def test_a_large_topic_is_made_in_steps_and_found_when_it_is_whole(folder:
         await asyncio.sleep(0)
         turns += 1
         if not creation.done():
-            assert (registry.get("orders"), registry.is_coming("orders")) == (None, True)
+            assert (registry.get("orders"), registry.is_changing("orders")) == (None, True)
             assert (registry.names(), registry.taken_names(), registry.partition_count()) == ([], ["orders"], 60)
     assert turns >= 6
     made = creation.result()
-    assert (registry.get("orders"), registry.is_coming("orders")) == (made, False)
+    assert (registry.get("orders"), registry.is_changing("orders")) == (made, False)
     assert (registry.taken_names(), registry.partition_count()) == (["orders"], 60)
     assert {folder.logs.logs["orders", index].topic_id for index in range(60)} == {made.id}
     assert (await folder.restart()).get("orders") == made
@@ -96,7 +96,7 @@ async def test_of_a_large_topic_that_cannot_be_made_nothing_is_left(folder: Fold
     creation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creation
-    assert (folder.logs.logs, registry.is_coming("orders"), registry.partition_count()) == ({}, False, 0)
+    assert (folder.logs.logs, registry.is_changing("orders"), registry.partition_count()) == ({}, False, 0)
     assert folder.catalog.topics() == []
     assert registry.create("orders", 1, {}).partition_count == 1
 
@@ -123,7 +123,7 @@ async def test_a_deletion_takes_directories_and_row(folder: Folder) -> None:
     topic = folder.registry.create("orders", 2, {})
     deleted: list[Topic] = []
     folder.registry.on_deleted.append(deleted.append)
-    folder.registry.delete(topic)
+    await folder.registry.delete(topic)
     assert deleted == [topic]
     assert "orders" not in folder.registry
     assert folder.logs.logs == {}

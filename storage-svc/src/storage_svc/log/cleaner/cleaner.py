@@ -1,7 +1,8 @@
 """Compaction: every 15 seconds the dirtiest logs that are due are rewritten, one after the other.
 
 Choosing and swapping happen on the event loop, where the logs live. A separate process does the rewriting. While it
-runs, a log may be deleted or go offline: segments that were swapped by then stay, the rest is done another time.
+runs, a log may be deleted or go offline: segments that were swapped by then stay, the rest is done another time. A
+deletion waits until the helper is gone: it writes by path.
 `cleaner-offset-checkpoint` keeps how far each log is clean.
 
 A log that cannot be cleaned (damage, a bug) is marked, reported and left alone until the next start. The scrub looks at
@@ -88,6 +89,8 @@ class Cleaner:
         self._root = root
         self._checkpoints = stored
         self._process = CleanerProcess()
+        #: The log that the helper rewrites.
+        self._cleaned: PartitionLog | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.totals = CleanerTotals()
@@ -107,6 +110,11 @@ class Cleaner:
         while task is not None and not task.done():
             await self._process.close()  # it may be just about to start
             await asyncio.wait([task], timeout=_STOP_CHECK_S)
+
+    async def give_up(self, log: PartitionLog) -> None:
+        """End the helper if it is rewriting this log, whose folder is about to get another name."""
+        if self._cleaned is log:
+            await self._process.close()
 
     async def _work(self) -> None:
         while not self._stopping.is_set():
@@ -146,6 +154,7 @@ class Cleaner:
     async def _clean(self, found: Cleanable) -> None:
         log = found.log
         cleaning = self._begin(found)
+        self._cleaned = log
         try:
             async with contextlib.aclosing(self._process.run(cleaning.job, cleaning.statistics)) as groups:
                 async for group in groups:
@@ -157,6 +166,7 @@ class Cleaner:
             self._failed(cleaning, error)
             await self._process.close()
         finally:
+            self._cleaned = None
             log.compaction.running = False
 
     def clean_now(self, log: PartitionLog) -> CleaningStatistics:

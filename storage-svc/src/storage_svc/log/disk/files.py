@@ -14,7 +14,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from storage_svc.log.disk.sync_queue import SyncQueue
@@ -38,6 +38,13 @@ def _border(action: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise _translated(error, action) from error
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """Return the size of a file, 0 for a folder and for a link that leads nowhere."""
+    with suppress(FileNotFoundError):
+        return 0 if entry.is_dir() else entry.stat().st_size
+    return 0
 
 
 class Files:
@@ -169,9 +176,7 @@ class Files:
     def entries(self, path: str) -> list[tuple[str, bool, int]]:
         """Return (name, is a folder, size) of everything in a folder, in name order."""
         with _border(f"list {path}"), os.scandir(path) as found:
-            return sorted(
-                (entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in found
-            )
+            return sorted((entry.name, entry.is_dir(), _size_of(entry)) for entry in found)
 
     def make_folder(self, path: str) -> None:
         """Make the folder and those above it, as far as they are missing."""

@@ -6,8 +6,7 @@ A thread deletes them when their delay is over. The next start finds by their na
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 from service_chassis import logs
 
@@ -17,13 +16,22 @@ from storage_svc.log.errors import StorageFailure
 _log = logs.get(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """Files or a folder to be deleted."""
+
+    paths: list[str]
+    is_folder: bool
+    timer: asyncio.TimerHandle | None = None
+
+
 class LaterDeletion:
     """The pending deletions, owned by their DataFolder. Nothing is deleted before `start`."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[asyncio.TimerHandle] = set()
+        self._waiting: set[_Pending] = set()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to delete, from the event loop's timers."""
@@ -32,39 +40,44 @@ class LaterDeletion:
     def stop(self) -> None:
         """Cancel the deletions that are not due yet."""
         self._loop = None
-        for timer in self._waiting:
-            timer.cancel()
+        for pending in self._waiting:
+            if pending.timer is not None:
+                pending.timer.cancel()
         self._waiting.clear()
 
     def unlink(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""
-        self._later(delay_ms, partial(self._unlink, paths))
+        self._later(delay_ms, _Pending(paths, is_folder=False))
 
     def remove_folder(self, path: str, delay_ms: int) -> None:
         """Remove a folder and everything in it when the delay is over."""
-        self._later(delay_ms, partial(self._remove_folder, path))
+        self._later(delay_ms, _Pending([path], is_folder=True))
 
-    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def forget_files(self, folder: str) -> None:
+        """Do not unlink files in this folder: it has another name now, and the old one may be another topic's soon."""
+        for pending in self._waiting:
+            if not pending.is_folder:
+                pending.paths = [path for path in pending.paths if not path.startswith(f"{folder}/")]
+
+    def _later(self, delay_ms: int, pending: _Pending) -> None:
         if self._loop is None:
             return
         loop = self._loop
 
         def due() -> None:
-            self._waiting.discard(timer)
-            loop.run_in_executor(None, action)
+            deleted = loop.run_in_executor(None, self._delete, pending)
+            deleted.add_done_callback(lambda _: self._waiting.discard(pending))
 
-        timer = loop.call_later(delay_ms / 1000, due)
-        self._waiting.add(timer)
+        self._waiting.add(pending)
+        pending.timer = loop.call_later(delay_ms / 1000, due)
 
-    def _unlink(self, paths: list[str]) -> None:
-        for path in paths:
+    def _delete(self, pending: _Pending) -> None:
+        while pending.paths:
+            path = pending.paths.pop(0)
             try:
-                self._files.unlink(path)
+                if pending.is_folder:
+                    self._files.remove_tree(path)
+                else:
+                    self._files.unlink(path)
             except StorageFailure as error:
-                _log.warning("file not deleted", path=path, reason=str(error))
-
-    def _remove_folder(self, path: str) -> None:
-        try:
-            self._files.remove_tree(path)
-        except StorageFailure as error:
-            _log.warning("folder not deleted", path=path, reason=str(error))
+                _log.warning("deleted files are still there", path=path, reason=str(error))

@@ -1,13 +1,17 @@
 """The checkpoint files of a data folder: reading the stored ones, and storing the present state of every log.
 
 Each file is replaced as a whole. One write is under way at a time; while the event loop runs, a thread does it.
+
+A checkpoint names a topic, not its id. So nobody may create a partition while a stored checkpoint holds an offset of a
+deleted partition of the same name: after a crash the old offset would be applied to the new log. `forget` sees to that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from service_chassis import logs
@@ -40,19 +44,22 @@ class CheckpointStore:
         self._stored_points: list[int] = []
         self._stored_at = 0.0
         self._stored_bytes = 0
+        # The partitions in each stored checkpoint; the number of each write, because a thread may come late with one.
+        self._stored: dict[str, frozenset[TopicPartition]] = {}
+        self._written: dict[str, int] = {}
+        self._number = 0
+        self._lock = threading.Lock()
 
     def read(self, name: str) -> dict[TopicPartition, int]:
-        """Return the offsets that were stored under this name; none if the file is missing or unreadable.
-
-        Raises:
-            StorageFailure: the disk did not answer.
-        """
+        """Return the offsets that were stored under this name; none if the file is missing or unreadable."""
         try:
             data = read_sealed(self._files, f"{self._root}/{name}")
-            return {} if data is None else checkpoints.decode_offsets(data)
-        except checkpoints.UnreadableCheckpoint as error:
+            offsets = {} if data is None else checkpoints.decode_offsets(data)
+        except (checkpoints.UnreadableCheckpoint, StorageFailure) as error:
             _log.warning("checkpoint unreadable", name=name, reason=str(error))
             return {}
+        self._stored[name] = frozenset(offsets)
+        return offsets
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write checkpoints from threads of this loop from now on."""
@@ -69,7 +76,7 @@ class CheckpointStore:
         if self._loop is None:
             self.store_all()
         elif not self._busy:
-            self._storing = self._loop.run_in_executor(None, self._store, self._contents())
+            self._storing = self._loop.run_in_executor(None, self._store, self._next_number(), self._contents())
 
     def freshen_recovery_points(self) -> None:
         """Store the recovery points, from a thread, if they moved and it is time."""
@@ -81,46 +88,70 @@ class CheckpointStore:
             return
         self._stored_points, self._stored_at, self._stored_bytes = points, now, appended
         assert self._loop is not None
-        self._storing = self._loop.run_in_executor(None, self._store, self._recovery_points())
+        self._storing = self._loop.run_in_executor(None, self._store, self._next_number(), self._recovery_points())
 
     def store_all(self) -> bool:
         """Store every checkpoint here and now, when the loop does not run; whether that worked."""
-        return self._store(self._contents())
+        return self._store(self._next_number(), self._contents())
 
-    async def store(self, name: str) -> bool:
-        """Store one of the checkpoints as of now; whether that worked."""
+    async def store(self, name: str | None = None) -> bool:
+        """Store one of the checkpoints, or all of them, as of now; whether that worked."""
         loop = asyncio.get_running_loop()
         while (storing := self._storing) is not None and not storing.done():
             await asyncio.wait({storing})
-        self._storing = loop.run_in_executor(None, self._store, {name: self._contents()[name]})
+        contents = self._contents()
+        wanted = contents if name is None else {name: contents[name]}
+        self._storing = loop.run_in_executor(None, self._store, self._next_number(), wanted)
         return await self._storing
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """Remove offsets of partitions that have no log from the stored checkpoints. Usually there are none.
+
+        Raises:
+            StorageFailure: a checkpoint that holds one of them could not be replaced.
+        """
+        unwanted = frozenset(keys)
+        if all(unwanted.isdisjoint(stored) for stored in self._stored.values()):
+            return
+        contents = self._contents()
+        stale = {name: contents[name] for name, stored in self._stored.items() if not unwanted.isdisjoint(stored)}
+        if not self._store(self._next_number(), stale):
+            raise StorageFailure("cannot remove the offsets of deleted partitions from the checkpoints")
 
     @property
     def _busy(self) -> bool:
         return self._storing is not None and not self._storing.done()
 
-    def _recovery_points(self) -> dict[str, bytes]:
-        offsets = {key: log.checkpoint[0] for key, log in self._logs.items()}
-        return {checkpoints.RECOVERY_POINT: checkpoints.encode_offsets(offsets)}
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
 
-    def _contents(self) -> dict[str, bytes]:
+    def _recovery_points(self) -> dict[str, dict[TopicPartition, int]]:
+        return {checkpoints.RECOVERY_POINT: {key: log.checkpoint[0] for key, log in self._logs.items()}}
+
+    def _contents(self) -> dict[str, dict[TopicPartition, int]]:
         items = self._logs.items()
         return {
             **self._recovery_points(),
-            checkpoints.LOG_START: checkpoints.encode_offsets(
-                {key: log.log_start_offset for key, log in items if log.log_start_offset > 0}
-            ),
-            checkpoints.HIGH_WATERMARK: checkpoints.encode_offsets({key: log.checkpoint[1] for key, log in items}),
-            checkpoints.CLEANED: checkpoints.encode_offsets(
-                {key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None}
-            ),
+            checkpoints.LOG_START: {key: log.log_start_offset for key, log in items if log.log_start_offset > 0},
+            checkpoints.HIGH_WATERMARK: {key: log.checkpoint[1] for key, log in items},
+            checkpoints.CLEANED: {
+                key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None
+            },
         }
 
-    def _store(self, contents: dict[str, bytes]) -> bool:
-        try:
-            for name, data in contents.items():
-                replace_sealed(self._files, f"{self._root}/{name}", data)
-        except StorageFailure as error:
-            _log.warning("checkpoints not written", reason=str(error))
-            return False
+    def _store(self, number: int, contents: dict[str, dict[TopicPartition, int]]) -> bool:
+        """Replace these checkpoints, except those that a write with a later number has replaced."""
+        with self._lock:
+            try:
+                for name, offsets in contents.items():
+                    if number > self._written.get(name, 0):
+                        stored = frozenset(offsets)
+                        # A failed write leaves the old content or the new one.
+                        self._stored[name] = self._stored.get(name, frozenset()) | stored
+                        replace_sealed(self._files, f"{self._root}/{name}", checkpoints.encode_offsets(offsets))
+                        self._stored[name], self._written[name] = stored, number
+            except StorageFailure as error:
+                _log.warning("checkpoints not written", reason=str(error))
+                return False
         return True

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from service_chassis import logs
 
@@ -13,8 +14,11 @@ from storage_svc.log.cleaner.cleaner import Cleaner
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.periodic_work import PeriodicWork
+from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import apply_retention
 from storage_svc.log.scrub.scrubber import Scrubber
+
+_RELEASE_CHECK_S: Final = 0.01
 
 _log = logs.get(__name__)
 
@@ -22,7 +26,7 @@ _log = logs.get(__name__)
 class Maintenance:
     """The background work of one data folder, owned by the event loop's thread.
 
-    The folder passes the logs that were found damaged to the scrubber.
+    The folder passes the logs that were found damaged to the scrubber, and has segments of deleted logs released.
     """
 
     def __init__(self, folder: DataFolder) -> None:
@@ -35,6 +39,7 @@ class Maintenance:
         )
         self.scrubber = Scrubber(folder.logs, folder.files, folder.settings, folder.clock, folder.root)
         folder.on_suspect = self.scrubber.request
+        folder.release_segments = self.release_segments
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the cleaner, the scrubber and the timers. The folder is started already."""
@@ -48,6 +53,12 @@ class Maintenance:
         """Stop everything; a segment swap that has begun is finished first."""
         self._work.stop()
         await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
+
+    async def release_segments(self, log: PartitionLog) -> None:
+        """Wait until nobody rewrites segments of a log that is marked as deleted; a cleaning of it is given up."""
+        while log.compaction.running:
+            await self.cleaner.give_up(log)
+            await asyncio.sleep(_RELEASE_CHECK_S)
 
     def apply_retention(self) -> None:
         """Delete the segments that every log's settings no longer keep. A log that fails is tried again next time."""

@@ -21,14 +21,13 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, DiskFull, StorageFailure
 from storage_svc.log.folder.checkpoint_store import CheckpointStore
+from storage_svc.log.folder.deleted_folders import is_deleted
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.recovery.partition_folder import partition_of
+from storage_svc.log.recovery.partition_folder import is_partition, partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
 from storage_svc.topic_partition import TopicPartition
 
-#: The suffix of a deleted partition's folder.
-DELETED_FOLDER: Final = "-delete"
 # Reading from the disk takes most of the time and waits without the interpreter's lock; Kafka has two as well.
 _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
@@ -126,7 +125,7 @@ def open_logs(
     A log that cannot be read or written is offline (`withheld`); a full disk may have space again soon.
 
     Raises:
-        StorageFailure: the data folder cannot be read or written.
+        StorageFailure: the data folder cannot be listed or written.
         DiskFull: there is no space to recover a log; those that could be opened are in `opened`.
     """
     files = environment.files
@@ -139,25 +138,28 @@ def open_logs(
     log_starts = stored.read(checkpoints.LOG_START)
     high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
     cleaned = stored.read(checkpoints.CLEANED)
-    recoveries: dict[TopicPartition, Recovery] = {}
-    for name, is_folder, _ in files.entries(root):
-        if not is_folder:
-            continue
-        if name.endswith(DELETED_FOLDER):
-            files.remove_tree(f"{root}/{name}")
-            continue
-        key = partition_of(files, root, name)
-        if key is None:
-            continue
-        known = Known(
+    known = {
+        key: Known(
             clean=clean,
             recovery_point=recovery_points.get(key, 0),
             log_start_offset=log_starts.get(key, 0),
             high_watermark=high_watermarks.get(key, 0),
             cleaned_to=cleaned.get(key, 0),
         )
-        config = configs.get(key[0], LogConfig())
-        recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], config, known)
+        for key in (*recovery_points, *log_starts, *high_watermarks, *cleaned)
+    }
+    recoveries: dict[TopicPartition, Recovery] = {}
+    for name, is_folder, _ in files.entries(root):
+        if not is_folder:
+            continue
+        if is_deleted(name):
+            _remove_deleted(files, f"{root}/{name}")
+            continue
+        key = partition_of(files, root, name)
+        if key is not None and _is_ours(files, f"{root}/{name}", key[0] in configs, key in known):
+            config = configs.get(key[0], LogConfig())
+            found = known.get(key, Known(clean=clean))
+            recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], config, found)
     _recover(recoveries, opened)
     for key, log in opened.items():
         log.compaction.cleaned_to = cleaned.get(key)
@@ -166,6 +168,31 @@ def open_logs(
         sum(recovery.truncated_bytes for recovery in recoveries.values()),
         sum(recovery.quarantined_bytes for recovery in recoveries.values()),
     )
+
+
+def _remove_deleted(files: Files, folder: str) -> None:
+    try:
+        files.remove_tree(folder)
+    except StorageFailure as error:  # the next start tries again
+        _log.error("deleted folder not removed", path=folder, reason=str(error))
+
+
+def _is_ours(files: Files, folder: str, is_known_topic: bool, has_checkpoint: bool) -> bool:
+    """Return whether a folder with a partition's name is one: it names its topic, has a segment or had one.
+
+    A folder of a known topic that cannot be read is, so that the partition is offline and not made again.
+    """
+    try:
+        if is_partition(files, folder):
+            return True
+    except StorageFailure as error:
+        _log.error("folder unreadable", path=folder, reason=str(error))
+        return is_known_topic
+    if is_known_topic and has_checkpoint:
+        return True
+    if not is_known_topic:
+        _log.warning("folder left alone: it holds no partition", path=folder)
+    return False
 
 
 def _recover(recoveries: dict[TopicPartition, Recovery], opened: dict[TopicPartition, PartitionLog]) -> None:
@@ -187,3 +214,6 @@ def _run(recovery: Recovery) -> PartitionLog:
         raise
     except StorageFailure as error:
         return recovery.unusable(str(error))
+    except Exception as error:  # a bug that damage has met; the other partitions are served
+        _log.exception("log not opened")
+        return recovery.unusable(f"{type(error).__name__}: {error}")

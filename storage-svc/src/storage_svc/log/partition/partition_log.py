@@ -9,6 +9,9 @@ The high watermark follows the syncs (`flush.policy = group`) or the writes (`os
 cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged. Records below the high
 watermark are still read.
 
+A deleted log changes no file any more. Its folder gets another name, and every path that the log holds follows
+(`move`), because the old path may be another topic's from then on.
+
 The event loop's thread owns the state; only the syncing of pinned segments runs in another thread.
 """
 
@@ -22,6 +25,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
 from storage_svc.log.config import FOREVER, FlushPolicy, LogConfig
+from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
@@ -182,6 +186,7 @@ class PartitionLog(LogState):
         Raises:
             StorageFailure: the log goes on with the active segment it has, or is offline: a sync failed.
         """
+        self._refuse_deleted()
         old = self.segments.active
         if self.roll_syncs:
             try:
@@ -279,7 +284,8 @@ class PartitionLog(LogState):
 
     def suspect(self) -> None:
         """Have the log scrubbed: a batch in it differs from the one that was written."""
-        self._environment.suspect((self.topic, self.partition))
+        if not self.deleted:
+            self._environment.suspect((self.topic, self.partition))
 
     @property
     def checkpoint(self) -> tuple[int, int]:
@@ -340,7 +346,7 @@ class PartitionLog(LogState):
         Raises:
             StorageFailure: some files stay in the folder until the next start.
         """
-        count = min(count, self.snapshots.newest(self.segments.bases))
+        count = 0 if self.deleted else min(count, self.snapshots.newest(self.segments.bases))
         if count == 0:
             return 0
         dropped = self.segments.take_oldest(count)
@@ -363,6 +369,7 @@ class PartitionLog(LogState):
         Raises:
             StorageFailure: it is in place; files of the old segments are left under their names.
         """
+        self._refuse_deleted()
         self.segments.replace(old, new)
         self.invalidate_read_ahead()
         self.unsynced.forget_segments(old)
@@ -376,15 +383,31 @@ class PartitionLog(LogState):
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
 
     def raise_log_start(self, offset: int) -> None:
-        """Stop reading records below the offset."""
+        """Stop reading records below the offset.
+
+        Raises:
+            StorageFailure: the list of leader epochs was not stored, or the partition was deleted.
+        """
+        self._refuse_deleted()
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.invalidate_read_ahead()
             if self.epochs.advance(offset):
                 self.epochs.store(sync=False)
 
+    def _refuse_deleted(self) -> None:
+        if self.deleted:
+            raise StorageFailure(f"the partition {self.topic}-{self.partition} was deleted")
+
+    def move(self, folder: str) -> None:
+        """Note that the log's folder has another path from now on."""
+        self.folder = folder
+        self.segments.move(folder)
+        self.snapshots.move(folder)
+        self.epochs.path = f"{folder}/{checkpoints.LEADER_EPOCHS}"
+
     def mark_deleted(self) -> None:
-        """Note that the partition is gone and call back everyone that waits."""
+        """Note that the partition is gone and call back everyone that waits; `move` follows."""
         self.deleted = True
         self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)

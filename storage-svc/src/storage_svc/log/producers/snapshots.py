@@ -41,6 +41,10 @@ class ProducerSnapshots:
             raise
         return [path]
 
+    def move(self, folder: str) -> None:
+        """Note that the snapshots' folder has another path from now on."""
+        self._folder, self._synced = folder, ""
+
     def path(self, offset: int) -> str:
         """Return the path of the snapshot that reaches to this offset."""
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

@@ -19,12 +19,14 @@ Other names are left alone.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from service_chassis import logs
 
 from storage_svc.log.batch.header import headers
+from storage_svc.log.disk.checkpoints import PARTITION_METADATA
 from storage_svc.log.disk.files import Files
 from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
 from storage_svc.log.segment_names import (
@@ -44,6 +46,8 @@ from storage_svc.topic_partition import TopicPartition
 _STEM_LENGTH: Final = 20
 #: Folders of Kafka's that are no partitions in use, and the log of its controllers.
 _SET_ASIDE: Final = ("-delete", "-future", "-stray")
+_PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_PARTITION_MAX: Final = 2**31 - 1
 _METADATA_LOG: Final = "__cluster_metadata-0"
 _QUORUM_STATE: Final = "quorum-state"
 
@@ -67,13 +71,29 @@ class FolderContents:
 
 
 def partition_of(files: Files, root: str, name: str) -> TopicPartition | None:
-    """Return (topic, partition) of the folder of this name in a data folder; None if it is none of ours."""
-    topic, dash, partition = name.rpartition("-")
-    if not (dash and topic and partition.isascii() and partition.isdigit()) or name.endswith(_SET_ASIDE):
+    """Return (topic, partition) of the folder of this name in a data folder; None if it cannot be a partition's.
+
+    The number is written as Kafka and we write it, without zeros in front, and is less than 2^31.
+    """
+    match = _PARTITION.fullmatch(name)
+    if match is None or name.endswith(_SET_ASIDE) or int(match[2]) > _PARTITION_MAX:
         return None
     if name == _METADATA_LOG and files.exists(f"{root}/{name}/{_QUORUM_STATE}"):
         return None
-    return topic, int(partition)
+    return match[1], int(match[2])
+
+
+def is_partition(files: Files, folder: str) -> bool:
+    """Return whether a folder is there that names its topic or holds a segment.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    return files.exists(folder) and any(
+        not is_folder
+        and (name == PARTITION_METADATA or (_has_offset(name) and name[_STEM_LENGTH:].startswith(LOG_SUFFIX)))
+        for name, is_folder, _ in files.entries(folder)
+    )
 
 
 def tidy(files: Files, folder: str) -> FolderContents:

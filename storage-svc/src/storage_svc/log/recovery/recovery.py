@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from os.path import basename
 
 from service_chassis import logs
 
@@ -36,6 +37,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.recovery.partition_folder import tidy
 from storage_svc.log.recovery.producer_recovery import ProducerRecovery
+from storage_svc.log.recovery.quarantine import FOLDER as QUARANTINE
 from storage_svc.log.recovery.segment_recovery import SegmentRecovery
 from storage_svc.log.recovery.transaction_index_check import TransactionIndexCheck
 from storage_svc.log.segment.segment import Segment
@@ -175,7 +177,7 @@ class Recovery:
         if self._end_offset < self._known.log_start_offset:
             _log.warning("log ends before its start", log=self._folder, end_offset=self._end_offset)
             for segment in segments:
-                self._drop(segment)
+                self._set_aside(segment)
             segments = [self._new_segment(self._known.log_start_offset)]
             self._end_offset = self._known.log_start_offset
             self._state, self._read_from = ProducerState(), self._end_offset
@@ -224,11 +226,15 @@ class Recovery:
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment.create(self._files, self._folder, base_offset, self._config, self._environment.clock())
 
-    def _drop(self, segment: Segment) -> None:
+    def _set_aside(self, segment: Segment) -> None:
+        """Move the files of a segment into the quarantine: the checkpoint that is above its end may be wrong."""
         self.truncated_bytes += segment.size
         segment.close()
+        folder = f"{self._folder}/{QUARANTINE}"
+        self._files.make_folder(folder)
         for path in segment.paths():
-            self._files.unlink(path)
+            if self._files.exists(path):
+                self._files.rename(path, f"{folder}/{basename(path)}")
 
     # -- batches ------------------------------------------------------------------------------------------------------
 

@@ -146,6 +146,12 @@ class Segment:
         self.transaction_index.file.path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{suffix}"
         self.transaction_index.seal_path = f"{self._stem}{TRANSACTION_SEAL_SUFFIX}{suffix}"
 
+    def move(self, folder: str) -> None:
+        """Note that the segment's folder has another path from now on; open files stay open."""
+        self.folder = folder
+        self._stem = f"{folder}/{file_stem(self.base_offset)}"
+        self.rename(self._suffix)
+
     def open(self, *, create: bool = False) -> None:
         """Open the `.log` file, if it is not open."""
         if self.descriptor < 0:

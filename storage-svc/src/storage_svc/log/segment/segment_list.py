@@ -93,6 +93,11 @@ class Segments:
         for segment in self._ordered:
             segment.configure(config)
 
+    def move(self, folder: str) -> None:
+        """Note that the segments' folder has another path from now on."""
+        for segment in self._ordered:
+            segment.move(folder)
+
     def close(self) -> None:
         """Release every segment."""
         for segment in self._ordered:
