@@ -6,7 +6,9 @@ import pytest
 from storage_svc.log.config import LogConfig
 
 
-@pytest.mark.parametrize("name", ["t-0-stray", "t-0.0123456789abcdef0123456789abcdef-future", "notes", "t-x", "my-delete"])
+@pytest.mark.parametrize(
+    "name", ["t-0-stray", "t-0.0123456789abcdef0123456789abcdef-future", "notes", "t-x", "my-delete"]
+)
 def test_what_is_no_partition_is_left_alone(folders, tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "file").write_bytes(b"content")

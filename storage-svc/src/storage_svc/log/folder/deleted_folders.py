@@ -21,7 +21,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
 
 _SUFFIX: Final = "-delete"
-_DELETED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}" + _SUFFIX)
+_DELETED: Final = re.compile(r".+-\d+\.[0-9a-f]+" + _SUFFIX)
 _NAME_BYTES_MAX: Final = 255
 
 _log = logs.get(__name__)
