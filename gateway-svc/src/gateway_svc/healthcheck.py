@@ -20,7 +20,7 @@ _CORRELATION_ID = 1
 
 
 def kafka_fault(listeners: str) -> str | None:
-    """None when the first of the listeners answers, else what is wrong."""
+    """Return None if the first of the listeners answers, else a text that names the fault."""
     address = parse_listeners(listeners)[0].address
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     request = encode_request_header(RequestHeader(ApiKey.API_VERSIONS, 0, _CORRELATION_ID, "healthcheck"))

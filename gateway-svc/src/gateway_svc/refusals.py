@@ -1,7 +1,7 @@
 """Every refusal is one log line and one count by reason, silent closes above all.
 
 The reason is one of a fixed set of words: those of `RequestRefused` and `Connection`, and Kafka's error names for
-records that were not taken. A client that only sends refused requests must not fill the disk with lines: beyond
+records that were not accepted. A client that only sends refused requests must not fill the disk with lines: beyond
 LINES_PER_SECOND they are counted only, and the next line says how many were left out.
 """
 
@@ -21,7 +21,7 @@ log = logs.get(__name__)
 
 
 class Refusals:
-    """Owned by the gateway."""
+    """The counter and the log of refusals. The gateway owns it."""
 
     def __init__(self, metrics: GatewayMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -31,12 +31,12 @@ class Refusals:
         self._left_out = 0
 
     def request(self, reason: str, **fields: object) -> None:
-        """A request, or bytes that are none. Fields: peer, client_id, api_key, version, correlation_id …"""
+        """Count and log a request, or bytes that are no request. Fields: peer, client_id, api_key, version …"""
         self._metrics.refused[reason] += 1
         self._line("request refused", reason, fields)
 
     def connection(self, reason: str, **fields: object) -> None:
-        """A connection was closed before it said anything."""
+        """Count and log a connection that was closed before its first request."""
         self._metrics.connections_rejected[reason] += 1
         self._line("connection rejected", reason, fields)
 

@@ -15,7 +15,7 @@ def _host_name() -> str:
 
 
 class GatewaySettings(ServiceSettings):
-    """What a gateway listens on, where storage is, and the limits it holds its clients to."""
+    """Listeners of a gateway, the address of storage, and the limits for clients."""
 
     storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
     listeners: str = Field(

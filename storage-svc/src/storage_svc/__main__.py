@@ -1,4 +1,4 @@
-"""storage-svc as a process of its own: the storage core over gRPC, with metrics and health over HTTP.
+"""storage-svc in a separate process: the storage core over gRPC, with metrics and health over HTTP.
 
 storage-svc                serve until SIGTERM or SIGINT; everything is set by MILLRACE_* variables
 storage-svc healthcheck    exit status 0 when the running one is ready, else 1
@@ -31,7 +31,7 @@ _CALLS_GRACE_S = 2.0
 
 
 async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
-    """Health is shown from the beginning: recovering a large data folder takes a while.
+    """Serve until `stop` is set. Health is served before recovery, which may take minutes for a large data folder.
 
     Raises:
         lifecycle.StartError: the data folder, the catalog or an address cannot be used.

@@ -117,7 +117,7 @@ class Storage:
     async def start(
         cls, settings: StorageSettings, *, health: Health | None = None, registry: CollectorRegistry | None = None
     ) -> Storage:
-        """Opens the data folder and gets ready to serve.
+        """Open the data folder and get ready to serve.
 
         Raises:
             DataFolderError: it cannot be used (DataFolderInUse: by another process).
@@ -134,7 +134,7 @@ class Storage:
             catalogs: list[Catalog] = []
 
             def topic_configs() -> dict[str, LogConfig]:
-                """Asked for once the folder is locked."""
+                """Return the topics' configs. The folder calls this once it is locked."""
                 catalog = undo.enter_context(contextlib.closing(Catalog.open(settings.data_dir)))
                 catalogs.append(catalog)
                 return {topic.name: _log_config(settings, topic.configs) for topic in catalog.topics()}
@@ -176,7 +176,7 @@ class Storage:
         )
 
     async def answer_parked(self) -> None:
-        """Nobody waits here any more: parked joins, syncs and reads are answered, later calls refused."""
+        """Answer parked joins, syncs and reads, and refuse later calls."""
         self.health.set_ready(False, "stopping")
         await self.coordinator.stop()
         await self.data.close()
@@ -202,10 +202,10 @@ class Storage:
 
 
 async def serve(storage: Storage, address: str) -> StorageServer:
-    """gRPC on `host:port` or `unix:/path`. grpc is imported only here: the one-process layout does without.
+    """Serve gRPC on `host:port` or `unix:/path`. grpc is imported only here: the one-process layout does without.
 
     Raises:
-        OSError: the address cannot be taken.
+        OSError: the address is in use.
     """
     # In a thread: where clients are served already, they do not wait for the import.
     await asyncio.to_thread(import_module, "storage_svc.rpc.server")
@@ -228,7 +228,7 @@ def _log_config(settings: StorageSettings, own: Mapping[str, str]) -> LogConfig:
 
 
 def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:
-    """The broker's own defaults, by topic config name."""
+    """Return the broker's own defaults, by topic config name."""
     return {
         "flush.policy": settings.flush_policy,
         "max.message.bytes": str(settings.message_max_bytes),
@@ -285,7 +285,10 @@ def _broker_values(settings: StorageSettings) -> dict[str, BrokerValue]:
 
 
 class _CoreMetrics(Collector):
-    """Counted when asked for. The HTTP thread reads sizes and single references of what the event loop owns."""
+    """Metrics that are computed at each scrape.
+
+    The HTTP thread reads only sizes and single references of objects that the event loop owns.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -166,7 +166,7 @@ class StorageSettings(ServiceSettings):
 
 
 def parse_assignors(value: str) -> tuple[str, ...]:
-    """`uniform,range` as a tuple.
+    """Return `uniform,range` as a tuple.
 
     Raises:
         ValueError: none, one twice, or one there is not.
@@ -178,7 +178,7 @@ def parse_assignors(value: str) -> tuple[str, ...]:
 
 
 def parse_topics(value: str) -> dict[str, int]:
-    """`orders:3,users` as {"orders": 3, "users": -1}; -1 is the broker's num.partitions.
+    """Return `orders:3,users` as {"orders": 3, "users": -1}; -1 is the broker's num.partitions.
 
     Raises:
         ValueError: not of that form, and which part is not.
