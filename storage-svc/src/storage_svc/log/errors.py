@@ -4,7 +4,10 @@ LogError
 ├── DataFolderError        the data folder cannot be used
 │   └── DataFolderInUse    another process holds its lock
 ├── StorageFailure         the operating system refused a read, write or sync
-│   └── DiskFull           no space, quota or file size left: writing may work again later
+│   ├── NotThere           there is no file of this name
+│   └── Refused            nothing was harmed, and the same call may work later
+│       ├── DiskFull       no space, quota or file size left
+│       └── NotNow         no descriptor or memory left, or the call was interrupted
 ├── Uncleanable            a log cannot be cleaned as it is
 └── Stopped                a cleaning or scrub is not wanted any more
 """
@@ -26,8 +29,20 @@ class StorageFailure(LogError):  # noqa: N818 (reads as what happened)
     """The operating system refused a read, write or sync."""
 
 
-class DiskFull(StorageFailure):
+class NotThere(StorageFailure):
+    """No file or folder has this name."""
+
+
+class Refused(StorageFailure):
+    """The system carried nothing out, harmed nothing, and may carry out the same call later."""
+
+
+class DiskFull(Refused):
     """No space, quota or file size is left; writing may work again later."""
+
+
+class NotNow(Refused):
+    """No descriptor or memory is left, or a signal interrupted the call."""
 
 
 class Uncleanable(LogError):  # noqa: N818 (reads as what happened)

@@ -35,6 +35,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
+from storage_svc.log.errors import NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
@@ -144,18 +145,36 @@ class DataService:
         touched: dict[PartitionLog, None] = {}
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:
-            if len(request.partitions) == 1:
-                logs, outcomes = self._stage_run(request, touched, now_ms)
-            else:
-                logs, outcomes = self._stage_many(request, touched, now_ms)
+            try:
+                if len(request.partitions) == 1:
+                    logs, outcomes = self._stage_run(request, touched, now_ms)
+                else:
+                    logs, outcomes = self._stage_many(request, touched, now_ms)
+            except Exception as error:  # a bug; the other calls of the turn must be answered
+                logs, outcomes = self._failed(request, error)
             staged.append((request, done, logs, outcomes))
         for log in touched:
             log.write_staged()
         for request, done, logs, outcomes in staged:
-            if not self._slow.queues or not self._slow.on_settled(
-                outcomes, partial(self._answer, request, done, logs, outcomes)
-            ):
-                self._answer(request, done, logs, outcomes)
+            try:
+                if not self._slow.queues or not self._slow.on_settled(
+                    outcomes, partial(self._answer, request, done, logs, outcomes)
+                ):
+                    self._answer(request, done, logs, outcomes)
+            except Exception:  # of one caller; the others must be answered
+                _log.exception("answering an append failed", correlation_id=request.correlation_id)
+
+    def _failed(self, request: Append, error: Exception) -> tuple[Logs, list[Appended]]:
+        """Return the outcomes of a call that could not be staged for an unexpected reason.
+
+        Nothing is known of the batches that were staged for its partitions in this turn, so none of them is written.
+        """
+        _log.exception("an append failed", correlation_id=request.correlation_id)
+        reason = f"{type(error).__name__}: {error}"
+        for log in {log for each in request.partitions if (log := self._log_of(each)) is not None}:
+            log.writer.drop_staged(NotNow(reason))
+        count = len(request.batches)
+        return (None,) * count, [Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=reason) for _ in range(count)]
 
     def _answer(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         if service_logs.debug_enabled():

@@ -21,6 +21,7 @@ from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.rules import Refusal
+from storage_svc.log.errors import NotNow
 from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
 
@@ -116,7 +117,12 @@ class SlowAppends:
         staged: list[tuple[_Slow, Appended]] = []
         while queue and not queue[0].needs_look:
             slow = queue[0]
-            appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+            try:
+                appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+            except Exception as error:  # a bug; the other batches of the queue must be answered
+                _log.exception("an append failed", log=log.folder)
+                writer.drop_staged(NotNow(str(error)))
+                appended = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=f"{type(error).__name__}: {error}")
             if appended is MUST_WAIT:
                 break
             staged.append((queue.popleft(), appended))
@@ -139,7 +145,10 @@ class SlowAppends:
         if not self.queues:
             self._idle.set()
         for slow, _ in appended:
-            slow.done()
+            try:
+                slow.done()
+            except Exception:  # of one caller; the others must be answered
+                _log.exception("answering an append failed", log=slow.log.folder)
 
     # -- records that are looked at -----------------------------------------------------------------------------------
 

@@ -9,10 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from storage_svc.log.config import FlushPolicy, LogConfig
+from broker_contract.data import Append, TopicIdPartition
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.partition_log import Origin
+from storage_svc.rpc.data import DataService
 
 STORAGE_ERROR = 56
 
@@ -302,3 +306,67 @@ def test_more_parts_than_one_call_takes(tmp_path):
     files.append(descriptor, parts, 0, 6000)
     assert files.read(descriptor, 10_000, 0) == b"".join(parts)
     files.close(descriptor)
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.folder.data_folder import DataFolder
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+directory = DataFolder.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.GROUP))
+log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=200))
+batch = build_batch([Record(0, 0, None, b"x" * 100)])
+connections = []
+try:
+    while True:
+        connections.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+codes = []
+for _ in range(60):
+    codes.append(log.append(batch).error_code)
+    directory.flusher.sync_now()
+for each in connections:
+    os.close(each)
+directory.check_invariants()
+print(*codes, log.offline, log.high_watermark, len(log.segments))
+"""
+
+
+def test_segments_begin_while_connections_hold_all_descriptors(tmp_path):
+    child = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert child.stdout.split() == [*["0"] * 60, "None", "60", "60"], child.stderr
+
+
+async def test_a_bug_in_one_request_leaves_no_other_one_without_an_answer(tmp_path, make_batch, monkeypatch):
+    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
+    logs = directory.create_many("t", range(2), bytes(16), LogConfig())
+    directory.start(asyncio.get_running_loop())
+    service = DataService(directory, lambda _: None)
+    stage = BatchWriter.stage
+
+    def broken(self, view, *arguments, **options):
+        appended = stage(self, view, *arguments, **options)
+        return appended if self is logs[1].writer else appended.no_such_field
+
+    async def turn():
+        answers = [asyncio.get_running_loop().create_future() for _ in range(3)]
+        for partition, answer in zip((1, 0, 1), answers, strict=True):
+            request = Append(1, "c", 9, -1, 1000, [TopicIdPartition("t", partition)], [make_batch()])
+            service.append(request, answer.set_result)
+        outcomes = [(await asyncio.wait_for(each, 20)).outcomes[0] for each in answers]
+        return [(each.error_code, each.base_offset) for each in outcomes]
+
+    monkeypatch.setattr(BatchWriter, "stage", broken)
+    assert await turn() == [(0, 0), (-1, -1), (0, 1)]
+    monkeypatch.undo()
+    assert await turn() == [(0, 2), (0, 0), (0, 3)]
+    await service.close()
+    directory.check_invariants()
+    await directory.close()

@@ -26,7 +26,7 @@ from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_con
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
 from storage_svc.log.batch.header import intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
-from storage_svc.log.errors import LogError
+from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.topic_partition import TopicPartition
@@ -123,7 +123,10 @@ class OffsetsLog:
         self._is_scheduled = False
         for partition in list(self._gathered):
             if partition in self._gathered:  # or a write since then has appended it, too
-                self._append_gathered(partition)
+                try:
+                    self._append_gathered(partition)
+                except Exception:  # of one partition; the callers of the others must be answered
+                    log.exception("append failed", topic=OFFSETS_TOPIC, partition=partition)
 
     def _append_gathered(self, partition: int) -> None:
         found = self._gathered.pop(partition)
@@ -172,7 +175,13 @@ class OffsetsLog:
         if len(batch) > target.config.max_message_bytes:
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
-        appended = target.append(batch, origin=Origin.COORDINATOR)
+        try:
+            appended = target.append(batch, origin=Origin.COORDINATOR)
+        except Exception as error:  # a bug; the callers must be answered
+            log.exception("append failed", topic=OFFSETS_TOPIC, partition=partition)
+            target.writer.drop_staged(NotNow(str(error)))
+            self._failed(target, ErrorCode.UNKNOWN_SERVER_ERROR, done)
+            return
         if appended.error_code:
             log.error(
                 "cannot append",

@@ -25,7 +25,7 @@ from storage_svc.log.cleaner.process import CleanerProcess
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
+from storage_svc.log.errors import Refused, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, swap
 from storage_svc.topic_partition import TopicPartition
@@ -136,6 +136,8 @@ class Cleaner:
             if log.config.compacted and not log.deleted and log.offline is None and not kept_out:
                 try:
                     found.append(cleanable(log, now_ms))
+                except Refused as error:
+                    _log.warning("log not looked at", log=log.folder, reason=str(error))
                 except StorageFailure as error:
                     self._give_up(log, str(error))
         self.dirty_ratio_max = max((each.dirty_ratio for each in found), default=0.0)
@@ -229,7 +231,7 @@ class Cleaner:
             _log.info("cleaning given up", log=log.folder, reason=str(error) or "stopping")
             return
         self.totals.failures += 1
-        if isinstance(error, DiskFull):
+        if isinstance(error, Refused):
             _log.warning("cleaning failed", log=log.folder, reason=str(error))
         else:
             self._give_up(log, str(error))

@@ -4,7 +4,7 @@ The helper is this module, as helper_process.py runs it, for as long as there ar
 
     to it     a job (job.py)
     from it   {"group": [[base offset, …], bytes]} for each group, then {"done": statistics}, or instead of it
-              {"failed": kind, "reason": text}, kind one of uncleanable, disk full, storage, bug
+              {"failed": kind, "reason": text}, kind one of uncleanable, disk full, not now, storage, bug
 
 The end of its input, whether we closed it or died, stops a job within a megabyte of work; its unfinished files are
 removed.
@@ -21,7 +21,7 @@ from typing import Any, Final
 from storage_svc.log.cleaner.job import Cleaning, CleaningJob, CleaningStatistics
 from storage_svc.log.disk import helper_process
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import DiskFull, Stopped, StorageFailure, Uncleanable
+from storage_svc.log.errors import DiskFull, NotNow, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.segment_swap import CleanedGroup
 
 
@@ -74,6 +74,7 @@ class CleanerProcess:
 _FAILURES: Final[dict[str, type[Exception]]] = {
     "uncleanable": Uncleanable,
     "disk full": DiskFull,
+    "not now": NotNow,
     "storage": StorageFailure,
     "bug": Uncleanable,
 }
@@ -97,6 +98,8 @@ def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str
         yield {"failed": "uncleanable", "reason": str(error)}
     except DiskFull as error:
         yield {"failed": "disk full", "reason": str(error)}
+    except NotNow as error:
+        yield {"failed": "not now", "reason": str(error)}
     except StorageFailure as error:
         yield {"failed": "storage", "reason": str(error)}
     except Exception as error:  # a bug; the log is marked and reported, the process goes on

@@ -18,17 +18,24 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from storage_svc.log.disk.sync_queue import SyncQueue
-from storage_svc.log.errors import DataFolderInUse, DiskFull, StorageFailure
+from storage_svc.log.errors import DataFolderInUse, DiskFull, NotNow, NotThere, StorageFailure
 
 Buffer = bytes | memoryview
 
 _IOV_MAX: Final = 1024
 _MAP_READ: Final = 256 << 10
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+#: Descriptors that are kept for the moment when the system allows no others.
+_SPARE_DESCRIPTORS: Final = 16
+_KINDS: Final[dict[int | None, type[StorageFailure]]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), DiskFull),
+    errno.ENOENT: NotThere,
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR), NotNow),
+}
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def _translated(error: OSError, action: str) -> StorageFailure:
-    kind = DiskFull if error.errno in _FULL else StorageFailure
+    kind = _KINDS.get(error.errno, StorageFailure)
     return kind(f"cannot {action}: {error.strerror or error}")
 
 
@@ -47,18 +54,68 @@ def _size_of(entry: os.DirEntry[str]) -> int:
     return 0
 
 
+@contextmanager
+def _sync_border(action: str) -> Iterator[None]:
+    """Translate every failure of a sync into a StorageFailure that is no Refused.
+
+    The system marks pages that it could not write as clean, for any reason: repeating the sync proves nothing.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailure(f"cannot {action}: {error.strerror or error}") from error
+
+
 class Files:
-    """Real files. Holds no state: paths and descriptors belong to the callers."""
+    """Real files. Paths and descriptors belong to the callers; only the spare descriptors belong to this object."""
+
+    #: Descriptors without a use, which `_open` gives up when the system allows no more; None before `reserve`.
+    _spare: list[int] | None = None
+
+    def reserve(self) -> None:
+        """Keep some descriptors in reserve: a new segment or a sync needs one when connections hold all others."""
+        if self._spare is None:
+            self._spare = []
+        self._fill_reserve()
+
+    def give_back_reserve(self) -> None:
+        """Close the descriptors in reserve."""
+        spare, self._spare = self._spare, None
+        for descriptor in spare or ():
+            os.close(descriptor)
+
+    def _fill_reserve(self) -> None:
+        spare = self._spare
+        if spare is not None and len(spare) < _SPARE_DESCRIPTORS:
+            with suppress(OSError):
+                while len(spare) < _SPARE_DESCRIPTORS:
+                    spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _open(self, path: str, flags: int) -> int:
+        """Open a file, with a descriptor of the reserve when there is no other."""
+        spare = self._spare
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR or not spare:
+                raise
+        with suppress(IndexError):  # another thread was faster
+            os.close(spare.pop())
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def _close(self, descriptor: int) -> None:
+        os.close(descriptor)
+        self._fill_reserve()
 
     def open(self, path: str, *, create: bool) -> int:
         """Return a descriptor for reading and writing."""
         with _border(f"open {path}"):
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            return self._open(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
         with _border("close a file"):
-            os.close(descriptor)
+            self._close(descriptor)
 
     def append(self, descriptor: int, parts: list[Buffer], position: int, size: int) -> None:
         """Write all parts, `size` bytes together, at `position`: one system call unless there are very many.
@@ -118,7 +175,7 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Bring the file's bytes and size to the disk."""
-        with _border("sync a file"):
+        with _sync_border("sync a file"):
             os.fdatasync(descriptor)
 
     def sync_queue(self) -> SyncQueue | None:
@@ -130,18 +187,28 @@ class Files:
 
     def sync_queued(self, queue: SyncQueue, descriptors: Sequence[int]) -> list[StorageFailure | None]:
         """Sync all of the files together; return for each the failure, or None."""
-        with _border("sync files"):
+        with _sync_border("sync files"):
             outcomes = queue.sync(descriptors)
-        return [None if error is None else _translated(error, "sync a file") for error in outcomes]
+        return [None if error is None else StorageFailure(f"cannot sync a file: {error}") for error in outcomes]
 
     def sync_path(self, path: str) -> None:
-        """Sync a folder (its entries) or a file that is not open."""
+        """Sync a folder (its entries) or a file that is not open.
+
+        Raises:
+            NotThere: there is none of this name.
+            Refused: it cannot be opened now; nothing is lost.
+            StorageFailure: it is not synced, and a later sync proves nothing.
+        """
         with _border(f"sync {path}"):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            descriptor = self._open(path, os.O_RDONLY)
+        self._sync_opened(descriptor, path)
+
+    def _sync_opened(self, descriptor: int, path: str) -> None:
+        try:
+            with _sync_border(f"sync {path}"):
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        finally:
+            self._close(descriptor)
 
     def status(self, descriptor: int) -> os.stat_result:
         """Return the status of an open file."""
@@ -205,7 +272,7 @@ class Files:
         """Return the whole file, or None if it does not exist."""
         with _border(f"read {path}"):
             try:
-                with open(path, "rb") as file:
+                with open(path, "rb", opener=self._open) as file:
                     return file.read()
             except FileNotFoundError:
                 return None
@@ -218,7 +285,7 @@ class Files:
         """
         with _border(f"map {path}"):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = self._open(path, os.O_RDONLY)
             except FileNotFoundError:
                 return None
             try:
@@ -229,13 +296,13 @@ class Files:
                     position += read
                 return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if size else b""
             finally:
-                os.close(descriptor)
+                self._close(descriptor)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Replace the file in place, by default without a sync: for content that can be rebuilt and is checked when
         read.
         """
-        with _border(f"write {path}"), open(path, "wb") as file:
+        with _border(f"write {path}"), open(path, "wb", opener=self._open) as file:
             file.write(data)
             if sync:
                 file.flush()

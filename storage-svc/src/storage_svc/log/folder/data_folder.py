@@ -121,6 +121,7 @@ class DataFolder:
         """
         files = files or Files()
         directory = cls(str(path), settings, files, clock)
+        files.reserve()
         files.make_folder(directory.root)
         directory._lock = files.lock(directory._path(checkpoints.LOCK))
         try:
@@ -406,7 +407,7 @@ class DataFolder:
             except StorageFailure as error:
                 _log.error("log not closed cleanly", log=log.folder, reason=str(error))
                 clean = False
-            clean = clean and log.offline is None
+            clean = clean and log.offline is None and log.recovery_point >= log.log_end_offset
         if self.checkpoints.store_all() and clean:
             self.files.replace_file(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
         _log.info("data folder closed", path=self.root, clean=clean)
@@ -421,6 +422,7 @@ class DataFolder:
         if self._lock >= 0:
             self.files.close(self._lock)
             self._lock = -1
+        self.files.give_back_reserve()
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every log's state is consistent."""

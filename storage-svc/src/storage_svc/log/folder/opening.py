@@ -19,7 +19,7 @@ from service_chassis import logs
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import DataFolderError, DiskFull, StorageFailure
+from storage_svc.log.errors import DataFolderError, Refused, StorageFailure
 from storage_svc.log.folder.checkpoint_store import CheckpointStore
 from storage_svc.log.folder.deleted_folders import is_deleted
 from storage_svc.log.partition.environment import LogEnvironment
@@ -126,7 +126,7 @@ def open_logs(
 
     Raises:
         StorageFailure: the data folder cannot be listed or written.
-        DiskFull: there is no space to recover a log; those that could be opened are in `opened`.
+        Refused: there is no space or descriptor to recover a log; those that could be opened are in `opened`.
     """
     files = environment.files
     marker = f"{root}/{checkpoints.CLEAN_SHUTDOWN}"
@@ -210,7 +210,7 @@ def _recover(recoveries: dict[TopicPartition, Recovery], opened: dict[TopicParti
 def _run(recovery: Recovery) -> PartitionLog:
     try:
         return recovery.run()
-    except DiskFull:
+    except Refused:
         raise
     except StorageFailure as error:
         return recovery.unusable(str(error))

@@ -18,7 +18,7 @@ from storage_svc.log.batch.header import pack_prefix, unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
-from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.errors import Refused, StorageFailure
 from storage_svc.log.partition.outcome import MUST_WAIT, Admitted, Appended, Origin, prepare
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
 from storage_svc.log.partition.state import LogActions, LogState
@@ -121,7 +121,11 @@ class BatchWriter:
             self._actions.write_staged()
         if self._staged_size == 0 and active.size == 0:
             active.first_timestamp = max_timestamp
-        if active.must_roll(self._staged_size, size, last_offset, max_timestamp, state.config, now_ms):
+        try:
+            rolls = active.must_roll(self._staged_size, size, last_offset, max_timestamp, state.config, now_ms)
+        except StorageFailure as error:  # the segment was released, and cannot be opened again
+            return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
+        if rolls:
             if (outcome := self._roll(base_offset, now_ms, may_wait)) is not None:
                 return outcome
         elif base_offset != self._next_offset:
@@ -203,6 +207,10 @@ class BatchWriter:
         except StorageFailure as error:
             self._lose(staged, error if len(staged) == 1 else self._cut_for_good(segment, error))
             return None
+        except Exception as error:  # a bug; every batch of the turn must have an outcome
+            _logger.exception("write failed", log=state.folder)
+            self._lose(staged, StorageFailure(f"{type(error).__name__}: {error}"))
+            return None
         if self._failing:
             self._failing = False
             _logger.info("appends work again", log=state.folder)
@@ -230,6 +238,8 @@ class BatchWriter:
         Whole batches of them were cut off. Without the sync a power cut could restore them. A refused batch would then
         stand before newer ones, without the older batch that its producer sends again.
         """
+        if segment.uncut:  # before the next write
+            return error
         try:
             segment.sync(self._state.files)
         except StorageFailure as failure:
@@ -251,7 +261,7 @@ class BatchWriter:
             appended.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             appended.error_message = str(error)
             appended.base_offset = appended.last_offset = -1
-        if not isinstance(error, DiskFull):
+        if not isinstance(error, Refused):
             self._actions.take_offline(str(error))
 
     def check_invariants(self) -> None:

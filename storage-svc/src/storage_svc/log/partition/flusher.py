@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final
@@ -20,7 +20,7 @@ from service_chassis import logs
 
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.sync_queue import SyncQueue
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import Refused, StorageFailure
 from storage_svc.log.partition.unsynced import Syncable, SyncTarget
 
 # More logs than this are synced from several threads at once, which the file system commits together. That applies
@@ -102,9 +102,14 @@ class Flusher:
             self._next()
 
     def mark_later(self, log: Syncable, delay_ms: int) -> None:
-        """Ask the log for a sync when the delay is over; the first request counts."""
-        if self._loop is not None and log not in self._timers:
-            self._timers[log] = self._loop.call_later(delay_ms / 1000, self._due, log)
+        """Ask the log for a sync when the delay is over; the request that is due first counts."""
+        if self._loop is None:
+            return
+        pending, due = self._timers.get(log), self._loop.time() + delay_ms / 1000
+        if pending is None or due < pending.when():
+            if pending is not None:
+                pending.cancel()
+            self._timers[log] = self._loop.call_at(due, self._due, log)
 
     def _due(self, log: Syncable) -> None:
         self._timers.pop(log, None)
@@ -130,7 +135,11 @@ class Flusher:
         assert loop is not None
         while (targets := self._jobs.get()) is not None:
             started = time.perf_counter()
-            self._sync(targets)
+            try:
+                self._sync(targets)
+            except Exception:  # such as one thread too many; without this one no record would ever be acknowledged
+                _log.exception("logs are synced one after the other")
+                self._sync_some(targets)
             try:
                 loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
             except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
@@ -178,7 +187,7 @@ class Flusher:
             target.failure = target.failure or failure
         return left
 
-    def _sync_some(self, targets: list[SyncTarget]) -> None:
+    def _sync_some(self, targets: Iterable[SyncTarget]) -> None:
         for target in targets:
             target.run(self._files)
 
@@ -197,7 +206,11 @@ class Flusher:
             self._idle.set()
 
     def sync_now(self, wanted: Callable[[Syncable], bool] = lambda _: True) -> None:
-        """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits."""
+        """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits.
+
+        A log stays on the list if the system refuses to begin its sync.
+        """
+        refused: dict[Syncable, None] = {}
         while dirty := [log for log in self._dirty if wanted(log)]:
             for log in dirty:
                 del self._dirty[log]
@@ -205,6 +218,9 @@ class Flusher:
             self._sync(targets)
             for target, log in targets.items():
                 log.synced(target)
+                if isinstance(target.failure, Refused):
+                    refused[log] = None
+        self._dirty |= refused
 
     def close(self) -> None:
         """End the threads; nothing is synced any more."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable
 
+from service_chassis import logs
+
 from storage_svc.log.partition.read_positions import ReadPositions
 from storage_svc.log.segment.segment import Segment
+
+_log = logs.get(__name__)
 
 
 class HighWatermark:
@@ -57,7 +61,7 @@ class HighWatermark:
             self.touch()
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
-            heapq.heappop(waiters)[2](0)
+            _call(heapq.heappop(waiters)[2], 0)
 
     def wait(self, offset: int, callback: Callable[[int], None]) -> None:
         """Call back with 0 once the offset, which is a later one, is reached."""
@@ -68,7 +72,7 @@ class HighWatermark:
         """Call back every waiter with an error code: no offset will be reached."""
         waiters, self._waiters = self._waiters, []
         for _, _, callback in sorted(waiters):
-            callback(error_code)
+            _call(callback, error_code)
 
     def watch(self, watcher: Hashable, callback: Callable[[], None]) -> None:
         """Call back whenever the offset moves or the log goes away, until `unwatch`."""
@@ -86,4 +90,12 @@ class HighWatermark:
     def touch(self) -> None:
         """Call back every watcher."""
         for callback in list(self._watchers.values()):
-            callback()
+            _call(callback)
+
+
+def _call(callback: Callable[..., None], *arguments: int) -> None:
+    """Call back one of several, each of which answers another request: an exception concerns that one alone."""
+    try:
+        callback(*arguments)
+    except Exception:
+        _log.exception("a callback failed")

@@ -27,7 +27,7 @@ from service_chassis import logs
 from storage_svc.log.config import FOREVER, FlushPolicy, LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Buffer
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import NotNow, Refused, StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
@@ -47,6 +47,9 @@ __all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
 
 # An attribute of an Enum class costs as much as a call: it is looked up once.
 _GROUP: Final = FlushPolicy.GROUP
+
+#: The pause before a sync is tried again that the system refused to begin.
+_SYNC_AGAIN_MS: Final = 100
 
 _log = logs.get(__name__)
 
@@ -184,17 +187,28 @@ class PartitionLog(LogState):
         """Close the active segment, which is not empty, and start another; nothing may be staged.
 
         Raises:
-            StorageFailure: the log goes on with the active segment it has, or is offline: a sync failed.
+            Refused: the log goes on with the active segment it has.
+            StorageFailure: the log is offline, or its caller takes it offline.
         """
         self._refuse_deleted()
         old = self.segments.active
+        if old.uncut:
+            old.cut()
         if self.roll_syncs:
             try:
                 old.sync(self.files)
+            except Refused:
+                raise
             except StorageFailure as error:
                 self.take_offline(f"sync failed: {error}")
                 raise
-        segment = Segment.create(self.files, self.folder, self.log_end_offset, self.config, now_ms)
+        begun = self.files, self.folder, self.log_end_offset, self.config, now_ms
+        try:
+            segment = Segment.create(*begun)
+        except NotNow:
+            if not self._environment.open_segments.release_some():
+                raise
+            segment = Segment.create(*begun)
         to_sync = [self.folder]
         try:
             old.finish()
@@ -233,6 +247,10 @@ class PartitionLog(LogState):
         for segment in target.segments:
             segment.unpin()
         if self.deleted:
+            return
+        if isinstance(target.failure, Refused) and self.offline is None:  # it was not begun: nothing is lost
+            self.unsynced.put_back(target)
+            self._environment.mark_later(self, _SYNC_AGAIN_MS)
             return
         if target.failure is not None:
             self.take_offline(f"sync failed: {target.failure}")

@@ -139,4 +139,6 @@ class LogState:
         assert self.readable.segment in self.segments, self.folder
         assert self.readable.position <= self.readable.segment.size, self.folder
         for segment in self.segments if self.offline is None else ():
+            if segment.uncut:
+                continue
             assert segment.descriptor < 0 or self.files.status(segment.descriptor).st_size == segment.size, segment.path

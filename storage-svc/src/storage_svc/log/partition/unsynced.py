@@ -6,11 +6,12 @@ A new folder or segment is durable only once the folder that names it is: the pa
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Protocol
 
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import NotThere, StorageFailure
 from storage_svc.log.segment.segment import Segment
 
 
@@ -44,7 +45,7 @@ class SyncTarget:
         """Sync everything, one call after the other; the first failure ends it and is kept in `failure`."""
         try:
             for path in self.paths:
-                if files.exists(path):  # an index of a segment that has been deleted since needs none
+                with suppress(NotThere):  # an index of a segment that has been deleted since needs none
                     files.sync_path(path)
             for segment in self.segments:
                 segment.sync(files)
@@ -114,3 +115,10 @@ class Unsynced:
         for segment in segments:
             segment.pin()
         return target
+
+    def put_back(self, target: SyncTarget) -> None:
+        """Have the next sync cover everything that this one, which the system refused, was to cover."""
+        active = target.segment
+        self._segments[:0] = [segment for segment in target.segments if segment is not active and not segment.gone]
+        self._active = self._active or active in target.segments
+        self.paths = dict.fromkeys(target.paths) | self.paths

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 _SHARE: Final = 8
 _MIN: Final = 32
 _MAX: Final = 16_384
+_RELEASED_AT_ONCE: Final = 4
 
 
 def open_segments_max() -> int:
@@ -57,6 +58,19 @@ class OpenSegments:
                     oldest.used = False
                     del self._ring[oldest]
                     self._ring[oldest] = None
+
+    def release_some(self) -> bool:
+        """Release a few of the segments that were not used for longest, as the system allows no more descriptors.
+
+        Return whether there were any.
+        """
+        released = 0
+        with self._lock:
+            for segment in list(self._ring):
+                released += segment.release_unused()
+                if released == _RELEASED_AT_ONCE:
+                    break
+        return released > 0
 
     def discard(self, segment: Closable) -> None:
         """Remove a segment that was closed."""

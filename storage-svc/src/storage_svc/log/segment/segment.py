@@ -11,6 +11,7 @@ followed is compared with the batch it leads to. Indexes that do not agree are r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import random
 from typing import Final
 
@@ -19,7 +20,7 @@ from service_chassis import logs
 from storage_svc.log.batch.header import WALK_CHUNK, Header, headers
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Buffer, Files
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import NotNow, Refused, StorageFailure
 from storage_svc.log.segment.index_agreement import ends_agree
 from storage_svc.log.segment.offset_index import OffsetIndex
 from storage_svc.log.segment.open_segments import OpenSegments
@@ -76,6 +77,7 @@ class Segment:
         "size",
         "time_index",
         "transaction_index",
+        "uncut",
         "used",
     )
 
@@ -95,6 +97,8 @@ class Segment:
         self._stem = f"{folder}/{file_stem(base_offset)}"
         self.descriptor = -1
         self.size = 0
+        #: Whether bytes of a failed write are left after `size`, as they could not be cut off yet.
+        self.uncut = False
         self.created_ms = created_ms
         self.first_timestamp = -1
         self.max_timestamp = -1
@@ -128,12 +132,16 @@ class Segment:
         """Create an empty segment; files that have its names are dropped."""
         segment = cls(files, folder, base_offset, config, now_ms, suffix=suffix)
         segment.open(create=True)
-        if segment.size:
-            files.truncate(segment.descriptor, 0)
-            segment.size = 0
-        segment._growing = True
-        segment.restart_indexes()
-        segment.transaction_index.restart()
+        try:
+            if segment.size:
+                files.truncate(segment.descriptor, 0)
+                segment.size = 0
+            segment._growing = True
+            segment.restart_indexes()
+            segment.transaction_index.restart()
+        except StorageFailure:
+            segment.close()
+            raise
         return segment
 
     def rename(self, suffix: str) -> None:
@@ -155,10 +163,21 @@ class Segment:
     def open(self, *, create: bool = False) -> None:
         """Open the `.log` file, if it is not open."""
         if self.descriptor < 0:
-            self.descriptor = self._files.open(self.path, create=create)
-            status = self._files.status(self.descriptor)
+            try:
+                descriptor = self._files.open(self.path, create=create)
+            except NotNow:
+                if self.registry is None or not self.registry.release_some():
+                    raise
+                descriptor = self._files.open(self.path, create=create)
+            try:
+                status = self._files.status(descriptor)
+            except StorageFailure:
+                self._files.close(descriptor)
+                raise
+            self.descriptor = descriptor
             self.file_id = status.st_ino
-            self.size = status.st_size
+            if not self.uncut:
+                self.size = status.st_size
             if self.registry is not None:
                 self.registry.add(self)
         self.used = True
@@ -242,17 +261,36 @@ class Segment:
         """Write batches after the last one; the caller moves `size` once it has noted them.
 
         Raises:
-            DiskFull: no byte of them is left in the file; until the next sync a power cut may bring them back.
+            Refused: none of them is left, or `uncut` is set; until the next sync a power cut may bring them back.
             StorageFailure: the file cannot be trusted with more.
         """
         if not self._loaded or self.descriptor < 0:
             self.load()
         self.used = True
+        if self.uncut:
+            self.cut()
         try:
             self._files.append(self.descriptor, parts, self.size, size)
         except StorageFailure:
-            self._files.truncate(self.descriptor, self.size)
+            self.uncut = True
+            with suppress(Refused):
+                self._cut()
             raise
+
+    def cut(self) -> None:
+        """Cut off the bytes of a failed write that are still there, for good.
+
+        Raises:
+            Refused: they are left.
+            StorageFailure: the file cannot be trusted with more.
+        """
+        self.open()
+        self._cut()
+        self._files.sync(self.descriptor)
+
+    def _cut(self) -> None:
+        self._files.truncate(self.descriptor, self.size)
+        self.uncut = False
 
     def largest_timestamp(self) -> tuple[int, int]:
         """Return (timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
@@ -328,6 +366,8 @@ class Segment:
         Raises:
             StorageFailure: the index files are not; they will be rebuilt when they are needed.
         """
+        if self.uncut:
+            self.cut()
         self.transaction_index.seal()
         if not self._loaded:
             if not self._growing:
@@ -351,7 +391,7 @@ class Segment:
 
     def release_unused(self) -> bool:
         """Write the entries that the index files lack, then release; return whether that was possible."""
-        if self._pins:
+        if self._pins or self.uncut:
             return False
         if self._growing and self._loaded:
             try:

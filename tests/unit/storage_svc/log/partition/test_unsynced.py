@@ -12,13 +12,14 @@ from storage_svc.log.segment.segment import Segment
 
 
 class SyncedPaths(Files):
-    """Real files; the paths that are synced are noted instead."""
+    """Real files; the paths that are synced are noted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.paths: list[str] = []
 
     def sync_path(self, path: str) -> None:
+        super().sync_path(path)
         self.paths.append(path)
 
 
