@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from broker_contract import topics_pb2
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.resources import Operation, Resource, configured
 from gateway_svc.requests.services import Services
 
 _Outcome = TypeVar("_Outcome")
 
 
-class Resource(Protocol):
-    """One of a request's, in the order of its changes."""
+class NamedResource(Protocol):
+    """One resource of a request."""
 
     resource_type: int
     resource_name: str
@@ -24,7 +25,7 @@ class Resource(Protocol):
 async def alter(
     call: Call,
     services: Services,
-    asked: Sequence[Resource],
+    asked: Sequence[NamedResource],
     changes: list[topics_pb2.ConfigChanges],
     outcome: Callable[..., _Outcome],
     *,
@@ -48,3 +49,18 @@ async def alter(
         for resource, altered in zip(asked, answer.resources, strict=True)
     )
     return outcomes, first_error(answer.resources)
+
+
+def altered_resources(asked: Iterable[NamedResource]) -> Iterable[Resource]:
+    """Return the resources whose configs a request alters."""
+    return configured(Operation.ALTER_CONFIGS, ((each.resource_type, each.resource_name) for each in asked))
+
+
+def refused_rows(asked: Iterable[NamedResource], outcome: Callable[..., _Outcome], error: int) -> tuple[_Outcome, ...]:
+    """Return an `outcome` with this error for each resource asked for."""
+    return tuple(
+        outcome(
+            error_code=error, error_message=None, resource_type=each.resource_type, resource_name=each.resource_name
+        )
+        for each in asked
+    )

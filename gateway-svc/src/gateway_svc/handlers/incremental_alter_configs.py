@@ -12,10 +12,10 @@ from protocol_lib.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-from gateway_svc.handlers.config_alterations import alter
+from gateway_svc.handlers.config_alterations import alter, altered_resources, refused_rows
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, configured
+from gateway_svc.requests.resources import Resource
 from gateway_svc.requests.services import Services
 
 
@@ -38,19 +38,11 @@ async def handle(
 
 
 def resources(_call: Call, request: IncrementalAlterConfigsRequest, _services: Services) -> Iterable[Resource]:
-    return configured(Operation.ALTER_CONFIGS, ((each.resource_type, each.resource_name) for each in request.resources))
+    return altered_resources(request.resources)
 
 
 def refuse(call: Call, request: IncrementalAlterConfigsRequest, error: int, _services: Services) -> None:
-    rows = tuple(
-        AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=None,
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-        )
-        for each in request.resources
-    )
+    rows = refused_rows(request.resources, AlterConfigsResourceResponse, error)
     call.answer(IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=rows), error)
 
 
