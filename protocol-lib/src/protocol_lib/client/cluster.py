@@ -42,6 +42,8 @@ class Purpose(Enum):
 
 
 _Key = tuple[Address, Purpose]
+#: Topics of a Metadata request that will be written later, for those that are wanted then.
+_NEWEST: Final = frozenset({""})
 
 #: Codes that are final for an administrator: only producers and consumers wait for a topic to appear.
 NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -67,6 +69,8 @@ class Cluster:
         self._opening: dict[_Key, asyncio.Task[Connection]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._refreshing: asyncio.Task[None] | None = None
+        #: topics that the refresh under way asks for
+        self._asked_for: frozenset[str] | None = _NEWEST
         self._coordinators: dict[tuple[str, KeyType], int] = {}
         self._aging: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -116,9 +120,11 @@ class Cluster:
     def refresh_soon(self) -> asyncio.Task[None]:
         if self._closed:
             raise ClientClosedError("closed")
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh_once())
+        earlier = None if self._refreshing is None or self._refreshing.done() else self._refreshing
+        if self._refreshing is None or earlier is None or self._asked_for not in (_NEWEST, self._wanted):
+            self._refreshing = asyncio.create_task(self._refresh_after(earlier))
             self._refreshing.add_done_callback(_retrieve)
+            self._asked_for = _NEWEST
         return self._refreshing
 
     async def topic(self, name: str, *, timeout_ms: int | None = None) -> Topic:
@@ -138,8 +144,19 @@ class Cluster:
 
         return await self.retrying(look, timeout_ms=timeout_ms)
 
+    async def _refresh_after(self, earlier: asyncio.Task[None] | None) -> None:
+        """Refresh after an earlier refresh, which asks for other topics."""
+        if earlier is not None:
+            try:
+                await asyncio.wait({earlier})
+            except asyncio.CancelledError:
+                earlier.cancel()
+                raise
+        await self._refresh_once()
+
     async def _refresh_once(self) -> None:
-        wanted = self._wanted
+        wanted = None if self._wanted is None else frozenset(self._wanted)
+        self._asked_for = wanted
         topics = None if wanted is None else tuple(MetadataRequestTopic(name=name) for name in sorted(wanted))
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics)
         connection = await self.any_connection()

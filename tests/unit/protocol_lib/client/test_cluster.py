@@ -113,3 +113,32 @@ async def test_close_ends_a_refresh_that_waits(scripted: StartScript) -> None:
         await waiting
     with pytest.raises(ClientClosedError):
         await cluster.refresh()
+
+
+async def test_a_refresh_covers_topics_that_are_wanted_since_an_earlier_request(scripted: StartScript) -> None:
+    may_answer = asyncio.Event()
+    may_answer.set()
+
+    async def reply(header, request):
+        await may_answer.wait()
+        return versions() if header.api_key == ApiKey.API_VERSIONS else one_node(broker, request)
+
+    broker = await scripted(reply)
+    cluster = await started(broker)
+    may_answer.clear()
+    before = asked(broker, ApiKey.METADATA)
+    cluster.want(["a"])
+    first = asyncio.create_task(cluster.refresh())
+    while asked(broker, ApiKey.METADATA) == before:  # noqa: ASYNC110 (nothing else signals it)
+        await asyncio.sleep(0.001)
+    cluster.want(["b"])
+    others = [asyncio.create_task(cluster.refresh()) for _ in range(3)]
+    await asyncio.sleep(0)
+    cluster.want_only(["c"])
+    others.append(asyncio.create_task(cluster.refresh()))
+    may_answer.set()
+    await asyncio.gather(first, *others)
+    requests = [request.topics for header, request in broker.requests if header.api_key == ApiKey.METADATA][before:]
+    assert [[topic.name for topic in topics] for topics in requests] == [["a"], ["c"]]
+    assert cluster.metadata.partitions("c") == (0,)
+    await cluster.close()
