@@ -124,7 +124,7 @@ class Consumer:
             return
         try:
             if self._rebalancing is not None:
-                await self._rebalancing.leave()
+                await self._rebalancing.leave(commit=True)
             else:
                 await self._commit_quietly()
         finally:

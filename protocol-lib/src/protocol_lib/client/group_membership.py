@@ -117,6 +117,7 @@ class GroupMembership:
                 code = fault.code if isinstance(fault, BrokerError) else None
                 if code in _LOST:
                     self._lose()
+                    owned = []  # others may read these by now: a claim could take them away again
                 if means_no_coordinator(fault):
                     self._cluster.forget_coordinator(self._settings.group_id)
                 if code not in _JOIN_AGAIN and not fault.retriable:
@@ -290,7 +291,8 @@ class GroupMembership:
         """Return whether the membership goes on after the error that answered a heartbeat."""
         code = fault.code if isinstance(fault, BrokerError) else None
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._rejoin()
+            if not self._is_joining:  # else it is the rebalance that is being joined
+                self._rejoin()
         elif code in _LOST:
             self._lose()
             self._rejoin()

@@ -1,22 +1,29 @@
 """A consumer's side of rebalances: its subscription, when it takes part, and the partitions it gains and gives up.
 
-A rebalance has three parts. The first and the last run while the application is inside `poll`, so it loses no partition
-on which it works; the second is in the background.
+A rebalance has three steps. The first and the last begin while the application is inside `poll`, so it loses no
+partition on which it works; the second is in the background.
 
-    prepare    eager: commit, call the listener, give everything up     cooperative: keep everything
+    prepare    eager: commit, call the listener, give everything up     cooperative: give up unsubscribed topics only
     join       JoinGroup and SyncGroup                                  cooperative: keep reading
     complete   eager: read the assigned partitions                      cooperative: give up partitions that are not
                                                                         assigned any more, read new ones, join again
                                                                         if any were given up
+
+Each step is a task of this object, and one runs at a time. A caller of `poll` only waits for it: a caller that is
+cancelled, or whose time is over, leaves the step running, and the next `poll` goes on from there. Records are handed
+over between rebalances, and during the second step of a cooperative one.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
 
 from protocol_lib.client.assignors import RebalanceProtocol
 from protocol_lib.client.cluster import Cluster
+from protocol_lib.client.errors import ClientClosedError
 from protocol_lib.client.fetcher import Fetcher
 from protocol_lib.client.group_membership import GroupMembership, GroupSettings, Joined
 from protocol_lib.client.metadata import TopicPartition
@@ -32,7 +39,7 @@ class RebalanceListener(Protocol):
         """Start work on these: they are new."""
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Drop work on these: they are gone already, and others may read them."""
+        """Drop work on these: others may read them already, or the consumer leaves because of an exception."""
 
 
 class _NoListener:
@@ -48,6 +55,21 @@ class _NoListener:
         pass
 
 
+class _Kind(Enum):
+    PREPARE = "prepare"
+    JOIN = "join"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step of a rebalance, under way or done."""
+
+    kind: _Kind
+    #: its result is the outcome of a join, None for the other steps
+    task: asyncio.Task[Joined | None]
+
+
 class Rebalancing:
     """Owns the membership of one subscribed consumer."""
 
@@ -59,11 +81,13 @@ class Rebalancing:
         self._fetcher = fetcher
         self._commit = commit
         self._topics: frozenset[str] = frozenset()
+        #: topics of the newest join; other topics than these need another one
+        self._joined_topics: frozenset[str] | None = None
         self._pattern: re.Pattern[str] | None = None
         self._listener: RebalanceListener = _NoListener()
         every_one = {assignor.protocol for assignor in settings.assignors}
         self._is_eager = every_one != {RebalanceProtocol.COOPERATIVE}
-        self._joining: asyncio.Task[Joined] | None = None
+        self._step: _Step | None = None
         self.membership = GroupMembership(cluster, settings, fetcher.arrived.set)
         cluster.on_metadata(self._look_at_metadata)
 
@@ -77,7 +101,6 @@ class Rebalancing:
             self._pattern, self._topics = None, frozenset(topics)
             self._cluster.want_only(self._topics)
         await self._cluster.refresh()
-        self.membership.rejoin_needed = True
 
     def _look_at_metadata(self) -> None:
         if self._pattern is None:
@@ -90,7 +113,6 @@ class Rebalancing:
         )
         if matched != self._topics:
             self._topics = matched
-            self.membership.rejoin_needed = True
             self._fetcher.arrived.set()
 
     async def take_part(self, deadline: float) -> bool:
@@ -98,68 +120,108 @@ class Rebalancing:
         when the coordinator refuses this member."""
         self.membership.polled()
         while True:
-            if self._joining is None:
-                if self.membership.fault is not None:
-                    raise self.membership.fault
-                if not self.membership.rejoin_needed:
+            if self.membership.fault is not None:
+                raise self.membership.fault
+            step = self._step
+            if step is None:
+                if not self._must_join:
                     return True
-                self._joining = asyncio.create_task(self._prepare_and_join())
-                self._joining.add_done_callback(lambda _: self._fetcher.arrived.set())
-            if not self._joining.done():
-                if not self._is_eager and self._fetcher.states:
+                step = self._begin(_Kind.PREPARE, self._prepare())
+            if not step.task.done():
+                if self._may_read_on:
                     return True
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
-                await asyncio.wait({self._joining}, timeout=left)
-                if not self._joining.done():
+                await asyncio.wait({step.task}, timeout=left)
+                if not step.task.done():
                     return False
-            done, self._joining = self._joining, None
-            # A caller that is cancelled here must not leave half of a rebalance.
-            await asyncio.shield(self._complete(done.result()))
+            if self._step is step:
+                self._go_on_after(step)
 
-    async def leave(self) -> None:
-        """Give everything up and leave the group."""
-        if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.gather(self._joining, return_exceptions=True)
+    @property
+    def _must_join(self) -> bool:
+        return self.membership.rejoin_needed or self.membership.is_lost or self._topics != self._joined_topics
+
+    @property
+    def _may_read_on(self) -> bool:
+        """Whether records may be handed over during the step under way."""
+        joins = self._step is not None and self._step.kind is _Kind.JOIN
+        return joins and not self._is_eager and not self.membership.is_lost and bool(self._fetcher.states)
+
+    def _begin(self, kind: _Kind, work: Coroutine[Any, Any, Joined | None]) -> _Step:
+        self._step = _Step(kind, asyncio.create_task(work))
+        self._step.task.add_done_callback(lambda _: self._fetcher.arrived.set())
+        return self._step
+
+    def _go_on_after(self, step: _Step) -> None:
+        """Begin the step after one that is done; raises the error of the one that is done."""
+        self._step = None
+        if step.task.cancelled():
+            raise ClientClosedError("the consumer left its group while this waited")
+        joined = step.task.result()
+        if step.kind is _Kind.PREPARE:
+            self._begin(_Kind.JOIN, self._join())
+        elif joined is not None:
+            self._begin(_Kind.COMPLETE, self._complete(joined))
+
+    async def leave(self, *, commit: bool) -> None:
+        """Give everything up and leave the group. Without `commit` the partitions count as lost, and their records
+        since the last commit are read again."""
+        step, self._step = self._step, None
+        if step is not None:
+            if step.kind is _Kind.JOIN:
+                step.task.cancel()
+            await asyncio.wait({step.task})  # a listener at work comes to its end first
         owned = frozenset(self._fetcher.states)
         try:
-            if self.membership.is_member and owned:
-                await self._commit()
-                await self._listener.on_revoked(owned)
+            if commit and self.membership.is_member:
+                await self._give_up(owned)
+            else:
+                await self._lose(owned)
         finally:
             self._fetcher.assign(set())
             await self.membership.leave()
+        if step is not None and not step.task.cancelled() and step.kind is not _Kind.JOIN:
+            step.task.result()  # raises an error of the listener that no `poll` has raised
 
-    async def _prepare_and_join(self) -> Joined:
-        await self._tell_of_loss()
+    # -- steps
+
+    async def _prepare(self) -> None:
+        await self._note_loss()
         owned = frozenset(self._fetcher.states)
-        if self._is_eager and owned:
-            await self._commit()
-            await self._listener.on_revoked(owned)
-            self._fetcher.assign(set())
-            owned = frozenset()
-        return await self.membership.join(self._topics, owned)
+        await self._give_up(owned if self._is_eager else frozenset(p for p in owned if p.topic not in self._topics))
+
+    async def _join(self) -> Joined:
+        self._joined_topics = self._topics
+        return await self.membership.join(self._topics, frozenset(self._fetcher.states))
 
     async def _complete(self, joined: Joined) -> None:
-        await self._tell_of_loss()
+        await self._note_loss()
         if not self.membership.is_member:
             return  # lost again before this was examined
         owned = frozenset(self._fetcher.states)
-        revoked, added = owned - joined.assigned, joined.assigned - owned
         try:
-            if revoked:
+            if not owned <= joined.assigned:
                 self.membership.rejoin_needed = True
-                await self._commit()
-                await self._listener.on_revoked(revoked)
-        finally:  # after any error of a listener too: others may read the revoked partitions by now
+                await self._give_up(owned - joined.assigned)
+        finally:
             self._fetcher.assign(set(joined.assigned))
-            await self._listener.on_assigned(added)
+            await self._listener.on_assigned(joined.assigned - owned)
 
-    async def _tell_of_loss(self) -> None:
-        if not self.membership.is_lost:
+    async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        if not partitions:
             return
-        self.membership.is_lost = False
-        owned = frozenset(self._fetcher.states)
+        try:
+            await self._commit()
+            await self._listener.on_revoked(partitions)
+        finally:  # after any error of a listener too: others may read these from now on
+            self._fetcher.assign(set(self._fetcher.states) - partitions)
+
+    async def _note_loss(self) -> None:
+        if self.membership.is_lost:
+            self.membership.is_lost = False
+            await self._lose(frozenset(self._fetcher.states))
+
+    async def _lose(self, partitions: frozenset[TopicPartition]) -> None:
         self._fetcher.assign(set())
-        if owned:
-            await self._listener.on_lost(owned)
+        if partitions:
+            await self._listener.on_lost(partitions)

@@ -9,7 +9,7 @@ from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Cluster, RangeAssignor, TopicPartition
 from protocol_lib.client.errors import FencedInstanceIdError, GroupAuthorizationFailedError
 from protocol_lib.client.group_membership import GroupMembership, GroupSettings
-from protocol_lib.consumer_protocol import Assignment, TopicPartitions, encode_assignment
+from protocol_lib.consumer_protocol import Assignment, TopicPartitions, decode_subscription, encode_assignment
 from protocol_lib.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from protocol_lib.messages.heartbeat import HeartbeatResponse
 from protocol_lib.messages.join_group import JoinGroupResponse
@@ -169,3 +169,15 @@ async def test_leaving_sends_leave_group(there: Membership) -> None:
     assert [member.member_id for member in request.members] == ["m"]
     await there.member.leave()
     assert len(there.coordinator.asked(ApiKey.LEAVE_GROUP)) == 1
+
+
+async def test_a_member_that_is_lost_while_it_joins_claims_nothing_any_more(there: Membership) -> None:
+    await there.member.join(["t"], [])
+    there.coordinator.join = [25]
+    await there.member.join(["t"], [TopicPartition("t", 0)])
+    claims = [
+        [each.topic for each in decode_subscription(request.protocols[0].metadata).owned_partitions]
+        for request in there.coordinator.asked(ApiKey.JOIN_GROUP)
+    ]
+    assert claims == [[], ["t"], []]
+    assert there.member.is_lost
