@@ -5,9 +5,17 @@
         async for record in consumer:
             print(record.key, record.value)
 
-Records are fetched ahead in the background. Rebalances happen inside `poll` (and so inside the `async for`), where
-all records of earlier polls count as processed: automatic commits commit their offsets there. A consumer that does not
-poll for `rebalance_timeout_ms` leaves its group.
+Records are fetched ahead in the background. Rebalances begin inside `poll` (and so inside the `async for`), where all
+records of earlier polls count as finished. A consumer that does not poll for `rebalance_timeout_ms` leaves its group.
+
+Automatic commits cover finished records only, so that a consumer that dies loses none:
+
+    poll, every `auto_commit_interval_ms`        the records of the polls before this one
+    poll, when partitions go to other members    the same
+    close, end of the `async with` block         all records
+    exception in the `async with` block          nothing: the records since the last commit are read again
+
+Every call may be cancelled. `poll` then hands over nothing, and the next one goes on.
 """
 
 import asyncio
@@ -98,7 +106,10 @@ class Consumer:
         )
         self._auto_commit_s = auto_commit_interval_ms / 1000 if auto_commit and group_id else None
         self._commit_at = 0.0
+        #: automatic commit under way
         self._committing: asyncio.Task[None] | None = None
+        #: number of calls of `commit` under way
+        self._saving = 0
         self._give_way_at = 0.0
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
@@ -118,15 +129,15 @@ class Consumer:
         self._fetcher = Fetcher(cluster, self._fetching, self._find_positions)
         self._fetcher.start()
 
-    async def close(self) -> None:
-        """Commit, with automatic commits, and leave the group."""
+    async def close(self, *, commit: bool = True) -> None:
+        """Commit, with automatic commits, and leave the group. Without `commit` the partitions count as lost."""
         if self._cluster is None or self._fetcher is None:
             return
         try:
             if self._rebalancing is not None:
-                await self._rebalancing.leave(commit=True)
-            else:
-                await self._commit_quietly()
+                await self._rebalancing.leave(commit=commit)
+            elif commit:
+                await self._commit_finished()
         finally:
             cluster, fetcher = self._cluster, self._fetcher
             self._cluster = self._fetcher = self._rebalancing = None
@@ -140,9 +151,9 @@ class Consumer:
         return self
 
     async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self, type_: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(commit=type_ is None)
 
     # -- subscription and records
 
@@ -158,7 +169,7 @@ class Consumer:
             raise TypeError("topics are a list of names")
         if self._rebalancing is None:
             fetcher.assign(set())
-            self._rebalancing = Rebalancing(cluster, fetcher, self._group, self._commit_quietly)
+            self._rebalancing = Rebalancing(cluster, fetcher, self._group, self._commit_finished)
         await self._rebalancing.subscribe(topics, listener)
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -281,8 +292,12 @@ class Consumer:
                 topic_partition: OffsetAndMetadata(position) if isinstance(position, int) else position
                 for topic_partition, position in offsets.items()
             }
-        if positions:
+        self._cancel_automatic_commit()
+        self._saving += 1
+        try:
             await commit_offsets(cluster, group_id, positions, self._member())
+        finally:
+            self._saving -= 1
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         cluster, _ = self._running()
@@ -355,14 +370,27 @@ class Consumer:
             await asyncio.sleep(0)
 
     def _commit_if_due(self, now: float) -> None:
-        if self._auto_commit_s is None or now < self._commit_at:
+        """Begin to commit the positions of now, before the next records move them."""
+        if self._auto_commit_s is None or now < self._commit_at or self._saving:
             return
         first, self._commit_at = self._commit_at == 0.0, now + self._auto_commit_s
         if not first and (self._committing is None or self._committing.done()):
-            self._committing = asyncio.create_task(self._commit_quietly())
+            self._committing = asyncio.create_task(self._commit_quietly(self._positions()))
 
-    async def _commit_quietly(self) -> None:
-        """Commit with automatic commits; after a failure the records are read again, and nothing else happens."""
+    async def _commit_finished(self) -> None:
+        """Commit all positions, with automatic commits. Call it while every record counts as finished."""
         if self._auto_commit_s is not None:
-            with contextlib.suppress(KafkaError, TimeoutError):
-                await asyncio.wait_for(self.commit(), self._settings.request_timeout_ms / 1000)
+            self._cancel_automatic_commit()
+            await self._commit_quietly(self._positions())
+
+    async def _commit_quietly(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit; after a failure the records are read again, and nothing else happens."""
+        cluster, _ = self._running()
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                await commit_offsets(cluster, self._group_id(), positions, self._member())
+
+    def _cancel_automatic_commit(self) -> None:
+        """Cancel it before a later commit: tried again after that one, it would undo it."""
+        if self._committing is not None:
+            self._committing.cancel()
