@@ -26,9 +26,13 @@ class Action(Enum):
     PASS = "pass"
     #: hang up instead of passing the frame on
     DROP = "drop"
+    #: lose the frame, and every later one in its direction, without hanging up: as a network does that is cut
+    STALL = "stall"
 
 
 Decide = Callable[[ApiKey], Action]
+#: Function that returns seconds to wait before the decision about a frame.
+Delay = Callable[[ApiKey], float]
 
 
 def _pass(_: ApiKey) -> Action:
@@ -45,6 +49,9 @@ class KafkaProxy:
         #: hooks for each request before it reaches the broker, and each answer before it reaches the client
         self.on_request: Decide = _pass
         self.on_answer: Decide = _pass
+        #: delays of requests and of answers; later frames of the connection wait too
+        self.request_delay: Delay = lambda _: 0.0
+        self.answer_delay: Delay = lambda _: 0.0
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -101,7 +108,9 @@ class KafkaProxy:
         while frame := await _read(reader):
             header, _ = decode_request_header(frame)
             key = ApiKey(header.api_key)
-            if self.on_request(key) is Action.DROP:
+            if delay := self.request_delay(key):
+                await asyncio.sleep(delay)
+            if await _ends(self.on_request(key)):
                 return
             self.requests[key] += 1
             self.sizes[key].append(len(frame))
@@ -113,7 +122,9 @@ class KafkaProxy:
     ) -> None:
         while frame := await _read(reader):
             key, version = asked.pop(int.from_bytes(frame[:4], "big"))
-            if self.on_answer(key) is Action.DROP:
+            if delay := self.answer_delay(key):
+                await asyncio.sleep(delay)
+            if await _ends(self.on_answer(key)):
                 return
             if key in (ApiKey.METADATA, ApiKey.FIND_COORDINATOR):
                 frame = self._readdressed(key, version, frame)
@@ -125,6 +136,13 @@ class KafkaProxy:
         for node in getattr(response, "brokers", ()) or getattr(response, "coordinators", ()) or (response,):
             node.host, node.port = "127.0.0.1", self.port
         return frame[:position] + encode(response, version)
+
+
+async def _ends(action: Action) -> bool:
+    """Return whether to hang up; does not return from a stall."""
+    if action is Action.STALL:
+        await asyncio.get_running_loop().create_future()
+    return action is Action.DROP
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:

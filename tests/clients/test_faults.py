@@ -102,6 +102,41 @@ async def test_what_is_given_up_leaves_no_hole_in_the_sequence(broker):
     assert await log_of(broker.bootstrap, topic) == [0, 2, 3]
 
 
+def stall_produce(key: ApiKey) -> Action:
+    return Action.STALL if key is ApiKey.PRODUCE else Action.PASS
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [("answers", [0, 1, 2, 3, 4]), ("requests", [0, 2, 3, 4])],
+)
+@pytest.mark.parametrize("in_flight", [1, 3])
+async def test_batches_after_one_that_timed_out_are_in_the_log_once(broker, lost, expected, in_flight):
+    """Record 1 times out. Later ones were sent too, and only their old numbers show whether the broker has them."""
+    topic = await broker.topic()
+    async with KafkaProxy(broker.bootstrap) as proxy:
+        settings = ClientSettings(bootstrap_servers=proxy.bootstrap, **QUICK)
+        async with Producer(settings, delivery_timeout_ms=1_500, linger_ms=0) as producer:
+            await producer.send_and_wait(topic, b"0")
+            if lost == "answers":
+                proxy.on_answer = stall_produce
+            else:
+                proxy.on_request = stall_produce
+            first = await producer.send(topic, b"1")
+            await asyncio.sleep(1.2)
+            later = [await producer.send(topic, b"%d" % number) for number in range(2, 2 + in_flight)]
+            await asyncio.sleep(0.2)
+            with pytest.raises(DeliveryTimeoutError):
+                await first
+            proxy.on_answer = proxy.on_request = lambda _: Action.PASS
+            proxy.hang_up()
+            offsets = [(await answer).offset for answer in later]
+            later = [await producer.send(topic, b"%d" % number) for number in range(2 + in_flight, 5)]
+            offsets += [(await answer).offset for answer in later]
+    assert await log_of(broker.bootstrap, topic) == expected
+    assert offsets == [expected.index(number) for number in (2, 3, 4)]
+
+
 async def test_fetches_go_on_after_lost_connections(broker):
     topic = await broker.topic()
     async with KafkaProxy(broker.bootstrap) as proxy:

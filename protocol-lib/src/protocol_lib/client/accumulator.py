@@ -8,8 +8,15 @@ Pure: no input or output, and the caller passes times. The order of a partition'
                       a batch has to be sent again, nothing new follows it.
     not idempotent    one batch of a partition is in flight
 
-When a batch with sequence numbers is given up, the broker would refuse all later ones for the gap. Once nothing of the
-partition is in flight, the others go on under the producer's next epoch from sequence 0 (KIP-360).
+A batch with sequence numbers that is given up may be in the log or not: it leaves a gap that is to be resolved. Nothing
+new is numbered until then. The later batches with numbers may be in the log too, so each goes again under its old
+numbers, oldest first and alone (as org.apache.kafka.clients.producer.internals.TransactionManager decides):
+
+    NONE, DUPLICATE_SEQUENCE_NUMBER         it is in the log, and so is the batch that was given up: no gap is left
+    OUT_OF_ORDER_SEQUENCE_NUMBER            it is not in the log, and neither is a later one: all get new numbers
+    no batch with numbers is left           the gap may be there: the next batch gets new numbers
+
+New numbers begin at sequence 0 under the producer's next epoch (KIP-360), when nothing of the partition is in flight.
 """
 
 import asyncio
@@ -133,22 +140,31 @@ class PartitionQueue:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     next_sequence: int = 0
-    #: whether a batch with sequence numbers was given up: see the module
-    has_gap: bool = False
+    #: base sequence of the newest batch that was given up and may be missing in the log, else NO_SEQUENCE
+    gap_at: int = NO_SEQUENCE
+    #: whether the oldest batch with numbers, and so every one, is known not to be in the log
+    is_missing: bool = False
 
     @property
     def is_idle(self) -> bool:
         return not self.queued and not self.in_flight
 
-    def sendable(self, now: float, *, idempotent: bool) -> Batch | None:
-        """Return the batch that may be in flight next, filled or not."""
-        if not self.queued or self.has_gap:
+    @property
+    def has_gap(self) -> bool:
+        """Whether batches wait for others to be resolved, or for new numbers."""
+        return self.is_missing or self.gap_at != NO_SEQUENCE
+
+    def sendable(self, now: float, *, idempotent: bool, producer_id: int = NO_PRODUCER_ID) -> Batch | None:
+        """Return the batch that may be in flight next, filled or not; `producer_id` is for new numbers."""
+        if not self.queued or self.is_missing:
             return None
         head = self.queued[0]
         if head.not_before > now:
             return None
         if not idempotent or head.base_sequence != NO_SEQUENCE:
             return None if self.in_flight else head
+        if self.gap_at != NO_SEQUENCE or (self.in_flight and producer_id != self.producer_id):
+            return None
         follows_retry = any(batch.tries > 1 for batch in self.in_flight)
         return None if follows_retry or len(self.in_flight) >= IN_FLIGHT_MAX else head
 
@@ -173,19 +189,35 @@ class PartitionQueue:
             index += 1
         self.queued.insert(index, batch)
 
+    def acknowledge(self, batch: Batch) -> None:
+        """Remove a batch that is in the log, and with it every batch before it."""
+        self.in_flight.remove(batch)
+        if self.gap_at != NO_SEQUENCE and _comes_after(batch.base_sequence, self.gap_at):
+            self.gap_at = NO_SEQUENCE
+
+    def give_up(self, batch: Batch) -> None:
+        """Remove a batch that is not sent again; with numbers it leaves a gap."""
+        if batch in self.in_flight:
+            self.in_flight.remove(batch)
+        else:
+            self.queued.remove(batch)
+        if batch.base_sequence != NO_SEQUENCE and not _comes_after(self.gap_at, batch.base_sequence):
+            self.gap_at = batch.base_sequence
+
     def is_oldest(self, batch: Batch) -> bool:
         """Return whether no batch in flight or to be sent again was sent before it."""
         others = [*self.in_flight, *(each for each in self.queued if each.base_sequence != NO_SEQUENCE)]
         return not any(_is_after(batch, other) for other in others if other is not batch)
 
     def close_gap(self) -> bool:
-        """Number the queued batches again, once nothing is in flight.
-
-        Returns whether the epochs of the producer id are used up."""
-        if not self.has_gap or self.in_flight:
+        """Let batches get new numbers, once that is safe. Returns whether the epochs of the producer id are used up."""
+        numbered = [batch for batch in self.queued if batch.base_sequence != NO_SEQUENCE]
+        if self.in_flight or not (self.is_missing or (self.has_gap and not numbered)):
             return False
-        self.has_gap = False
-        for batch in self.queued:
+        self.is_missing, self.gap_at = False, NO_SEQUENCE
+        for batch in numbered:
+            if batch.base_sequence:
+                batch.not_before = 0.0  # a broker that refuses even sequence 0 is not asked without a pause
             batch.number(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
         self.next_sequence = 0
         if self.producer_epoch == EPOCH_MAX:
@@ -195,10 +227,13 @@ class PartitionQueue:
 
 
 def _is_after(batch: Batch, other: Batch) -> bool:
-    """Return whether a batch's sequence numbers come after another's; they go on at 0 after 2^31-1."""
-    if NO_SEQUENCE in (batch.base_sequence, other.base_sequence):
-        return False
-    return 0 < (batch.base_sequence - other.base_sequence) & SEQUENCE_MAX < 1 << 30
+    """Return whether a batch's sequence numbers come after another's."""
+    return _comes_after(batch.base_sequence, other.base_sequence)
+
+
+def _comes_after(sequence: int, other: int) -> bool:
+    """Return whether a sequence number comes after another; they go on at 0 after 2^31-1."""
+    return NO_SEQUENCE not in (sequence, other) and 0 < (sequence - other) & SEQUENCE_MAX < 1 << 30
 
 
 class Accumulator:

@@ -251,6 +251,8 @@ class Consumer:
         _, fetcher = self._running()
         deadline = asyncio.get_running_loop().time() + self._settings.api_timeout_ms / 1000
         while state.position is None:
+            if fetcher.broken is not None:
+                raise fetcher.broken
             if state.fault is not None:
                 fault, state.fault = state.fault, None
                 raise fault

@@ -67,10 +67,12 @@ class Fetcher:
         self.states: dict[TopicPartition, PartitionState] = {}
         #: event that is set when there may be records
         self.arrived = asyncio.Event()
+        #: error of every call from now on, after a bug in this class
+        self.broken: KafkaError | None = None
         self._cluster = cluster
         self._fetching = fetching
         self._find_positions = find_positions
-        self._rounds = Rounds(self._start_what_is_due)
+        self._rounds = Rounds(self._start_what_is_due, self._break)
         self._busy: set[int] = set()
         self._positioning = False
         self._sessions: dict[int, tuple[Connection, FetchSession]] = {}
@@ -99,6 +101,8 @@ class Fetcher:
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """Return at most `count` records, of one partition after the other; the next call begins with another one."""
+        if self.broken is not None:
+            raise self.broken
         states = list(self.states.values())
         records: list[ConsumerRecord] = []
         for index in range(len(states)):
@@ -121,6 +125,12 @@ class Fetcher:
         if records:
             self._rounds.wake()
         return records
+
+    def _break(self, fault: Exception) -> None:
+        """Fail every later call: a bug of ours must not leave a caller waiting for records."""
+        self.broken = KafkaError(f"the consumer is broken: {fault!r}")
+        self.broken.__cause__ = fault
+        self.arrived.set()
 
     # -- deciding
 
@@ -252,8 +262,10 @@ class Fetcher:
         timeout_ms = cluster.settings.request_timeout_ms + fetching.max_wait_ms
         response: FetchResponse = await connection.submit(request, version, timeout_ms=timeout_ms)
         if response.error_code:
+            opens = request.session_id == 0
             session.reset()
-            if ErrorCode.of(response.error_code) not in _SESSION_ERRORS:
+            # One more request opens a session; a broker that refuses that, too, is asked again after a pause.
+            if opens or ErrorCode.of(response.error_code) not in _SESSION_ERRORS:
                 raise broker_error(response.error_code, "Fetch")
         else:
             session.answered(response.session_id)

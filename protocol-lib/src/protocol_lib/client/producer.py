@@ -126,6 +126,7 @@ class Producer:
         if room is not None:
             sender.wake()
             await self._wait_for_room(room, size, deadline)
+            self._check(sender, size)
         now = asyncio.get_running_loop().time()
         try:
             answer, began = self._accumulator.append(
@@ -203,7 +204,16 @@ class Producer:
     def _running(self) -> tuple[Cluster, Sender]:
         if self._cluster is None or self._sender is None:
             raise ClientClosedError("the producer is not started, or closed")
+        if self._sender.broken is not None:
+            raise self._sender.broken
         return self._cluster, self._sender
+
+    def _check(self, sender: Sender, size: int) -> None:
+        """Raise if the producer has ended while a `send` waited for this memory."""
+        if self._sender is not sender or sender.broken is not None:
+            self._accumulator.release(size)
+            self._running()
+            raise ClientClosedError("the producer was closed while this waited")
 
     async def _wait_for_room(self, room: "asyncio.Future[None]", size: int, deadline: float) -> None:
         try:

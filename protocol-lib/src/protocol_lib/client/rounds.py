@@ -10,23 +10,27 @@ from typing import Any
 
 class Rounds:
     """Task that calls `begin_round` with the event loop's time until `stop`: when it is woken, and after the number
-    of seconds that the last round returned (None: not by itself)."""
+    of seconds that the last round returned (None: not by itself).
 
-    def __init__(self, begin_round: Callable[[float], float | None]) -> None:
+    An exception in a round or in a task next to them is a bug. It goes to `on_failure`, which must let no caller wait
+    for work that is not done any more; there are no more rounds then."""
+
+    def __init__(self, begin_round: Callable[[float], float | None], on_failure: Callable[[Exception], None]) -> None:
         self._begin_round = begin_round
+        self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._helpers: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._go_on())
+        self._task = asyncio.create_task(self._guarded(self._go_on()))
 
     def wake(self) -> None:
         self._wake.set()
 
     def help(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task next to the rounds, which `stop` cancels too."""
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._guarded(work))
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
 
@@ -36,6 +40,14 @@ class Rounds:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as fault:
+            if self._task is not None:
+                self._task.cancel()
+            self._on_failure(fault)
 
     async def _go_on(self) -> None:
         loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ class Sender:
         self._cluster = cluster
         self._accumulator = accumulator
         self._delivery = delivery
-        self._rounds = Rounds(self._begin_round)
+        self._rounds = Rounds(self._send_what_is_due, self._break)
         self._connecting: set[int] = set()
         self._backoffs: dict[int, Backoff] = defaultdict(lambda: Backoff(cluster.settings))
         #: time before which nothing is sent to a node
@@ -74,6 +74,8 @@ class Sender:
         self._producer_epoch = NO_PRODUCER_EPOCH
         self._identifying = False
         self._loop = asyncio.get_running_loop()
+        #: error of every call from now on, after a bug in this class
+        self.broken: KafkaError | None = None
         #: number of flushes under way; while above 0, no batch waits to be filled
         self.flushing = 0
 
@@ -88,15 +90,14 @@ class Sender:
         """Stop; records without acknowledgement by now fail."""
         await self._rounds.stop()
         for batch in list(self._accumulator.incomplete):
-            batch.fail(ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
+            self._fail(batch, ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
 
-    def _begin_round(self, now: float) -> float | None:
-        try:
-            return self._send_what_is_due(now)
-        except Exception as fault:  # a bug of ours must not leave a caller waiting
-            for batch in list(self._accumulator.incomplete):
-                batch.fail(KafkaError(f"the producer is broken: {fault!r}"))
-            raise
+    def _break(self, fault: Exception) -> None:
+        """Fail all records, and every later call: a bug of ours must not leave a caller waiting."""
+        self.broken = KafkaError(f"the producer is broken: {fault!r}")
+        self.broken.__cause__ = fault
+        for batch in list(self._accumulator.incomplete):
+            self._fail(batch, self.broken)
 
     def _send_what_is_due(self, now: float) -> float | None:
         """Return after how many seconds there may be more to do, None for not by itself."""
@@ -148,7 +149,11 @@ class Sender:
             if queue.queued and queue.queued[0].not_before > now:
                 wake_at.append(queue.queued[0].not_before)
                 continue
-            batch = queue.sendable(now, idempotent=self._delivery.idempotent or self._delivery.acks == 0)
+            batch = queue.sendable(
+                now,
+                idempotent=self._delivery.idempotent or self._delivery.acks == 0,
+                producer_id=self._producer_id,
+            )
             if batch is None:
                 continue
             if len(queue.queued) == 1 and not self._accumulator.is_ready(batch, now, linger_s):
@@ -192,14 +197,18 @@ class Sender:
 
     def _send(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
         self._in_flight[node_id] += 1
-        version = -1
+        names: dict[bytes, str] | None = None
         try:
             request, version = self._request(connection, batches)
-            future = connection.submit(request, version, answered=self._delivery.acks != 0)
+            if version > _BY_NAME:
+                names = {topic.topic_id: topic.name for topic in request.topic_data}
+            # After the delivery timeout an answer would come too late for every batch of the request.
+            timeout_ms = min(self._cluster.settings.request_timeout_ms, self._delivery.timeout_ms)
+            future = connection.submit(request, version, timeout_ms=timeout_ms, answered=self._delivery.acks != 0)
         except ProtocolError as fault:
             future = self._loop.create_future()
             future.set_exception(fault)
-        future.add_done_callback(partial(self._answered, node_id, batches, version))
+        future.add_done_callback(partial(self._on_answer, node_id, batches, names))
 
     def _request(self, connection: Connection, batches: list[Batch]) -> tuple[ProduceRequest, int]:
         topic_id = self._cluster.metadata.topic_id
@@ -246,9 +255,26 @@ class Sender:
 
     # -- answers
 
-    def _answered(
-        self, node_id: int, batches: list[Batch], version: int, future: "asyncio.Future[ProduceResponse | None]"
+    def _on_answer(
+        self,
+        node_id: int,
+        batches: list[Batch],
+        names: dict[bytes, str] | None,
+        future: "asyncio.Future[ProduceResponse | None]",
     ) -> None:
+        try:
+            self._answered(node_id, batches, names, future)
+        except Exception as fault:
+            self._break(fault)
+
+    def _answered(
+        self,
+        node_id: int,
+        batches: list[Batch],
+        names: dict[bytes, str] | None,
+        future: "asyncio.Future[ProduceResponse | None]",
+    ) -> None:
+        """Process an answer, whose topics have these names by id; None when it names them itself."""
         self._in_flight[node_id] -= 1
         self._rounds.wake()
         if future.cancelled():
@@ -266,21 +292,17 @@ class Sender:
             for batch in batches:
                 self._succeeded(batch, -1, -1)
             return
-        answers = self._by_partition(response, version)
+        answers = {
+            TopicPartition(topic.name if names is None else names.get(topic.topic_id, ""), answer.index): answer
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
         for batch in batches:
             answer = answers.get(batch.topic_partition)
             if answer is None:
                 self._failed(batch, InvalidResponseError(f"{batch.topic_partition}: not in the answer"))
             else:
                 self._judge(batch, answer)
-
-    def _by_partition(self, response: ProduceResponse, version: int) -> dict[TopicPartition, PartitionProduceResponse]:
-        names = self._cluster.metadata.names
-        return {
-            TopicPartition(topic.name if version <= _BY_NAME else names.get(topic.topic_id, ""), answer.index): answer
-            for topic in response.responses
-            for answer in topic.partition_responses
-        }
 
     def _judge(self, batch: Batch, answer: PartitionProduceResponse) -> None:
         code = ErrorCode.of(answer.error_code)
@@ -298,7 +320,7 @@ class Sender:
         self._failed(batch, broker_error(code, str(batch.topic_partition), answer.error_message or "; ".join(messages)))
 
     def _succeeded(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        self._accumulator.queues[batch.topic_partition].in_flight.remove(batch)
+        self._accumulator.queues[batch.topic_partition].acknowledge(batch)
         if not batch.is_done:
             batch.succeed(base_offset, log_append_time_ms)
             self._accumulator.release(batch.reserved)
@@ -306,29 +328,23 @@ class Sender:
     def _failed(self, batch: Batch, fault: KafkaError) -> None:
         """Send a batch again where that may help, else give it up."""
         queue = self._accumulator.queues[batch.topic_partition]
-        if batch.is_done:
-            queue.in_flight.remove(batch)
-            queue.has_gap = queue.has_gap or batch.base_sequence != NO_SEQUENCE
-            return
         code = fault.code if isinstance(fault, BrokerError) else None
         lost = batch.base_sequence != NO_SEQUENCE and code in _SEQUENCE_LOST
-        if not lost and not fault.retriable:
+        if batch.is_done or not (lost or fault.retriable):
             self._give_up(queue, batch, fault)
             return
-        if lost and not queue.has_gap and queue.is_oldest(batch):
-            queue.has_gap = True
+        if lost and queue.is_oldest(batch):
+            queue.is_missing = True
         queue.put_back(batch)
         batch.not_before = self._loop.time() + self._cluster.settings.retry_backoff_ms / 1000
         if code is not None and code.means_stale_metadata:
             self._cluster.refresh_soon()
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, fault: KafkaError) -> None:
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        else:
-            queue.queued.remove(batch)
-        if batch.base_sequence != NO_SEQUENCE:
-            queue.has_gap = True
+        queue.give_up(batch)
+        self._fail(batch, fault)
+
+    def _fail(self, batch: Batch, fault: KafkaError) -> None:
         if not batch.is_done:
             batch.fail(fault)
             self._accumulator.release(batch.reserved)
@@ -344,9 +360,8 @@ class Sender:
                 fault = DeliveryTimeoutError(f"{queue.topic_partition}: not delivered in time, in {head.tries} tries")
                 self._give_up(queue, head, fault)
             for batch in queue.in_flight:
-                if batch.deadline <= now and not batch.is_done:
-                    batch.fail(DeliveryTimeoutError(f"{queue.topic_partition}: no answer in time"))
-                    self._accumulator.release(batch.reserved)
+                if batch.deadline <= now:
+                    self._fail(batch, DeliveryTimeoutError(f"{queue.topic_partition}: no answer in time"))
                 elif not batch.is_done:
                     due = batch.deadline if due is None else min(due, batch.deadline)
             if queue.queued:

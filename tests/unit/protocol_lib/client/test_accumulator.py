@@ -30,7 +30,7 @@ def fill(accumulator: Accumulator, count: int) -> PartitionQueue:
 
 
 def take(queue: PartitionQueue, now: float = 100.0) -> Batch | None:
-    if queue.sendable(now, idempotent=True) is None:
+    if queue.sendable(now, idempotent=True, producer_id=PRODUCER_ID) is None:
         return None
     return queue.take(PRODUCER_ID, EPOCH)
 
@@ -46,7 +46,7 @@ async def test_five_batches_are_in_flight_with_sequence_numbers_one_after_the_ot
     sent = [take(queue) for _ in range(6)]
     assert sent.pop() is None
     assert [numbers(batch) for batch in sent] == [(7, 0, 0), (7, 0, 2), (7, 0, 4), (7, 0, 6), (7, 0, 8)]
-    queue.in_flight.remove(sent[0])
+    queue.acknowledge(sent[0])
     assert numbers(take(queue)) == (7, 0, 10)
 
 
@@ -71,7 +71,7 @@ async def test_a_batch_that_is_sent_again_goes_first_alone_and_unchanged(accumul
         assert take(queue) is batch
         assert batch.encoded() == before
         assert take(queue) is None  # nothing follows it before it is there
-        queue.in_flight.remove(batch)
+        queue.acknowledge(batch)
     assert numbers(take(queue)) == (7, 0, 6)
 
 
@@ -82,7 +82,7 @@ async def test_no_other_batch_was_sent_before_the_oldest(accumulator):
     assert not queue.is_oldest(third)
     queue.put_back(first)
     assert not queue.is_oldest(second)
-    queue.queued.remove(first)
+    queue.give_up(first)
     assert queue.is_oldest(second)
 
 
@@ -98,27 +98,82 @@ async def test_sequence_numbers_go_on_at_0_after_the_largest(accumulator):
     assert list(queue.queued) == [first, second]
 
 
-async def test_after_a_gap_the_rest_goes_on_under_the_next_epoch_once_nothing_is_in_flight(accumulator):
+async def test_a_gap_is_closed_by_the_next_epoch_when_no_batch_with_numbers_is_left(accumulator):
     queue = fill(accumulator, 4)
     first, second = take(queue), take(queue)
-    queue.in_flight.remove(first)
-    queue.has_gap = True
+    queue.acknowledge(first)
+    queue.give_up(second)
+    assert queue.has_gap
     assert take(queue) is None
-    assert not queue.close_gap()  # the second is still in flight
-    queue.put_back(second)
-    assert not queue.close_gap()
-    assert take(queue) is second
-    assert numbers(second) == (7, 1, 0)
-    queue.in_flight.remove(second)
+    assert not queue.close_gap()  # its epochs are not used up
+    assert numbers(take(queue)) == (7, 1, 0)
     assert numbers(take(queue)) == (7, 1, 2)
 
 
+async def test_after_a_gap_batches_of_unknown_fate_keep_their_numbers_and_go_alone(accumulator):
+    queue = fill(accumulator, 5)
+    first, second, third = (take(queue) for _ in range(3))
+    queue.put_back(second)
+    assert take(queue) is None  # while others are in flight
+    queue.put_back(third)
+    queue.give_up(first)
+    queue.close_gap()
+    assert (take(queue), numbers(second)) == (second, (7, 0, 2))
+    assert take(queue) is None
+    queue.acknowledge(second)  # and so the first is in the log
+    assert not queue.has_gap
+    assert (take(queue), numbers(third)) == (third, (7, 0, 4))
+    assert take(queue) is None
+    queue.acknowledge(third)
+    assert numbers(take(queue)) == (7, 0, 6)
+
+
+async def test_an_acknowledgement_says_nothing_of_a_newer_batch_that_was_given_up(accumulator):
+    queue = fill(accumulator, 4)
+    first, second, third = (take(queue) for _ in range(3))
+    queue.give_up(third)
+    queue.give_up(first)
+    queue.acknowledge(second)
+    assert queue.has_gap
+    queue.close_gap()
+    assert numbers(take(queue)) == (7, 1, 0)
+
+
+async def test_batches_that_are_not_in_the_log_get_new_numbers_once_nothing_is_in_flight(accumulator):
+    queue = fill(accumulator, 4)
+    first, second = take(queue), take(queue)
+    queue.put_back(first)
+    first.not_before = 1e9
+    queue.is_missing = True
+    assert not queue.close_gap()  # the second is still in flight
+    assert take(queue) is None
+    queue.put_back(second)
+    second.not_before = 1e9
+    assert take(queue) is None
+    assert not queue.close_gap()
+    assert not queue.has_gap
+    assert take(queue) is None  # sequence 0 was refused: not without a pause
+    first.not_before = 0.0
+    assert (take(queue), numbers(first)) == (first, (7, 1, 0))
+    queue.acknowledge(first)
+    assert (take(queue), numbers(second)) == (second, (7, 1, 2))
+
+
 async def test_an_id_whose_epochs_are_used_up_is_reported(accumulator):
-    queue = fill(accumulator, 1)
-    queue.producer_id, queue.producer_epoch, queue.has_gap = PRODUCER_ID, 2**15 - 1, True
+    queue = fill(accumulator, 3)
+    queue.producer_id, queue.producer_epoch, queue.gap_at = PRODUCER_ID, 2**15 - 1, 5
     assert queue.close_gap()
     queue.take(8, 0)
     assert (queue.producer_id, queue.producer_epoch) == (8, 0)
+
+
+async def test_a_new_producer_id_waits_until_nothing_of_the_old_one_is_in_flight(accumulator):
+    queue = fill(accumulator, 3)
+    first = take(queue)
+    assert queue.sendable(100.0, idempotent=True, producer_id=8) is None
+    queue.acknowledge(first)
+    assert queue.sendable(100.0, idempotent=True, producer_id=8) is queue.queued[0]
+    assert numbers(queue.take(8, 0)) == (8, 0, 0)
 
 
 async def test_a_split_batch_keeps_its_place_its_numbers_and_its_answers(accumulator):

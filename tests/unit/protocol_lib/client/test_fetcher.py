@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Consumer, TopicPartition
-from protocol_lib.client.errors import InvalidResponseError, ResponseTimeoutError
+from protocol_lib.client.errors import InvalidResponseError, KafkaError, ResponseTimeoutError
+from protocol_lib.client.fetcher import Fetcher
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol_lib.messages.list_offsets import (
@@ -131,3 +132,48 @@ async def test_records_of_before_the_position_do_not_move_it_back(scripted: Star
         with pytest.raises(InvalidResponseError, match="t-0: offset 6 was asked for"):
             await consumer.poll(WAIT_MS)
         assert await consumer.position(PLACE) == 6
+
+
+async def test_a_broker_that_refuses_every_session_is_asked_again_after_a_pause(scripted: StartScript) -> None:
+    refused = 0
+
+    def reply(header, request):
+        nonlocal refused
+        match header.api_key:
+            case ApiKey.API_VERSIONS:
+                return versions()
+            case ApiKey.METADATA:
+                return one_node(broker, request)
+            case ApiKey.LIST_OFFSETS:
+                first = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=0)
+                return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(first,)),))
+        if refused < 5:
+            refused += 1
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(data(batch(0)),)),))
+
+    broker = await scripted(reply)
+    settings = ClientSettings(bootstrap_servers=broker.bootstrap, retry_backoff_ms=50, retry_backoff_max_ms=50)
+    async with Consumer(settings, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([PLACE])
+        begun = asyncio.get_running_loop().time()
+        assert await read(consumer, 1) == [0]
+        assert asyncio.get_running_loop().time() - begun >= 5 * 0.8 * 0.05
+
+
+async def test_a_bug_in_the_fetcher_fails_every_later_call(
+    scripted: StartScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Fetcher, "_wanted", fail)
+    nodes = Nodes(lambda *_: data(), lambda *_: data())
+    async for consumer in reading(scripted, nodes):
+        async with asyncio.timeout(20):
+            for _ in range(2):
+                with pytest.raises(KafkaError, match="broken: ZeroDivisionError"):
+                    await consumer.poll(WAIT_MS)
+            consumer.seek_to_end(PLACE)
+            with pytest.raises(KafkaError, match="broken: ZeroDivisionError"):
+                await consumer.position(PLACE)

@@ -1,6 +1,11 @@
 import asyncio
 
+import pytest
 from protocol_lib.client.rounds import Rounds
+
+
+def raise_it(fault: Exception) -> None:
+    raise fault
 
 
 async def test_a_round_begins_when_it_is_woken_or_due():
@@ -14,7 +19,7 @@ async def test_a_round_begins_when_it_is_woken_or_due():
             over.set()
         return next(waits)
 
-    rounds = Rounds(begin_round)
+    rounds = Rounds(begin_round, raise_it)
     rounds.start()
     await asyncio.sleep(0.02)
     assert len(times) == 1
@@ -36,10 +41,38 @@ async def test_what_is_under_way_is_cancelled_by_the_stop():
         finally:
             ended.append(f"{name} over")
 
-    rounds = Rounds(lambda _: None)
+    rounds = Rounds(lambda _: None, raise_it)
     rounds.help(work("short", 0))
     rounds.help(work("long", 60))
     await asyncio.sleep(0.02)
     assert ended == ["short done", "short over"]
     await rounds.stop()
     assert ended[2:] == ["long over"]
+
+
+@pytest.mark.parametrize("fails", ["round", "task"])
+async def test_a_failure_is_reported_once_and_ends_the_rounds(fails):
+    faults: list[str] = []
+    begun = 0
+
+    def begin_round(_now: float) -> float | None:
+        nonlocal begun
+        begun += 1
+        if fails == "round":
+            raise ValueError("a bug")
+        return None
+
+    async def work() -> None:
+        raise ValueError("a bug")
+
+    rounds = Rounds(begin_round, lambda fault: faults.append(str(fault)))
+    rounds.start()
+    await asyncio.sleep(0)
+    if fails == "task":
+        rounds.help(work())
+    await asyncio.sleep(0.01)
+    assert (faults, begun) == (["a bug"], 1)
+    rounds.wake()
+    await asyncio.sleep(0.01)
+    assert (faults, begun) == (["a bug"], 1)
+    await rounds.stop()

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import pytest
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Producer
-from protocol_lib.client.errors import DeliveryTimeoutError, InvalidRecordError, TopicAuthorizationFailedError
+from protocol_lib.client.errors import (
+    ClientClosedError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+from protocol_lib.client.sender import Sender
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.init_producer_id import InitProducerIdResponse
 from protocol_lib.messages.produce import (
@@ -20,8 +27,8 @@ from protocol_lib.messages.produce import (
 from protocol_lib.records.batch import BatchHeader, read_batch_header
 from support.scripted_broker import ScriptedBroker, StartScript, one_node, versions
 
-#: Function that answers a broker's nth Produce request (from 0), by the batch's header.
-Judge = Callable[[int, BatchHeader], PartitionProduceResponse]
+#: Function that answers a broker's nth Produce request (from 0), by the batch's header; None: no answer, see Leader.
+Judge = Callable[[int, BatchHeader], PartitionProduceResponse | None]
 
 
 def answer(code: ErrorCode, base_offset: int = -1, **more: object) -> PartitionProduceResponse:
@@ -29,10 +36,11 @@ def answer(code: ErrorCode, base_offset: int = -1, **more: object) -> PartitionP
 
 
 class Leader:
-    """A broker that leads one partition and judges its batches."""
+    """A broker that leads one partition and judges its batches. Connections without an answer end at `hang_up`."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, hang_up: asyncio.Event | None = None) -> None:
         self._judge = judge
+        self._hang_up = hang_up or asyncio.Event()
         self.batches: list[BatchHeader] = []
         self.producer_ids = iter(range(7, 100))
         self.asked_for_metadata = 0
@@ -43,7 +51,7 @@ class Leader:
         return [(each.producer_id, each.producer_epoch, each.base_sequence) for each in self.batches]
 
     async def listen(self, scripted: StartScript) -> ScriptedBroker:
-        def reply(header, request):
+        async def reply(header, request):
             if header.api_key == ApiKey.API_VERSIONS:
                 return versions()
             if header.api_key == ApiKey.METADATA:
@@ -55,6 +63,9 @@ class Leader:
             batch = read_batch_header(data.records)
             judged = self._judge(len(self.batches), batch)
             self.batches.append(batch)
+            if judged is None:
+                await self._hang_up.wait()
+                return None
             name = request.topic_data[0].name
             return ProduceResponse(responses=(TopicProduceResponse(name=name, partition_responses=(judged,)),))
 
@@ -129,3 +140,106 @@ async def test_the_brokers_message_about_a_record_is_passed_on(scripted: StartSc
     async with producer(await leader.listen(scripted)) as client:
         with pytest.raises(InvalidRecordError, match="no key"):
             await client.send_and_wait("t", b"x")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NONE, [(7, 0, 0), (7, 0, 1), (7, 0, 2), (7, 0, 2), (7, 0, 3)]),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, [(7, 0, 0), (7, 0, 1), (7, 0, 2), (7, 0, 2), (7, 0, 3)]),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, [(7, 0, 0), (7, 0, 1), (7, 0, 2), (7, 0, 2), (7, 1, 0), (7, 1, 1)]),
+    ],
+)
+async def test_after_a_batch_that_timed_out_the_next_goes_again_under_its_old_number(
+    scripted: StartScript, code, expected
+) -> None:
+    """The broker does not answer 1 and 2 and closes the connection when 1 has timed out. Its answer to 2 decides."""
+    hang_up = asyncio.Event()
+
+    def judge(number: int, _: BatchHeader) -> PartitionProduceResponse | None:
+        if number in (1, 2):
+            return None
+        return answer(code if number == 3 else ErrorCode.NONE, number)
+
+    leader = Leader(judge, hang_up)
+    async with producer(await leader.listen(scripted), delivery_timeout_ms=600) as client:
+        await client.send_and_wait("t", b"0")
+        first = await client.send("t", b"1")
+        await asyncio.sleep(0.3)
+        second = await client.send("t", b"2")
+        with pytest.raises(DeliveryTimeoutError):
+            await first
+        hang_up.set()
+        await second
+        await client.send_and_wait("t", b"3")
+    assert leader.numbers == expected
+
+
+async def test_a_bug_in_the_sender_fails_every_record_and_every_later_call(
+    scripted: StartScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = Leader(lambda number, _: answer(ErrorCode.NONE, number))
+    client = producer(await leader.listen(scripted), buffer_bytes=250)
+    await client.start()
+    await client.send_and_wait("t", b"x")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Sender, "_request", fail)
+    async with asyncio.timeout(20):
+        outcomes = await asyncio.gather(
+            *(client.send_and_wait("t", b"x" * 100) for _ in range(3)), return_exceptions=True
+        )
+        for outcome in outcomes:
+            assert isinstance(outcome, KafkaError)
+            assert "broken: ZeroDivisionError" in str(outcome)
+        with pytest.raises(KafkaError, match="broken"):
+            await client.send("t", b"x")
+        with pytest.raises(KafkaError, match="broken"):
+            await client.close()
+
+
+async def test_close_ends_a_send_that_waits_for_memory(scripted: StartScript) -> None:
+    leader = Leader(lambda *_: None, asyncio.Event())
+    client = producer(await leader.listen(scripted), buffer_bytes=250)
+    await client.start()
+    first = await client.send("t", b"x" * 100)
+    waiting = asyncio.create_task(client.send("t", b"x" * 100))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        await client.close(timeout_ms=0)
+        with pytest.raises(ClientClosedError):
+            await first
+        with pytest.raises(ClientClosedError):
+            await waiting
+
+
+async def test_an_answer_is_matched_by_the_topic_ids_of_its_request(scripted: StartScript) -> None:
+    """The client forgets the topic while the request is on its way."""
+    topic_id = bytes(range(16))
+    may_answer = asyncio.Event()
+
+    async def reply(header, request):
+        if header.api_key == ApiKey.API_VERSIONS:
+            return versions()
+        if header.api_key == ApiKey.METADATA:
+            response = one_node(broker, request)
+            for topic in response.topics:
+                topic.topic_id = topic_id
+            return response
+        if header.api_key == ApiKey.INIT_PRODUCER_ID:
+            return InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
+        await may_answer.wait()
+        topic = TopicProduceResponse(topic_id=topic_id, partition_responses=(answer(ErrorCode.NONE, 5),))
+        return ProduceResponse(responses=(topic,))
+
+    broker = await scripted(reply)
+    async with producer(broker) as client:
+        sent = await client.send("t", b"x")
+        while broker.requests[-1][0].api_key != ApiKey.PRODUCE:  # noqa: ASYNC110 (nothing else signals it)
+            await asyncio.sleep(0.001)
+        cluster, _ = client._running()
+        cluster.metadata.forget(["t"])
+        may_answer.set()
+        assert (await sent).offset == 5
