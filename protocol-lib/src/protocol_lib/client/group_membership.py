@@ -251,6 +251,14 @@ class GroupMembership:
     def _start_heartbeats(self) -> None:
         if self._heartbeats is None or self._heartbeats.done():
             self._heartbeats = asyncio.create_task(self._beat())
+            self._heartbeats.add_done_callback(self._note_end_of_heartbeats)
+
+    def _note_end_of_heartbeats(self, task: asyncio.Task[None]) -> None:
+        """Make a bug in the heartbeats known: without them others get the partitions that this member still reads."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self.fault = KafkaError(f"{self._settings.group_id}: heartbeats are broken: {fault!r}")
+            self.fault.__cause__ = fault
+            self._on_change()
 
     async def _beat(self) -> None:
         interval_s = self._settings.heartbeat_interval_ms / 1000

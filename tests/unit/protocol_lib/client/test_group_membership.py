@@ -181,3 +181,14 @@ async def test_a_member_that_is_lost_while_it_joins_claims_nothing_any_more(ther
     ]
     assert claims == [[], ["t"], []]
     assert there.member.is_lost
+
+
+async def test_a_bug_in_the_heartbeats_is_a_fault(there: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(GroupMembership, "_survives", fail)
+    await there.member.join(["t"], [])
+    there.coordinator.heartbeat = [27]
+    await asyncio.wait_for(there.changed.wait(), 20)
+    assert "heartbeats are broken: ZeroDivisionError" in str(there.member.fault)
