@@ -5,6 +5,7 @@ the subscription of each member; it returns each member's partitions. Members ar
 then by their member ids (Kafka's AbstractPartitionAssignor.MemberInfo).
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -50,6 +51,16 @@ class Assignor(Protocol):
     def assign(self, partitions: Mapping[str, int], members: list[GroupMember]) -> Assignments: ...
 
 
+def subscribers(partitions: Mapping[str, int], members: list[GroupMember]) -> dict[str, list[GroupMember]]:
+    """Return the subscribers of each topic that has partitions: topics by name, members in their order."""
+    found: dict[str, list[GroupMember]] = {topic: [] for topic in sorted(partitions)}
+    for member in sorted(members, key=lambda member: member.order):
+        for topic in member.topics:
+            if topic in found:
+                found[topic].append(member)
+    return found
+
+
 class RangeAssignor:
     """Assignor that gives every member a run of each topic's partitions, the first members one more if need be."""
 
@@ -58,8 +69,8 @@ class RangeAssignor:
 
     def assign(self, partitions: Mapping[str, int], members: list[GroupMember]) -> Assignments:
         assigned: Assignments = {member.member_id: [] for member in members}
-        for topic, count in sorted(partitions.items()):
-            interested = sorted((m for m in members if topic in m.topics), key=lambda member: member.order)
+        for topic, interested in subscribers(partitions, members).items():
+            count = partitions[topic]
             begin = 0
             for index, member in enumerate(interested):
                 share = count // len(interested) + (index < count % len(interested))
@@ -76,14 +87,14 @@ class RoundRobinAssignor:
 
     def assign(self, partitions: Mapping[str, int], members: list[GroupMember]) -> Assignments:
         assigned: Assignments = {member.member_id: [] for member in members}
-        ring = sorted(members, key=lambda member: member.order)
+        turns = {member.member_id: turn for turn, member in enumerate(sorted(members, key=lambda member: member.order))}
         turn = 0
-        for topic, count in sorted(partitions.items()):
-            if not any(topic in member.topics for member in ring):
+        for topic, interested in subscribers(partitions, members).items():
+            if not interested:
                 continue
-            for number in range(count):
-                while topic not in ring[turn % len(ring)].topics:
-                    turn += 1
-                assigned[ring[turn % len(ring)].member_id].append(TopicPartition(topic, number))
-                turn += 1
+            index = bisect_left(interested, turn, key=lambda member: turns[member.member_id])
+            for number in range(partitions[topic]):
+                member = interested[(index + number) % len(interested)]
+                assigned[member.member_id].append(TopicPartition(topic, number))
+                turn = (turns[member.member_id] + 1) % len(members)
         return assigned

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_lib.client.assignors import Assignments, GroupMember
+from protocol_lib.client.assignors import Assignments, GroupMember, RangeAssignor, RoundRobinAssignor
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
 from protocol_lib.client.metadata import TopicPartition
 
@@ -112,3 +115,39 @@ def test_a_member_that_joins_takes_only_its_share(count, joined):
     after, _ = settle({"t": count}, [*members, member(f"m{joined - 1}")])
     moved = sum(len(set(before.get(each, ())) - set(held)) for each, held in after.items())
     assert moved == count // joined
+
+
+MANY = 4_000
+TOPICS_OF_MANY = [f"t{number:03}" for number in range(1_000)]
+
+
+def random_topics(draw: random.Random) -> frozenset[str]:
+    return frozenset(draw.sample(TOPICS_OF_MANY, 10))
+
+
+@pytest.mark.parametrize(
+    "assignor", [CooperativeStickyAssignor(), RangeAssignor(), RoundRobinAssignor()], ids=lambda each: each.name
+)
+@pytest.mark.parametrize("wants", ["one topic", "every topic", "ten topics each", "two neighbours each"])
+@pytest.mark.parametrize("owner", [False, True], ids=["nobody owns", "one owns all"])
+def test_the_work_grows_with_members_and_partitions_only(assignor, wants, owner):
+    """The leader assigns on its event loop: 10,000 partitions to 4,000 members may not take seconds."""
+    draw = random.Random(7)
+    partitions = {"t000": 10_000} if wants == "one topic" else dict.fromkeys(TOPICS_OF_MANY, 10)
+    count = 400 if wants == "every topic" else MANY
+    topics = {
+        "one topic": lambda _: frozenset({"t000"}),
+        "every topic": lambda _: frozenset(TOPICS_OF_MANY),
+        "ten topics each": lambda _: random_topics(draw),
+        "two neighbours each": lambda number: frozenset(TOPICS_OF_MANY[number % 1_000 :][:2]),
+    }[wants]
+    members = [GroupMember(f"m{number:04}", topics(number)) for number in range(1, count)]
+    every = tuple(TopicPartition(topic, number) for topic, total in partitions.items() for number in range(total))
+    members.append(GroupMember("m0000", frozenset(partitions), owned=every if owner else (), generation_id=3))
+    begun = time.process_time()
+    assigned = assignor.assign(partitions, members)
+    assert time.process_time() - begun < 3
+    held = [each for share in assigned.values() for each in share]
+    assert len(held) == len(set(held))
+    if not (owner and assignor.name == "cooperative-sticky"):
+        assert sorted(held) == sorted(every)
