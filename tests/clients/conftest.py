@@ -27,6 +27,8 @@ class RunningBroker:
 
     kind: str
     bootstrap: str
+    #: smallest session timeout of members that the broker accepts
+    session_timeout_min_ms: int = 6_000
 
     def settings(self, **options: object) -> ClientSettings:
         return ClientSettings(bootstrap_servers=self.bootstrap, **options)  # type: ignore[arg-type]
@@ -69,8 +71,8 @@ class RunningBroker:
 
 @pytest.fixture(scope="session")
 def millrace() -> Iterator[RunningBroker]:
-    with Broker() as broker:
-        yield RunningBroker("Millrace", broker.bootstrap_servers)
+    with Broker(group_min_session_timeout_ms=1_000) as broker:
+        yield RunningBroker("Millrace", broker.bootstrap_servers, session_timeout_min_ms=1_000)
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ class _Step:
     """A step of a rebalance, under way or done."""
 
     kind: _Kind
-    #: its result is the outcome of a join, None for the other steps
+    #: task whose result is the outcome of a join, None for the other steps
     task: asyncio.Task[Joined | None]
 
 

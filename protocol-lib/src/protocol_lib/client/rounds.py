@@ -23,16 +23,17 @@ class Rounds:
         self._helpers: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._guarded(self._go_on()))
+        self._task = asyncio.create_task(self._go_on())
+        self._task.add_done_callback(self._note_end)
 
     def wake(self) -> None:
         self._wake.set()
 
     def help(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task next to the rounds, which `stop` cancels too."""
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(work)
         self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
+        task.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
         """Cancel all tasks."""
@@ -41,10 +42,9 @@ class Rounds:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as fault:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._helpers.discard(task)
+        if not task.cancelled() and isinstance(fault := task.exception(), Exception):
             if self._task is not None:
                 self._task.cancel()
             self._on_failure(fault)
