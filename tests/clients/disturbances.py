@@ -40,7 +40,7 @@ class Network:
         return self._draw.uniform(0, 0.02) if self._draw.random() < 0.05 else 0.0
 
     async def disturb(self) -> None:
-        """Disturb until it is cancelled; the network is undisturbed then."""
+        """Run disturbances until it is cancelled; the network is undisturbed then."""
         try:
             while True:
                 await asyncio.sleep(self._draw.uniform(0.02, 0.25))
@@ -74,7 +74,7 @@ class Network:
 
 @contextlib.asynccontextmanager
 async def disturbed(proxy: KafkaProxy, draw: random.Random, *, stall_s: float = STALL_S) -> AsyncIterator[Network]:
-    """Disturb a proxy's network in the block."""
+    """Run disturbances of a proxy's network during the block."""
     network = Network(proxy, draw, stall_s)
     task = asyncio.create_task(network.disturb())
     try:

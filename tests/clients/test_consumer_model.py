@@ -121,7 +121,7 @@ class Group:
         self.is_over = False
 
     async def member(self) -> None:
-        """Be one member after the other until it is over; the last one is calm."""
+        """Run one member after the other until it is over; the last one is calm."""
         while not self.is_over:
             with contextlib.suppress(CrashError, KafkaError):
                 await self._be_one_member()
