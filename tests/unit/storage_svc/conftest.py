@@ -10,6 +10,7 @@ import pytest
 
 #: Factor by which the event loop's clock is slower than a real one.
 _SLOWNESS = 50
+_STEP_S = 0.25
 
 
 class PlayedTime:
@@ -24,9 +25,16 @@ class PlayedTime:
         return self._began + (self._real_time() - self._began) / _SLOWNESS + self._passed
 
     async def go_on(self, seconds: float) -> None:
-        """Advance the clock, and run the callbacks that are due by then. Their work in threads may still be under
-        way.
+        """Advance the clock in small steps, and run the callbacks that are due by then. Their work in threads may
+        still be under way.
         """
+        while seconds > _STEP_S:
+            await self.stand_still(_STEP_S)
+            seconds -= _STEP_S
+        await self.stand_still(seconds)
+
+    async def stand_still(self, seconds: float) -> None:
+        """Advance the clock at once, as for a process that was stopped, and run the callbacks."""
         self._passed += seconds
         for _ in range(10):  # a timer may find that it is not due yet, and wait for the rest
             await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from protocol_lib.errors import ErrorCode as E
 from storage_svc.coordinator.classic import events
 
-from tests.unit.storage_svc.coordinator.classic_people import NEW_JOIN_MS, People, Person, Row
+from tests.unit.storage_svc.coordinator.classic_people import NEW_JOIN_MS, PENDING_MS, People, Person, Row
 
 
 @dataclass
@@ -187,7 +187,7 @@ class ClassicModel:
         if not error and not member_id and join.instance_id is None and join.require_known_member_id:
             error, member_id = E.MEMBER_ID_REQUIRED, join.new_member_id
             self.people.pending.add(member_id)
-            self.due[events.session_timer(member_id)] = self.now + join.session_timeout_ms
+            self.due[events.session_timer(member_id)] = self.now + min(join.session_timeout_ms, PENDING_MS)
         if error:
             self.answers[join.request] = events.JoinAnswer(error=error, member_id=member_id)
             if error is E.GROUP_MAX_SIZE_REACHED and member_id:
@@ -213,18 +213,13 @@ class ClassicModel:
         return E.NONE if not join.member_id or is_awaited else self._caller(join.member_id, join.instance_id)
 
     def _is_full_for(self, member_id: str) -> bool:
-        """Return whether there is no room. While a rebalance is prepared the first that join get in; assigned ids
-        count."""
+        """Return whether there is no room. While a rebalance is prepared the first that join get in."""
         person = self.people.get(member_id)
         if self.state == "Preparing":
             if person is not None and person.join is not None:
                 return False
-            taken = [each for each in self.people.values() if each.join is not None]
-        elif person is not None or (self.state == "Empty" and member_id in self.people.pending):
-            return False
-        else:
-            taken = list(self.people.values())
-        return len(taken) + len(self.people.pending - {member_id}) >= self.size_max
+            return sum(each.join is not None for each in self.people.values()) >= self.size_max
+        return self.state != "Empty" and person is None and len(self.people) >= self.size_max
 
     def _enter(self, member_id: str, join: events.Join) -> None:
         if not self.people:

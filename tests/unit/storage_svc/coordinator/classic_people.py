@@ -9,6 +9,8 @@ from storage_svc.coordinator.classic import events
 
 #: The time for which a new member's join may wait while its client may be dead.
 NEW_JOIN_MS = 300_000
+#: The longest life of an id whose caller has not joined.
+PENDING_MS = 60_000
 
 
 @dataclass

@@ -134,7 +134,8 @@ class Group:
         assert not syncs or self.state is _COMPLETING
         assert all(member.member_id not in self.pending_syncs for member in syncs)
         if self.state in (_COMPLETING, _STABLE):
-            assert self.protocol_name in self.members.common_protocols()
+            assert self.protocol_name is not None
+            assert self.members.support(self.protocol_name)
             assert not any(member.is_new for member in self.members)
             assert {member.member_id for member in joins} <= self.writes.replacing()
         if self.state is _PREPARING and not self.initial_delay.is_running and not self.members.pending:

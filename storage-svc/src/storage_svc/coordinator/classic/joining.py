@@ -19,6 +19,8 @@ from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Replacement
 from storage_svc.coordinator.classic.step import Step
 
+#: The longest life of an id that was handed out with MEMBER_ID_REQUIRED, in milliseconds: its client joins at once.
+PENDING_MEMBER_TIMEOUT_MS: Final = 60_000
 #: The time for which a new member's join may be parked while its client may be dead (Kafka's value).
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
@@ -51,21 +53,14 @@ def _refuse(step: Step, join: Join, error: ErrorCode, member_id: str | None = No
 
 
 def _has_room(group: Group, join: Join) -> bool:
-    """Return whether the caller is let in. While a rebalance is prepared, parked members count, as in Kafka; in other
-    states all members do, and each of them is let in."""
+    """Return whether the caller is let in, as Kafka decides it. Pending ids take no place."""
     members, size_max = group.members, group.limits.size_max
     if group.state is _EMPTY:
-        return join.member_id in members.pending or len(members.pending) < size_max
+        return True
+    member = members.get(join.member_id)
     if group.state is _PREPARING:
-        member = members.get(join.member_id)
-        if member is not None and member.join_request is not None:
-            return True
-        places_used = members.joined_count()
-    else:
-        if join.member_id in members:
-            return True
-        places_used = len(members)
-    return places_used + len(members.pending - {join.member_id}) < size_max
+        return (member is not None and member.join_request is not None) or members.joined_count() < size_max
+    return member is not None or len(members) < size_max
 
 
 def _supports_protocols(group: Group, join: Join) -> bool:
@@ -73,8 +68,7 @@ def _supports_protocols(group: Group, join: Join) -> bool:
         return False
     if group.state is _EMPTY or not group.members:
         return True
-    common = group.members.common_protocols()
-    return group.protocol_type == join.protocol_type and any(name in common for name, _ in join.protocols)
+    return group.protocol_type == join.protocol_type and any(group.members.support(name) for name, _ in join.protocols)
 
 
 def _on_new_join(step: Step, join: Join) -> None:
@@ -86,8 +80,10 @@ def _on_new_join(step: Step, join: Join) -> None:
         else:
             _replace_static(step, known, join)
     elif join.require_known_member_id:
-        group.members.pending.add(join.new_member_id)
-        step.set_timer(session_timer(join.new_member_id), join.session_timeout_ms)
+        dropped = group.members.expect(join.new_member_id)
+        if dropped is not None:
+            step.remove(dropped)
+        step.set_timer(session_timer(join.new_member_id), min(join.session_timeout_ms, PENDING_MEMBER_TIMEOUT_MS))
         _refuse(step, join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
     else:
         _add(step, join.new_member_id, join)
@@ -113,10 +109,10 @@ def _on_known_join(step: Step, join: Join, member: Member) -> None:
     elif group.state is _STABLE and unchanged and member.member_id != group.members.leader_id:
         step.answer_join(join.request, member)
     else:
-        member.update(join)
+        group.members.update(member, join)
         # The client asked again, most likely on a new connection: only the newest request is kept.
         step.refuse_parked_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.join_request = join.request
+        group.members.park(member, join.request)
         step.prepare_rebalance()
         step.maybe_complete_join()
 
@@ -127,7 +123,7 @@ def _replace_static(step: Step, previous: Member, join: Join) -> None:
     previous_leader = group.members.leader_id or ""
     member = previous.renamed(join.new_member_id)
     member.update(join)
-    member.join_request = join.request
+    group.members.park(member, join.request)
     step.replace(previous, member)
     if group.state is _STABLE and group.protocol_name == group.members.select_protocol():
         write = Replacement(
@@ -147,7 +143,8 @@ def on_replacement_stored(step: Step, write: Replacement, error: ErrorCode) -> N
         return  # It left, was replaced again, or a rebalance has answered it.
     if group.state is not _STABLE or group.generation_id != write.generation_id:
         return  # A rebalance will answer it.
-    request, member.join_request = member.join_request, None
+    request = member.join_request
+    group.members.park(member, None)
     if error:
         step.replace(member, write.previous)
         step.answer(request, JoinAnswer(error=error))

@@ -53,12 +53,12 @@ from storage_svc.coordinator.classic.events import (
     session_timer,
 )
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.joining import on_join, on_replacement_stored
+from storage_svc.coordinator.classic.joining import PENDING_MEMBER_TIMEOUT_MS, on_join, on_replacement_stored
 from storage_svc.coordinator.classic.pending_writes import Assignments, Replacement
 from storage_svc.coordinator.classic.step import Step
 from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer
-from storage_svc.coordinator.machine.events import Installed, Removed, TimerFired, TimerKind
-from storage_svc.coordinator.machine.outcome import Outcome
+from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.outcome import Outcome, SetTimer
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
@@ -184,6 +184,24 @@ def _on_installed(step: Step, installed: Installed) -> None:
         step.prepare_rebalance()
 
 
+def _on_recover(step: Step, _: Recover) -> None:
+    """Start sessions that do not run, and a rebalance: some members may have come or gone without one."""
+    group, members = step.group, step.group.members
+    for member in members:
+        _start_if_absent(step, session_timer(member.member_id), member.session_timeout_ms)
+    for member_id in members.pending:
+        _start_if_absent(step, session_timer(member_id), PENDING_MEMBER_TIMEOUT_MS)
+    if group.state is _PREPARING:
+        _start_if_absent(step, JOIN_TIMER, members.rebalance_timeout_ms())
+    elif group.state is not _DEAD and (members or group.state is not _EMPTY):
+        step.prepare_rebalance()
+    step.maybe_complete_join()
+
+
+def _start_if_absent(step: Step, timer: Timer, delay_ms: int) -> None:
+    step.outcome.timers.append(SetTimer(timer, delay_ms, if_absent=True))
+
+
 def _on_removed(step: Step, removed: Removed) -> None:
     members = step.group.members
     for member in members:
@@ -193,6 +211,7 @@ def _on_removed(step: Step, removed: Removed) -> None:
         step.cancel_timer(session_timer(member_id))
     step.cancel_timer(JOIN_TIMER)
     step.cancel_timer(SYNC_TIMER)
+    step.cancel_timer(RECOVERY)
 
 
 def _on_retire(step: Step, _: Retire) -> None:
@@ -211,6 +230,7 @@ _HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     TimerFired: _on_timer,
     Stored: _on_stored,
     Installed: _on_installed,
+    Recover: _on_recover,
     Removed: _on_removed,
     Retire: _on_retire,
 }

@@ -96,7 +96,7 @@ class Step:
         for member in group.members:
             if member.join_request is not None:
                 self.answer_join(member.join_request, member)
-                member.join_request = None
+                group.members.park(member, None)
             member.is_new = False
             self.start_session(member)
         self.set_timer(SYNC_TIMER, group.members.rebalance_timeout_ms())
@@ -189,7 +189,7 @@ class Step:
     def refuse_parked_join(self, member: Member, error: ErrorCode) -> None:
         if member.join_request is not None:
             self.answer(member.join_request, JoinAnswer(error=error, member_id=member.member_id))
-            member.join_request = None
+            self.group.members.park(member, None)
 
     def refuse_parked_sync(self, member: Member, error: ErrorCode) -> None:
         if member.sync_request is not None:

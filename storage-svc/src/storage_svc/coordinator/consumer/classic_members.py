@@ -141,7 +141,8 @@ def _supports_protocols(group: ConsumerGroup, join: Join) -> bool:
     if join.protocol_type != consumer_protocol.PROTOCOL_TYPE:
         return False
     classic = [member.classic for member in group.members.values() if member.classic is not None]
-    counts = Counter(each.name for metadata in classic for each in metadata.supported_protocols)
+    # A member that names a protocol twice supports it once.
+    counts = Counter(name for metadata in classic for name in {each.name for each in metadata.supported_protocols})
     return any(counts[name] == len(classic) for name, _ in join.protocols)
 
 

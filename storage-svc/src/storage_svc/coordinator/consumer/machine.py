@@ -52,8 +52,8 @@ from storage_svc.coordinator.consumer.migration import NOT_MIGRATED, consumer_gr
 from storage_svc.coordinator.consumer.rebalance import bump, fence, reconcile, update_target
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.consumer.step import ConsumerOutcome, Step, answers_to
-from storage_svc.coordinator.machine.events import Installed, Removed, Timer, TimerFired, TimerKind
-from storage_svc.coordinator.machine.outcome import Record, SetTimer, TimerChange
+from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.outcome import CancelTimer, Record, SetTimer, TimerChange
 from storage_svc.coordinator.patterns.topic_pattern import InvalidPatternError, compile_pattern
 
 
@@ -254,15 +254,18 @@ def _on_patterns_resolved(step: Step, event: PatternsResolved) -> None:
 # --- begin and end ----------------------------------------------------------------------------------------------------
 
 
-def _on_installed(step: Step, _: Installed) -> None:
-    """Start the sessions of members that were just loaded, and the time in which they give up partitions."""
+def _on_installed(step: Step, _: Installed | Recover) -> None:
+    """Start the sessions of members that were just loaded, and the time in which they give up partitions. `Recover`
+    does so where none runs."""
     for member in step.group.members.values():
-        step.set_timer(TimerKind.SESSION, member.member_id, step.environment.settings.session_timeout_ms)
+        timeout_ms = step.environment.settings.session_timeout_ms
+        step.set_timer(TimerKind.SESSION, member.member_id, timeout_ms, if_absent=True)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
-            step.set_timer(TimerKind.REBALANCE, member.member_id, member.rebalance_timeout_ms)
+            step.set_timer(TimerKind.REBALANCE, member.member_id, member.rebalance_timeout_ms, if_absent=True)
 
 
 def _on_removed(step: Step, _: Removed) -> None:
+    step.timers.append(CancelTimer(RECOVERY))
     for member_id in step.group.members:
         step.cancel_timers(member_id)
 
@@ -301,6 +304,7 @@ def _on_timer(step: Step, event: TimerFired) -> None:
         return
     if event.timer.kind is TimerKind.REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return
+    step.expelled_by = event.timer
     fence(step, [member])
 
 
@@ -309,6 +313,7 @@ _HANDLERS: Final[Mapping[type, Callable[[Step, Any], ConsumerAnswer | None]]] = 
     PatternsResolved: _on_patterns_resolved,
     Configured: _on_configured,
     Installed: _on_installed,
+    Recover: _on_installed,
     Removed: _on_removed,
     TimerFired: _on_timer,
     Join: on_join,

@@ -21,7 +21,7 @@ from protocol_lib.errors import ErrorCode, ProtocolError
 from protocol_lib.internal.consumer_group import ClassicMemberMetadata, ClassicProtocol
 
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.member import Member, select_protocol
+from storage_svc.coordinator.classic.member import Member, common_protocols, select_protocol
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.member import ConsumerMember, Partitions
 from storage_svc.coordinator.consumer.records import classic_record
@@ -121,6 +121,7 @@ def may_downgrade(group: ConsumerGroup, leaving: Set[str], environment: Environm
     return (
         bool(staying)
         and all(member.classic is not None for member in staying)
+        and bool(common_protocols(map(_classic_member, staying)))
         and environment.settings.migration_policy.may_downgrade
         and len(staying) <= environment.classic_limits.size_max
     )

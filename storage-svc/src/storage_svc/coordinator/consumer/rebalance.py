@@ -47,8 +47,10 @@ def update_target(step: Step) -> None:
 
 
 def _may_assign(step: Step) -> bool:
+    """Return whether the assignment interval is over. It also is when the last assignment, whose time the log keeps
+    across restarts, lies in the future: the clock was set back."""
     since_ms, interval_ms = step.group.assignment_timestamp_ms, step.environment.settings.assignment_interval_ms
-    return since_ms == 0 or interval_ms == 0 or step.environment.now_ms >= since_ms + interval_ms
+    return since_ms == 0 or interval_ms == 0 or not since_ms <= step.environment.now_ms < since_ms + interval_ms
 
 
 def _view(step: Step) -> GroupView:

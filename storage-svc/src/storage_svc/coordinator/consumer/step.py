@@ -37,6 +37,8 @@ from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome
 class ConsumerOutcome(Outcome[Group | ConsumerGroup]):
     #: `PatternsResolved` is expected.
     resolve_patterns: bool = False
+    #: The timer by which a member goes; None when none does.
+    expelled_by: Timer | None = None
 
 
 #: Event of a caller -> the answer when the records it depends on cannot be stored.
@@ -62,6 +64,7 @@ class Step:
         self.environment = environment
         self.timers: list[TimerChange] = []
         self.resolve_patterns = False
+        self.expelled_by: Timer | None = None
         self._classic: Group | None = None
         self._must_rebalance = False
         self._hashed_version: int | None = None
@@ -123,5 +126,13 @@ class Step:
                 self.timers,
                 self.draft.records,
                 to_successor=Installed(rebalance=self._must_rebalance),
+                expelled_by=self.expelled_by,
             )
-        return ConsumerOutcome(group, answers, self.timers, self.draft.records, resolve_patterns=self.resolve_patterns)
+        return ConsumerOutcome(
+            group,
+            answers,
+            self.timers,
+            self.draft.records,
+            resolve_patterns=self.resolve_patterns,
+            expelled_by=self.expelled_by,
+        )

@@ -29,7 +29,7 @@ from storage_svc.coordinator.consumer.step import ConsumerOutcome
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import ConsumerRepeatableHeartbeat, Serves
-from storage_svc.coordinator.machine.events import Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.events import Timer, TimerKind
 from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
 
 log = service_logs.get(__name__)
@@ -91,12 +91,12 @@ class ConsumerHost:
     def handle(self, hosted: HostedGroup, event: ConsumerEvent) -> ConsumerOutcome:
         group = hosted.group
         assert isinstance(group, ConsumerGroup)
-        if isinstance(event, TimerFired):
-            timer = event.timer
-            log.info("member is out", group=group.group_id, member=timer.member_id, timer=timer.kind.value)
         return handle(group, event, self._environment(group.group_id))
 
     def performed(self, _: HostedGroup, outcome: ConsumerOutcome) -> None:
+        if (timer := outcome.expelled_by) is not None:
+            group_id = outcome.entity.group_id
+            log.info("member is out", group=group_id, member=timer.member_id, timer=timer.kind.value)
         if isinstance(outcome.entity, Group):
             if outcome.records:
                 log.info("consumer group is a classic group now", group=outcome.entity.group_id)

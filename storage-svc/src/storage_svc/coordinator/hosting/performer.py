@@ -2,6 +2,9 @@
 
 `machine.outcome` has the order. An event that another one leads to at once (the log refuses a write, a group of the
 other protocol takes over) is handled after everything else of the outcome, but for answers that wait for a write.
+
+No timer is lost: one whose event the log refuses, or which raises, is set again. After an exception the group gets
+`Recover`, until that succeeds: the event may have changed a part of the group, and its timers were not set.
 """
 
 from __future__ import annotations
@@ -9,18 +12,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.hosting.group_write import GroupWrite
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.timers import Timers
 from storage_svc.coordinator.hosting.waiting_calls import AnswerT, Call, WaitingCalls
-from storage_svc.coordinator.machine.events import Timer, TimerFired
+from storage_svc.coordinator.machine.events import RECOVERY, Recover, Timer, TimerFired
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, Record, TimerChange
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import encode, group_error
+
+log = service_logs.get(__name__)
+
+#: Milliseconds after which an event that had no effect is sent again (Kafka's coordinator waits as long).
+RETRY_MS: Final = 500
 
 
 class Machine(Protocol):
@@ -61,10 +70,16 @@ class Performer:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def send(self, hosted: HostedGroup, event: Any) -> None:
-        """Have the group's machine handle the event, and perform its outcome."""
+    def send(self, hosted: HostedGroup, event: Any) -> bool:
+        """Have the group's machine handle the event, and perform its outcome. False: the log has refused that, and
+        nothing has changed."""
         machine = self._machines[type(hosted.group)]
-        self.perform(hosted, machine.handle(hosted, event), machine)
+        try:
+            outcome = machine.handle(hosted, event)
+        except Exception:
+            self._retry((hosted.group.group_id, RECOVERY))
+            raise
+        return self.perform(hosted, outcome, machine)
 
     async def ask(self, hosted: HostedGroup, call: Call, kind: type[AnswerT]) -> AnswerT:
         """Have the group's machine handle a call, and return its answer.
@@ -77,18 +92,37 @@ class Performer:
     def _on_timer(self, key: tuple[str, Timer]) -> None:
         group_id, timer = key
         hosted = self._by_id.get(group_id)
-        if hosted is not None:
-            self.send(hosted, TimerFired(timer))
+        if hosted is None:
+            return
+        try:
+            is_done = self.send(hosted, Recover() if timer == RECOVERY else TimerFired(timer))
+        except Exception:
+            log.exception("timer failed", group=group_id, timer=timer.kind.value, member=timer.member_id)
+            is_done = False
+        if not is_done:
+            self._retry(key)
+
+    def _retry(self, key: tuple[str, Timer]) -> None:
+        if not self._closed and key not in self.timers:
+            self.timers.set(key, RETRY_MS)
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 
-    def perform(self, hosted: HostedGroup, outcome: Outcome[Any], machine: Machine) -> None:
+    def perform(self, hosted: HostedGroup, outcome: Outcome[Any], machine: Machine) -> bool:
+        """Perform an outcome. False: the log has refused its records, and nothing has changed."""
+        try:
+            return self._perform(hosted, outcome, machine)
+        except Exception:
+            self._retry((hosted.group.group_id, RECOVERY))
+            raise
+
+    def _perform(self, hosted: HostedGroup, outcome: Outcome[Any], machine: Machine) -> bool:
         write = hosted.write
         if outcome.records:
             write = self._write(hosted, outcome.records)
             if write.error and outcome.stored is None:  # refused: everything is as before
                 self._answer(outcome.answers, write)
-                return
+                return False
         if outcome.entity is not hosted.group:
             self._replace(hosted, outcome)
         # Promises end before anybody is answered: an answer may overtake the end of a promise.
@@ -101,6 +135,7 @@ class Performer:
         self._answer(outcome.answers, write)
         if outcome.stored is not None and write is not None:
             write.when_ended(partial(self._stored, hosted, outcome.entity, outcome.stored))
+        return True
 
     def _write(self, hosted: HostedGroup, records: Sequence[Record]) -> GroupWrite:
         write = GroupWrite()
@@ -111,8 +146,14 @@ class Performer:
             write.end(group_error(code))
 
         # A large group that changes its protocol, or whose members all get another target, has many records.
-        encoded = [encode(record) for record in records]
-        self._offsets_log.write(hosted.partition, encoded, self._now_ms(), ended, may_compress=len(encoded) > 1)
+        try:
+            encoded = [encode(record) for record in records]
+            self._offsets_log.write(hosted.partition, encoded, self._now_ms(), ended, may_compress=len(encoded) > 1)
+        except Exception:  # a group that waits for its write would wait for ever
+            if write.error is not None:
+                raise
+            log.exception("cannot write a group", group=hosted.group.group_id)
+            write.end(ErrorCode.UNKNOWN_SERVER_ERROR)
         if write.error is None:
             hosted.write = write
         return write

@@ -37,7 +37,7 @@ class WaitingCalls:
         self._waiting[self._last_request] = done
         return self._last_request
 
-    async def ask(self, call: Call, kind: type[AnswerT], handle: Callable[[Call], None]) -> AnswerT:
+    async def ask(self, call: Call, kind: type[AnswerT], handle: Callable[[Call], object]) -> AnswerT:
         """Number the call, have it handled at once, and return its answer.
 
         Raises:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol_lib.errors import ErrorCode
 
@@ -21,6 +21,8 @@ class TimerKind(StrEnum):
     SYNC = "sync"
     #: Bounds the time in which a member of a consumer group gives up partitions.
     REBALANCE = "rebalance"
+    #: The time until a group gets `Recover`.
+    RECOVERY = "recovery"
 
 
 class Timer(NamedTuple):
@@ -28,6 +30,9 @@ class Timer(NamedTuple):
 
     kind: TimerKind
     member_id: str = ""
+
+
+RECOVERY: Final = Timer(TimerKind.RECOVERY)
 
 
 @dataclass(slots=True)
@@ -49,3 +54,8 @@ class Removed:
     """The group is not hosted any more: every parked call is answered with `error`, and no timer fires."""
 
     error: ErrorCode
+
+
+@dataclass(slots=True)
+class Recover:
+    """An event of the group has raised: its effect may be there in part, and its timers are not set."""

@@ -173,6 +173,13 @@ class OffsetsLog:
                 done(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
         if len(batch) > target.config.max_message_bytes:
+            log.error(
+                "cannot append",
+                topic=OFFSETS_TOPIC,
+                partition=partition,
+                error_code=ErrorCode.MESSAGE_TOO_LARGE,
+                reason=f"{len(batch)} bytes, more than max.message.bytes ({target.config.max_message_bytes})",
+            )
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
+from storage_svc.coordinator.classic import membership
 from storage_svc.coordinator.classic.events import (
     JOIN_TIMER,
     SYNC_TIMER,
@@ -17,7 +20,9 @@ from storage_svc.coordinator.classic.events import (
     SyncAnswer,
     session_timer,
 )
+from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, SetTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
@@ -298,13 +303,66 @@ def test_a_full_group_takes_nobody_new() -> None:
     driver.join(new="a")
     driver.join(new="b", require_known_member_id=True)
     out = driver.join(new="c", require_known_member_id=True)
-    assert answers(out) == {driver.request: JoinAnswer(error=E.GROUP_MAX_SIZE_REACHED)}
+    assert answers(out) == {driver.request: JoinAnswer(error=E.MEMBER_ID_REQUIRED, member_id="c")}
     driver.join("b")
-    out = driver.join(new="c")
+    out = driver.join("c")
+    assert answers(out) == {driver.request: JoinAnswer(error=E.GROUP_MAX_SIZE_REACHED, member_id="c")}
+    out = driver.join(new="d", require_known_member_id=True)
     assert answers(out) == {driver.request: JoinAnswer(error=E.GROUP_MAX_SIZE_REACHED)}
     driver.fire(JOIN_TIMER)
     driver.fire(JOIN_TIMER)
     assert driver.group.members.ids() == ["a", "b"]
+
+
+def test_ids_that_were_handed_out_take_no_place_and_push_no_member_out() -> None:
+    """Kafka counts members alone: any number of first JoinGroups costs nobody else a place."""
+    driver = Driver(size_max=2)
+    for number in range(3):
+        out = driver.join(new=f"nobody{number}", require_known_member_id=True)
+        assert answers(out)[driver.request].error == E.MEMBER_ID_REQUIRED  # type: ignore[union-attr]
+    driver.join(new="a")
+    driver.join(new="b")
+    driver.fire(JOIN_TIMER)
+    assert driver.group.members.ids() == ["a", "b"]
+    driver.join("a", protocols=(("range", b"changed"),))
+    driver.join("b")
+    assert driver.group.members.ids() == ["a", "b"]
+
+
+def test_the_work_of_a_join_does_not_grow_with_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka keeps counters. Only the begin and the end of a rebalance go over all members."""
+    walks = 0
+    walk = membership.Membership.__iter__
+
+    def counted(members: membership.Membership) -> Iterator[Member]:
+        nonlocal walks
+        walks += 1
+        return walk(members)
+
+    driver = Driver(delay_ms=3000)
+    with monkeypatch.context() as patched:
+        patched.setattr(membership.Membership, "__iter__", counted)
+        patched.setattr(Group, "check_invariants", lambda _: None)
+        for number in range(100):
+            driver.join(new=f"m{number}", rebalance_timeout_ms=1)
+        driver.fire(JOIN_TIMER)
+        assert driver.group.state is COMPLETING
+        for number in range(99):
+            driver.join(f"m{number}", protocols=(("range", b"changed"),))
+    assert driver.group.state is PREPARING
+    assert walks < 20
+
+
+def test_the_oldest_pending_id_goes_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "PENDING_MAX", 2)
+    driver = Driver()
+    for name in "abc":
+        out = driver.join(new=name, require_known_member_id=True, session_timeout_ms=1_800_000)
+        assert SetTimer(session_timer(name), 60_000) in out
+    assert CancelTimer(session_timer("a")) in out
+    assert driver.group.members.pending == {"b", "c"}
+    out = driver.join("a")
+    assert answers(out) == {driver.request: JoinAnswer(error=E.UNKNOWN_MEMBER_ID, member_id="a")}
 
 
 def test_a_member_that_asks_again_replaces_its_parked_join() -> None:

@@ -14,7 +14,7 @@ from storage_svc.coordinator.classic.events import (
     session_timer,
 )
 from storage_svc.coordinator.classic.group import Group, GroupLimits, InvalidTransitionError
-from storage_svc.coordinator.machine.events import Installed, Removed
+from storage_svc.coordinator.machine.events import RECOVERY, Installed, Removed
 from storage_svc.coordinator.machine.outcome import CancelTimer, SetTimer
 
 from tests.unit.storage_svc.coordinator.classic_driver import (
@@ -66,6 +66,7 @@ def test_a_group_that_is_removed_answers_parked_calls_and_stops_its_timers() -> 
         CancelTimer(session_timer("c")),
         CancelTimer(JOIN_TIMER),
         CancelTimer(SYNC_TIMER),
+        CancelTimer(RECOVERY),
     ]
     driver = completing()
     driver.sync("b", 1)

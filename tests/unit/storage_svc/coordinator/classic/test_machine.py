@@ -185,7 +185,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.group.members) > 0 and not self.group.initial_delay.is_running)
     def everybody_settles(self) -> None:
         """Do as well-behaved clients that have to join again, until the assignment is stored."""
-        for member_id in self.group.members.pending.copy():
+        for member_id in list(self.group.members.pending):
             self.send(Leave(request=self.next_request(), members=[Leaver(member_id)]))
         while missing := [
             place

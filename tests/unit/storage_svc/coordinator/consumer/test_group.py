@@ -149,6 +149,17 @@ def test_the_assignment_waits_for_its_interval() -> None:
     assert beat(world, "m2", 2).member_epoch == 3
 
 
+def test_a_clock_that_is_set_back_delays_no_assignment() -> None:
+    world = World(ConsumerGroupSettings(assignment_interval_ms=1_000))
+    world.topics.create("orders", 4)
+    enter(world, "m1")
+    world.now_ms -= 3_600_000
+    assert enter(world, "m2").member_epoch == 3
+    assert enter(world, "m3").member_epoch == 3  # the interval counts from there
+    world.pass_time(1_000)
+    assert beat(world, "m3", 3).member_epoch == 4
+
+
 def test_a_pattern_is_resolved_after_the_join_and_when_topics_come_and_go(world: World) -> None:
     joined = enter(world, "m1", topics=None, pattern="ord.*|us.*")
     assert given(world, joined) == set()
