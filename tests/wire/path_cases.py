@@ -238,7 +238,7 @@ def _once(api_key: ApiKey, version: int, *uses: Used) -> PathCase:
 
 OTHERS = [
     _once(ApiKey.LIST_OFFSETS, 11, *topics("DESCRIBE", "single")),
-    _once(ApiKey.METADATA, 13, *topics("DESCRIBE", "single", "made")),
+    _once(ApiKey.METADATA, 13, *topics("DESCRIBE", "single")),
     _once(
         ApiKey.OFFSET_FETCH, 10, *groups("DESCRIBE", "committed", "committed", "nobody"), *topics("DESCRIBE", "single")
     ),

@@ -1,5 +1,5 @@
 """DeleteTopics: by name, from version 6 on by name or id; the timeout is ignored (a topic is gone when the answer
-comes)."""
+comes). A topic with both a name and an id, or with neither, is answered INVALID_REQUEST, as KRaft's controller does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -28,25 +29,47 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
     named = _named(call, request)
     if not named:
         return DeleteTopicsResponse(responses=()), 0
+    wanted = [each for each in named if _fault(each) is None]
     answer = await services.storage.topics.delete_topics(
         topics_pb2.DeleteTopicsRequest(
             correlation_id=call.correlation_id,
             topics=[
                 topics_pb2.TopicRef(name=each.name) if each.name is not None else topics_pb2.TopicRef(id=each.topic_id)
-                for each in named
+                for each in wanted
             ],
         )
     )
+    if len(answer.topics) != len(wanted):
+        raise ValueError(f"storage answered {len(answer.topics)} of {len(wanted)} topics")
+    deleted = iter(answer.topics)
     responses = tuple(
-        DeletableTopicResult(
-            name=deleted.name or asked.name,
-            topic_id=deleted.id or asked.topic_id or ZERO_UUID,
-            error_code=deleted.error_code,
-            error_message=deleted.error_message or None,
-        )
-        for asked, deleted in zip(named, answer.topics, strict=True)
+        _result(asked, next(deleted)) if (fault := _fault(asked)) is None else _refused(asked, fault) for asked in named
     )
     return DeleteTopicsResponse(responses=responses), first_error(responses)
+
+
+def _fault(asked: DeleteTopicState) -> str | None:
+    """Return the reason why no topic can be meant."""
+    if asked.name is None and asked.topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if asked.name is not None and asked.topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    return None
+
+
+def _result(asked: DeleteTopicState, deleted: topics_pb2.DeletedTopic) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=deleted.name or asked.name,
+        topic_id=deleted.id or asked.topic_id or ZERO_UUID,
+        error_code=deleted.error_code,
+        error_message=deleted.error_message or None,
+    )
+
+
+def _refused(asked: DeleteTopicState, fault: str) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=fault
+    )
 
 
 def _named(call: Call, request: DeleteTopicsRequest) -> Sequence[DeleteTopicState]:

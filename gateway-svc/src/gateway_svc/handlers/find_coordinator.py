@@ -4,6 +4,9 @@ Any gateway serves any group, so the answer only spreads groups over the live ga
 4 asks for many keys at once. Transactions and share groups are not served: their keys are answered
 UNSUPPORTED_VERSION with a message, which Java reports at once; librdkafka asks again until init_transactions' timeout
 is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INVALID_REQUEST.
+
+The first request for a group makes `__consumer_offsets`, as in Apache Kafka, so that tools find it before any commit.
+Apache Kafka answers that request COORDINATOR_NOT_AVAILABLE; here only a topic that cannot be made leads to that error.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from gateway_svc.requests.resources import Operation, Resource, ResourceType
 from gateway_svc.requests.services import Services
 
 _BATCH_VERSION = 4
+_OFFSETS_TOPIC = "__consumer_offsets"
 _NOT_SERVED = {
     KeyType.TRANSACTION: "this broker does not serve transactions",
     KeyType.SHARE: "this broker does not serve share groups",
@@ -60,6 +64,8 @@ async def _find(call: Call, key: str, key_type: int, services: Services) -> Coor
         return _error(key, ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
     if not key:
         return _error(key, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    if await services.names.make_internal(_OFFSETS_TOPIC, call.correlation_id):
+        return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of committed offsets cannot be made")
     brokers = {each.node_id: each for each in await services.cluster.brokers(call.client.listener)}
     broker = brokers[group_coordinator(brokers, key)]
     return Coordinator(

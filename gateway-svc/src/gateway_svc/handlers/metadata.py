@@ -7,7 +7,8 @@ once. Authorized operations: all, as Apache Kafka answers without an authorizer.
 
 Topics: version 0 means all of them by an empty list, later versions by null. Unknown names are created when the
 client allows it (before version 4 always) and auto.create.topics.enable is on. Topics are named by id from version 12
-on; in 10 and 11 that is answered INVALID_REQUEST, as Apache Kafka does.
+on; in 10 and 11 that is answered INVALID_REQUEST, as Apache Kafka does. An id counts with any name: Java sends
+an empty one. If a request has any id, its names are ignored. Each topic is answered once. Apache Kafka does the same.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ async def _topics(
             correlation_id=call.correlation_id,
             all=every,
             topics=[
-                topics_pb2.TopicRef(name=topic.name)
-                if topic.name is not None
-                else topics_pb2.TopicRef(id=topic.topic_id)
-                for topic in named
+                topics_pb2.TopicRef(id=topic_id)
+                if name is None or topic_id != ZERO_UUID
+                else topics_pb2.TopicRef(name=name)
+                for name, topic_id in _asked(call, request)
             ],
             auto_create=request.allow_auto_topic_creation,
         )
@@ -95,6 +96,15 @@ async def _topics(
         if not found.error_code:
             services.names.learn(found.id, found.name)
     return tuple(_topic(found, node_ids, operations, call.version) for found in answer.topics)
+
+
+def _asked(call: Call, request: MetadataRequest) -> Iterable[tuple[str | None, bytes]]:
+    """Return the (name, id) of the topics that are answered, each once: those with an id, or all if none has one."""
+    named = request.topics or ()
+    ids = [bytes(topic.topic_id) for topic in named if topic.topic_id != ZERO_UUID]
+    if ids and call.version >= _BY_ID_VERSION:
+        return [(None, topic_id) for topic_id in dict.fromkeys(ids)]
+    return [(name, ZERO_UUID) for name in dict.fromkeys(topic.name for topic in named)]
 
 
 def _topic(found: topics_pb2.Topic, node_ids: Sequence[int], operations: int, version: int) -> MetadataResponseTopic:
@@ -122,10 +132,9 @@ def _partition(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int
     )
 
 
-def resources(_call: Call, request: MetadataRequest, services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: MetadataRequest, services: Services) -> Iterable[Resource]:
     """Return the topics named. Of all topics, those that may not be described are left out, not refused."""
-    named = ((topic.name, bytes(topic.topic_id)) for topic in request.topics or ())
-    return topics(Operation.DESCRIBE, named, services.names)
+    return topics(Operation.DESCRIBE, _asked(call, request), services.names)
 
 
 async def refuse(call: Call, request: MetadataRequest, error: int, services: Services) -> tuple[MetadataResponse, int]:
@@ -134,11 +143,11 @@ async def refuse(call: Call, request: MetadataRequest, error: int, services: Ser
     refused = tuple(
         MetadataResponseTopic(
             error_code=error,
-            name=topic.name if by_id else topic.name or "",
-            topic_id=ZERO_UUID if topic.name else topic.topic_id,
+            name=name if by_id else name or "",
+            topic_id=topic_id,
             partitions=(),
         )
-        for topic in request.topics or ()
+        for name, topic_id in _asked(call, request)
     )
     brokers = await services.cluster.brokers(call.client.listener)
     return _response(services, brokers, refused, NO_AUTHORIZED_OPERATIONS), error

@@ -31,6 +31,8 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
         #: Ids that had no topic when they were asked for.
         self._misses: dict[bytes, None] = {}
+        #: Internal topics that exist. No client can delete one.
+        self._internal: set[str] = set()
         self._changed: Callable[[], None] = _nothing
         self._tasks: set[asyncio.Task[None]] = set()
         #: The resolution started last.
@@ -79,6 +81,18 @@ class TopicNames:
             elif topic_id != ZERO_UUID and len(self._misses) < MISSES_MAX:
                 self._misses[topic_id] = None
         return found
+
+    async def make_internal(self, name: str, correlation_id: int) -> int:
+        """Have storage make one of its internal topics unless it exists; return an error code of Metadata, or 0."""
+        if name in self._internal:
+            return 0
+        request = topics_pb2.DescribeTopicsRequest(
+            correlation_id=correlation_id, topics=[topics_pb2.TopicRef(name=name)], auto_create=True
+        )
+        (topic,) = (await self._topics.describe_topics(request)).topics
+        if not topic.error_code:
+            self._internal.add(name)
+        return topic.error_code
 
     def resolve(self, topic_ids: Collection[bytes], correlation_id: int, done: Callable[[bool], None]) -> None:
         """Learn these names from storage, then call `done` with whether storage answered.

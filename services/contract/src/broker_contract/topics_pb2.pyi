@@ -55,7 +55,9 @@ class DescribeTopicsRequest(_message.Message):
     all: _builtins.bool
     """All topics when true, otherwise `topics` only."""
     auto_create: _builtins.bool
-    """Whether to create unknown names with the broker's defaults, if auto.create.topics.enable is on."""
+    """Whether to create unknown names with the broker's defaults, if auto.create.topics.enable is on.
+    The topic of committed offsets is created whatever that setting is.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRef]: ...
     def __init__(

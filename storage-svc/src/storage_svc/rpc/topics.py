@@ -95,11 +95,12 @@ class TopicsService:
         topic = self._find(ref)
         if topic is not None:
             return self._described(topic)
-        if not ref.name:
+        if ref.id:
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, id=ref.id)
         if name_fault(ref.name) is not None:
             return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
-        if not auto_create or not self._defaults.auto_create or self._registry.is_changing(ref.name):
+        may_create = auto_create and (self._defaults.auto_create or ref.name == OFFSETS_TOPIC)
+        if not may_create or self._registry.is_changing(ref.name):
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=ref.name)
         error = self._create_offsets_topic() if ref.name == OFFSETS_TOPIC else self._auto_create(ref.name)
         topic = self._registry.get(ref.name)
@@ -262,7 +263,7 @@ class TopicsService:
     async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
         fault: _Fault | None = None
         if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it meanwhile
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if ref.name else ErrorCode.UNKNOWN_TOPIC_ID
+            code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             fault = _Fault(code, "This server does not host this topic.")
         elif is_duplicate:
             fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
