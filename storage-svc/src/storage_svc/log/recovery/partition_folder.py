@@ -10,7 +10,8 @@ Every file of a segment is named by its base offset in 20 digits, a producer sna
 
 Rules, in order:
 
-1. `.deleted` and `.cleaned` files go, and so do `.swap` files at or after an unfinished `.cleaned`
+1. `.deleted` and `.cleaned` files go, and so do `.swap` files at or after an unfinished `.cleaned`, unless the segments
+   that they replace are gone already
 2. the segments that the other `.swap` segments cover go, and those take their place
 3. index files without a log go
 
@@ -144,7 +145,8 @@ def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:
     swaps = _remove_unfinished(files, folder, names)
     swapped = sorted(_offset(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     if swapped:
-        end = max(_swap_end(files, folder, swapped[-1]), swapped[0] + 1)
+        last = f"{folder}/{file_stem(swapped[-1])}{LOG_SUFFIX}{SWAP_SUFFIX}"
+        end = max(_end(files, last, swapped[-1]), swapped[0] + 1)
         for name in names - swaps:
             data = any(_is_data(name, suffix) for suffix in SUFFIXES)
             if data and swapped[0] <= _offset(name) < end:
@@ -162,17 +164,26 @@ def _remove_unfinished(files: Files, folder: str, names: set[str]) -> set[str]:
             files.unlink(f"{folder}/{name}")
     cleaned = [_offset(name) for name in names if name.endswith(CLEANED_SUFFIX) and _has_offset(name)]
     swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and _has_offset(name)}
-    for name in names:
-        unfinished = name in swaps and cleaned and _offset(name) >= min(cleaned)
-        if name.endswith(CLEANED_SUFFIX) or unfinished:
+    in_place = sorted(_offset(name) for name in names if _is_data(name, LOG_SUFFIX))
+    for name in sorted(swaps):
+        base = _offset(name)
+        if cleaned and base >= min(cleaned) and _is_covered(files, folder, in_place, base):
             files.unlink(f"{folder}/{name}")
             swaps.discard(name)
+    for name in names:
+        if name.endswith(CLEANED_SUFFIX):
+            files.unlink(f"{folder}/{name}")
     return swaps
 
 
-def _swap_end(files: Files, folder: str, base: int) -> int:
-    """Return the offset after the last batch of a `.log.swap` file."""
-    path = f"{folder}/{file_stem(base)}{LOG_SUFFIX}{SWAP_SUFFIX}"
+def _is_covered(files: Files, folder: str, in_place: list[int], base: int) -> bool:
+    """Return whether a segment under its proper name holds the offset: no swap has replaced it yet."""
+    older = [each for each in in_place if each <= base]
+    return bool(older) and (older[-1] == base or _end(files, f"{folder}/{file_stem(older[-1])}{LOG_SUFFIX}", 0) > base)
+
+
+def _end(files: Files, path: str, base: int) -> int:
+    """Return the offset after the last batch of a `.log` file; the base offset when there is none."""
     descriptor = files.open(path, create=False)
     try:
         end = base

@@ -153,6 +153,23 @@ def test_crash_rebuilds_the_active_index(tmp_path, folders, fill):
     assert index.read_bytes() == (5).to_bytes(4, "big") + (first + second).to_bytes(4, "big")
 
 
+def test_a_swap_whose_old_segment_is_gone_is_finished_whatever_else_lies_there(tmp_path, folders, fill, small, read_all):
+    """A `.cleaned` file, of another cleaning or of nobody, says nothing of it."""
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(range(16)), small)
+    fill(log, [3] * 70)
+    whole, bases = read_all(log), list(log.segments.bases)
+    assert len(bases) > 4
+    folders.crash(directory)
+    for base in bases[2:4]:
+        path = tmp_path / "t-0" / f"{base:020d}.log"
+        path.with_name(path.name + ".deleted").write_bytes(b"old")
+        path.rename(path.with_name(path.name + ".swap"))
+    (tmp_path / "t-0" / f"{bases[2] - 1:020d}.log.cleaned").write_bytes(b"half")
+    again = folders.open(tmp_path).logs["t", 0]
+    assert (read_all(again), list(again.segments.bases)) == (whole, bases)
+
+
 def test_leftovers(crashed, folders, read_all):
     path, _ = crashed
     whole = log_file(path).read_bytes()
