@@ -8,7 +8,9 @@ from pathlib import Path
 
 import millrace
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from service_chassis.lifecycle import StartError
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +62,51 @@ def test_dump_log(volume: Path) -> None:
     assert lines[-1].endswith("lastSequence: 9 lastOffset: 9 offsetDelta: " + lines[-1].rsplit(" ", 1)[1])
     done = run("dump-log", folder / "partition.metadata")
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_rebuild_catalog(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with millrace.Broker(data_dir=data, topics="orders:3,users:1") as broker:
+        assert run("rebuild-catalog", data).returncode == 2
+        before = ids_of(broker)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for partition in range(3):
+            producer.produce("orders", f"value {partition}", "key", partition)
+        assert producer.flush(60) == 0
+    sound = run("rebuild-catalog", data)
+    assert (sound.returncode, sound.stdout) == (2, "")
+    assert "is not damaged: nothing was changed" in sound.stderr
+
+    catalog = data / "catalog.sqlite"
+    catalog.write_bytes(catalog.read_bytes()[:5000])
+    (data / "copy-0").mkdir()
+    (data / "copy-0" / "partition.metadata").write_bytes((data / "orders-0" / "partition.metadata").read_bytes())
+    with pytest.raises(StartError, match="millrace storage rebuild-catalog DIR"):
+        millrace.Broker(data_dir=data).start()
+    done = run("rebuild-catalog", data)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (kept,) = [line.split()[-1] for line in lines if line.startswith("set aside") and line[-1].isdigit()]
+    assert (data / kept).stat().st_size == 5000
+    assert [line for line in lines if line.startswith(("topic", "left out"))] == [
+        f"topic      orders: 3 partitions, id {before['orders']}",
+        f"topic      users: 1 partitions, id {before['users']}",
+        "left out   copy-0: topic orders has the same id",
+    ]
+    with millrace.Broker(data_dir=data) as broker:
+        assert ids_of(broker) == before
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+        consumer.assign([TopicPartition("orders", partition, 0) for partition in range(3)])
+        found = consumer.consume(3, 60)
+        consumer.close()
+    assert sorted(record.value() or b"" for record in found) == [b"value 0", b"value 1", b"value 2"]
+
+
+def ids_of(broker: millrace.Broker) -> dict[str, str]:
+    """Return the id of each topic, as partition.metadata spells it, without internal topics."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    names = [name for name in admin.list_topics(timeout=60).topics if not name.startswith("__")]
+    described = admin.describe_topics(TopicCollection(names))
+    return {
+        name: str(future.result(60).topic_id).translate(str.maketrans("/+", "_-")) for name, future in described.items()
+    }

@@ -45,13 +45,18 @@ COMMIT;
 _UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
 
 _WHAT_TO_DO: Final = (
-    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away: the next start creates the"
-    " topics again from their folders, with every record, without the settings of topics and groups"
+    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
+    " rebuild-catalog DIR` does: the topics are created again from their folders, with every record, without the"
+    " settings of topics and groups"
 )
 
 
 class CatalogError(Exception):
     """The catalog cannot be read or written, and why: a full disk, a damaged or a newer file."""
+
+
+class DamagedCatalog(CatalogError):  # noqa: N818 (reads as what happened)
+    """The file differs from the one that was written, and how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,5 +233,5 @@ def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
         raise CatalogError(f"catalog: {error}") from error
 
 
-def _damaged(path: Path | str, fault: str) -> CatalogError:
-    return CatalogError(f"{path} is damaged ({' '.join(fault.split())}): {_WHAT_TO_DO}")
+def _damaged(path: Path | str, fault: str) -> DamagedCatalog:
+    return DamagedCatalog(f"{path} is damaged ({' '.join(fault.split())}): {_WHAT_TO_DO}")

@@ -214,7 +214,7 @@ class TopicRegistry(Generic[ConfigT]):
                 strays.setdefault(name, []).append(index)
             elif index >= topic.partition_count:
                 log.warning("directory beyond the topic's partitions is left alone", topic=name, partition=index)
-        for name, partitions in strays.items():
+        for name, partitions in sorted(strays.items(), key=lambda each: -len(each[1])):  # copies of a topic last
             self._adopt(name, partitions)
 
     def _adopt(self, name: str, partitions: list[int]) -> None:
@@ -233,8 +233,8 @@ class TopicRegistry(Generic[ConfigT]):
             self._logs.logs[name, index].withhold(why)
         if reason is not None:
             return
-        configs = _ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED
-        topic = Topic(name, topic_id, max(legal) + 1, dict(configs))
+        configs = adopted_configs(name)
+        topic = Topic(name, topic_id, max(legal) + 1, configs)
         try:
             self._catalog.add_topic(CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs))
         except CatalogError as error:  # the disk is full, most likely; the next start adopts it again
@@ -244,7 +244,7 @@ class TopicRegistry(Generic[ConfigT]):
             "adopted a topic the catalog did not know",
             topic=name,
             partitions=topic.partition_count,
-            configs=dict(configs),
+            configs=configs,
         )
 
     def _make_missing(self, topic: Topic) -> None:
@@ -354,6 +354,11 @@ class TopicRegistry(Generic[ConfigT]):
         self.version += 1
         for callback in self.on_changed:
             callback()
+
+
+def adopted_configs(name: str) -> dict[str, str]:
+    """Return the configs of a topic that is known from its folders only."""
+    return dict(_ADOPTED_INTERNAL if name in INTERNAL_TOPICS else _ADOPTED)
 
 
 def _differ_in_one_character(one: bytes, other: bytes) -> bool:

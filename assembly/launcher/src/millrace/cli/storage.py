@@ -1,4 +1,4 @@
-"""`millrace storage`: a look at the files of a broker that does not run."""
+"""`millrace storage`: commands on the files of a broker that does not run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from service_chassis.settings import load
+from storage_svc.catalog_rebuild import rebuild
+from storage_svc.log.disk.checkpoints import uuid_text
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.inspection.log_dump import Dump
 from storage_svc.log.inspection.verification import Totals
 from storage_svc.log.inspection.verification import verify as findings
+from storage_svc.settings import StorageSettings
+from storage_svc.topics.catalog import CatalogError
 
 __all__ = ["storage"]
 
-storage = typer.Typer(help="Look at the files of a broker that does not run.", no_args_is_help=True)
+storage = typer.Typer(help="Check or repair the files of a broker that does not run.", no_args_is_help=True)
 
 _FAULTY = 1
 _IMPOSSIBLE = 2
@@ -46,6 +51,34 @@ def verify(
             f"{totals.bytes} bytes: {totals.faults} faults, {notes} notes"
         )
     raise typer.Exit(_FAULTY if totals.faults else 0)
+
+
+@storage.command("rebuild-catalog")
+def rebuild_catalog(
+    folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
+) -> None:
+    """Write a damaged catalog again from the partitions' folders.
+
+    Topic ids, names, partition counts and all records stay. The configs of topics and groups, the node ids of brokers
+    and unfinished deletions are lost. The damaged files are kept under another name.
+
+    Exit status: 0 the catalog is rebuilt, 2 nothing was changed (a broker runs on it, it is no data folder, or the
+    catalog is not damaged).
+    """
+    try:
+        rebuilt = rebuild(folder, load(StorageSettings, data_dir=folder).partitions_max)
+    except (CatalogError, DataFolderError, StorageFailure) as error:
+        typer.echo(f"millrace storage rebuild-catalog: {error}", err=True)
+        raise typer.Exit(_IMPOSSIBLE) from error
+    for name in rebuilt.set_aside:
+        typer.echo(f"set aside  {name}")
+    for topic in rebuilt.topics:
+        typer.echo(f"topic      {topic.name}: {topic.partition_count} partitions, id {uuid_text(topic.id)}")
+    for reason in rebuilt.left:
+        typer.echo(f"left out   {reason}")
+    typer.echo("lost       configs of topics and groups, node ids of brokers, unfinished deletions")
+    if rebuilt.topics:
+        typer.echo("until you set their configs again, topics keep their records for ever (retention.ms=-1)")
 
 
 @storage.command("dump-log")

@@ -24,7 +24,7 @@ from storage_svc.log.disk.read_only import ReadOnlyFiles, stopped_volume
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.opening import copied_properties
 from storage_svc.log.inspection.partition_check import Finding, PartitionCheck
-from storage_svc.log.recovery.partition_folder import partition_of
+from storage_svc.log.recovery.partition_folder import is_partition, partition_of
 from storage_svc.log.recovery.recovery import Known
 from storage_svc.topic_partition import TopicPartition
 
@@ -91,6 +91,8 @@ def _findings(files: ReadOnlyFiles, root: str, totals: Totals) -> Iterator[Findi
         )
         check = PartitionCheck(files, f"{root}/{name}", known)
         try:
+            if not is_partition(files, f"{root}/{name}") and all(key not in stored for stored in offsets.values()):
+                continue  # a foreign folder
             yield from check.run()
         except (StorageFailure, DataFolderError) as error:
             yield Finding(name, str(error))
