@@ -153,8 +153,8 @@ def test_crash_rebuilds_the_active_index(tmp_path, folders, fill):
     assert index.read_bytes() == (5).to_bytes(4, "big") + (first + second).to_bytes(4, "big")
 
 
-def test_a_swap_whose_old_segment_is_gone_is_finished_whatever_else_lies_there(tmp_path, folders, fill, small, read_all):
-    """A `.cleaned` file, of another cleaning or of nobody, says nothing of it."""
+def test_a_swap_whose_old_segment_is_gone_is_finished(tmp_path, folders, fill, small, read_all):
+    """A `.cleaned` file of another cleaning does not undo the swap."""
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(range(16)), small)
     fill(log, [3] * 70)
