@@ -1,13 +1,21 @@
 """A disk with no room left: producers get errors, readers are served, and appends go on once there is room again."""
 
+import asyncio
 import contextlib
 import os
 import resource
 import subprocess
 
 import pytest
+from broker_contract import data_pb2 as pb
 from confluent_kafka import KafkaError, Producer
 from millrace.running import RunningUp
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.app import Storage
+from storage_svc.log.config import LogConfig
+from storage_svc.log.disk.space_reserve import RESERVE_BYTES
+from storage_svc.settings import StorageSettings
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0", "--topics", "orders:1")
 LAYOUTS = [((), "broker"), (("--processes",), "storage-svc")]
@@ -101,3 +109,66 @@ def test_full_file_system(small_disk, check_once):
         assert up.stop() == 0
     with RunningUp(*ANY_PORTS, "--data-dir", str(data_dir)) as up:
         assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) + 1
+
+
+def free_bytes(disk):
+    status = os.statvfs(disk)
+    return status.f_bavail * status.f_frsize
+
+
+def fill(disk):
+    """Leave no free byte."""
+    with contextlib.suppress(OSError), open(disk / "ballast", "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def full(small_disk):
+    """Storage with a topic of 50 records in six segments, on a disk without a free byte; its log, and the disk."""
+    storage = await Storage.start(StorageSettings(data_dir=small_disk / "data"))
+    storage.topic_registry.create("t", 1, {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
+    log = storage.logs.logs["t", 0]
+    for _ in range(50):
+        assert log.append(build_batch([Record(0, 1, None, os.urandom(100_000))])).error_code == 0
+    assert await log.durable(50) == 0
+    storage.logs.checkpoints.write_all()
+    reserve = small_disk / "data" / "space-reserve"
+    await until(lambda: reserve.exists() and reserve.stat().st_size == RESERVE_BYTES)
+    fill(small_disk)
+    assert free_bytes(small_disk) == 0
+    assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).error_code == 56
+    yield storage, log, small_disk
+    (small_disk / "ballast").unlink()
+    await storage.stop()
+
+
+async def test_retention_frees_a_full_disk(full):
+    storage, log, disk = full
+    properties = {"segment.bytes": "1048576", "file.delete.delay.ms": "0", "retention.bytes": "2000000"}
+    log.configure(LogConfig.from_properties(properties))
+    storage.maintenance.apply_retention()
+    await until(lambda: free_bytes(disk) >= 3_000_000)
+    assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).base_offset == 50
+
+
+async def test_records_are_deleted_on_a_full_disk(full):
+    storage, log, disk = full
+    target = pb.DeleteRecordsRequest.Target(topic="t", partition=0, offset=45)
+    answer = await storage.offsets.delete_records(pb.DeleteRecordsRequest(targets=[target]))
+    assert [(each.error_code, each.log_start_offset) for each in answer.partitions] == [(0, 45)]
+    await until(lambda: free_bytes(disk) >= 3_000_000)
+    assert log.log_start_offset == 45
+
+
+async def test_topics_are_deleted_on_a_full_disk(full):
+    storage, _, disk = full
+    await storage.topic_registry.delete(storage.topic_registry.get("t"))
+    await until(lambda: free_bytes(disk) >= 5_000_000)
+    assert not list((disk / "data").glob("t-*"))

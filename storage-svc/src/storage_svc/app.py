@@ -75,6 +75,7 @@ class Storage:
         self.logs = logs
         self.maintenance = Maintenance(logs)
         self._catalog = catalog
+        catalog.use_reserve = logs.checkpoints.reserve.give_up
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(
             catalog, logs, partial(_log_config, settings), settings.partitions_max
         )

@@ -13,7 +13,6 @@ from protocol_lib.errors import DecodeError, ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.config import INTERNAL_TOPICS
-from storage_svc.log.disk import checkpoints
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
@@ -118,12 +117,12 @@ class OffsetsService:
 
         Apache Kafka answers before its checkpoint is written; after a crash its deleted records may come back.
         """
-        answers = [self._delete(target) for target in request.targets]
-        moved = {log for log, _ in answers if log is not None}
-        if moved:
-            stored = await self._directory.checkpoints.store(checkpoints.LOG_START)
-            for log in moved if stored else ():
-                self._drop_segments(log)
+        starts: dict[PartitionLog, int] = {}
+        answers = [self._delete(target, starts) for target in request.targets]
+        if starts:
+            stored = await self._directory.checkpoints.store_log_starts(starts)
+            for log, start in starts.items() if stored else ():
+                self._drop_segments(log, start)
             if not stored:
                 answers = [
                     (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
@@ -139,8 +138,13 @@ class OffsetsService:
             ]
         )
 
-    def _delete(self, target: pb.DeleteRecordsRequest.Target) -> tuple[PartitionLog | None, int]:
-        """Move a log's start; return the log, or the error. The checks are in Kafka's order."""
+    def _delete(
+        self, target: pb.DeleteRecordsRequest.Target, starts: dict[PartitionLog, int]
+    ) -> tuple[PartitionLog | None, int]:
+        """Note where the log begins from now on in `starts`; return the log, or the error.
+
+        The checks are in Kafka's order. Nothing applies before it is stored: a refused deletion has deleted nothing.
+        """
         if target.topic in INTERNAL_TOPICS:
             return None, ErrorCode.INVALID_TOPIC_EXCEPTION
         log = self._logs.get((target.topic, target.partition))
@@ -153,15 +157,14 @@ class OffsetsService:
         offset = log.high_watermark if target.offset == _HIGH_WATERMARK else target.offset
         if not 0 <= offset <= log.high_watermark:
             return None, ErrorCode.OFFSET_OUT_OF_RANGE
-        try:
-            log.raise_log_start(offset)
-        except StorageFailure as error:
-            _log.error("records not deleted", log=log.folder, reason=str(error))
-            return None, ErrorCode.KAFKA_STORAGE_ERROR
-        _log.info("records deleted", log=log.folder, log_start_offset=log.log_start_offset)
+        starts[log] = max(offset, starts.get(log, log.log_start_offset))
         return log, 0
 
-    def _drop_segments(self, log: PartitionLog) -> None:
+    def _drop_segments(self, log: PartitionLog, start: int) -> None:
+        if log.deleted:
+            return
+        log.raise_log_start(start)
+        _log.info("records deleted", log=log.folder, log_start_offset=log.log_start_offset)
         try:
             drop_below_start(log)
         except StorageFailure as error:  # nobody reads them any more: retention tries again

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -59,6 +59,10 @@ class DamagedCatalog(CatalogError):  # noqa: N818 (reads as what happened)
     """The file differs from the one that was written, and how to go on."""
 
 
+class CatalogFull(CatalogError):  # noqa: N818 (reads as what happened)
+    """The disk has no space for a change."""
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogTopic:
     name: str
@@ -71,6 +75,8 @@ class CatalogTopic:
 class Catalog:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        #: Frees space that is kept for deletions on a full disk; returns whether there was any.
+        self.use_reserve: Callable[[], bool] = lambda: False
 
     @classmethod
     def open(cls, data_dir: Path) -> Catalog:
@@ -156,8 +162,18 @@ class Catalog:
 
     def remove_topic(self, name: str) -> None:
         """Remove the topic; its id stays among the deletions until `forget_deletion`."""
-        with self._transaction() as connection:
-            self._remove(connection, name)
+        self._delete(lambda connection: self._remove(connection, name))
+
+    def _delete(self, change: Callable[[sqlite3.Connection], object]) -> None:
+        """Note a deletion; on a full disk, which only deletions free, with the space in reserve."""
+        try:
+            with self._transaction() as connection:
+                change(connection)
+        except CatalogFull:
+            if not self.use_reserve():
+                raise
+            with self._transaction() as connection:
+                change(connection)
 
     def deletions(self) -> dict[bytes, str]:
         """Return ids of deleted topics whose directories may still exist -> name."""
@@ -165,8 +181,7 @@ class Catalog:
             return dict(self._connection.execute("SELECT id, name FROM deletions"))
 
     def forget_deletion(self, topic_id: bytes) -> None:
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM deletions WHERE id = ?", (topic_id,))
+        self._delete(lambda connection: connection.execute("DELETE FROM deletions WHERE id = ?", (topic_id,)))
 
     def allocate_producer_ids(self, count: int) -> range:
         """Allocate producer ids that were never used and never will be again."""
@@ -230,7 +245,8 @@ def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
         # Errors of sqlite3 itself (a closed connection) have no code.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise _damaged(path, str(error)) from error
-        raise CatalogError(f"catalog: {error}") from error
+        full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        raise (CatalogFull if full else CatalogError)(f"catalog: {error}") from error
 
 
 def _damaged(path: Path | str, fault: str) -> DamagedCatalog:

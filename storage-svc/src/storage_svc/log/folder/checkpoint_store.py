@@ -19,7 +19,8 @@ from service_chassis import logs
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.checkpoint_seal import read_sealed, replace_sealed
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.disk.space_reserve import SpaceReserve
+from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
 
@@ -37,6 +38,10 @@ class CheckpointStore:
     def __init__(self, files: Files, root: str, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         self._files = files
         self._root = root
+        #: The space that checkpoints and the catalog may use when the disk is full.
+        self.reserve = SpaceReserve(files, f"{root}/{checkpoints.SPACE_RESERVE}")
+        #: Starts of logs that are being stored and apply once they are.
+        self._rising: dict[PartitionLog, int] = {}
         self._logs = logs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._storing: asyncio.Future[bool] | None = None
@@ -104,6 +109,17 @@ class CheckpointStore:
         self._storing = loop.run_in_executor(None, self._store, self._next_number(), wanted)
         return await self._storing
 
+    async def store_log_starts(self, starts: Mapping[PartitionLog, int]) -> bool:
+        """Store these later starts of logs, which nobody knows yet; return whether that worked."""
+        for log, start in starts.items():
+            self._rising[log] = max(start, self._rising.get(log, 0))
+        try:
+            return await self.store(checkpoints.LOG_START)
+        finally:
+            for log, start in starts.items():
+                if self._rising.get(log) == start:
+                    del self._rising[log]
+
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Remove offsets of partitions that have no log from the stored checkpoints. Usually there are none.
 
@@ -133,7 +149,9 @@ class CheckpointStore:
         items = self._logs.items()
         return {
             **self._recovery_points(),
-            checkpoints.LOG_START: {key: log.log_start_offset for key, log in items if log.log_start_offset > 0},
+            checkpoints.LOG_START: {
+                key: start for key, log in items if (start := max(log.log_start_offset, self._rising.get(log, 0))) > 0
+            },
             checkpoints.HIGH_WATERMARK: {key: log.checkpoint[1] for key, log in items},
             checkpoints.CLEANED: {
                 key: log.compaction.cleaned_to for key, log in items if log.compaction.cleaned_to is not None
@@ -144,14 +162,25 @@ class CheckpointStore:
         """Replace these checkpoints, except those that a write with a later number has replaced."""
         with self._lock:
             try:
-                for name, offsets in contents.items():
-                    if number > self._written.get(name, 0):
-                        stored = frozenset(offsets)
-                        # A failed write leaves the old content or the new one.
-                        self._stored[name] = self._stored.get(name, frozenset()) | stored
-                        replace_sealed(self._files, f"{self._root}/{name}", checkpoints.encode_offsets(offsets))
-                        self._stored[name], self._written[name] = stored, number
+                try:
+                    self._replace(number, contents)
+                except DiskFull:
+                    if not self.reserve.give_up():
+                        raise
+                    self._replace(number, contents)
+                else:
+                    if self._loop is not None:
+                        self.reserve.keep()
             except StorageFailure as error:
                 _log.warning("checkpoints not written", reason=str(error))
                 return False
         return True
+
+    def _replace(self, number: int, contents: dict[str, dict[TopicPartition, int]]) -> None:
+        for name, offsets in contents.items():
+            if number > self._written.get(name, 0):
+                stored = frozenset(offsets)
+                # A failed write leaves the old content or the new one.
+                self._stored[name] = self._stored.get(name, frozenset()) | stored
+                replace_sealed(self._files, f"{self._root}/{name}", checkpoints.encode_offsets(offsets))
+                self._stored[name], self._written[name] = stored, number

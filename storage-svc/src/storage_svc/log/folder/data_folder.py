@@ -8,6 +8,7 @@
     cleaner-offset-checkpoint              compacted up to here
     last-scrub                             when everything was last read and checked (scrubber.py), in ms since 1970
     replication-offset-checkpoint          high watermarks
+    space-reserve                          space for the records of deletions on a full disk (space_reserve.py)
     <checkpoint>.crc32c                    the checksum without which a checkpoint is not believed (checkpoint_seal.py)
     <topic>-<partition>/                   one log
     <topic>-<partition>.<uuid>-delete/     a deleted one, until its files are unlinked (deleted_folders.py)

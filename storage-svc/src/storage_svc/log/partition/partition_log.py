@@ -361,6 +361,8 @@ class PartitionLog(LogState):
         The state of the producers with batches in them must be in the snapshot of a segment that stays. Without such a
         snapshot (it could not be written when the segment was begun) fewer segments go, or none.
 
+        The files go first, as a full disk gets space by that; the list of leader epochs, which needs some, comes last.
+
         Raises:
             StorageFailure: some files stay in the folder until the next start.
         """
@@ -370,15 +372,19 @@ class PartitionLog(LogState):
         dropped = self.segments.take_oldest(count)
         self.invalidate_read_ahead()
         self.unsynced.forget_segments(dropped)
-        paths: list[str] = []
-        try:
-            self.raise_log_start(self.segments.bases[0])
-            for segment in dropped:
-                paths += set_aside(self.files, segment)
-        finally:
-            self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         freed = sum(segment.size for segment in dropped)
+        failure: StorageFailure | None = None
+        for segment in dropped:
+            paths: list[str] = []
+            try:
+                set_aside(self.files, segment, paths)
+            except StorageFailure as error:  # the other segments can go all the same
+                failure = failure or error
+            self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
+        self.raise_log_start(self.segments.bases[0])
         self._environment.note_deleted(freed)
+        if failure is not None:
+            raise failure
         return freed
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
@@ -396,7 +402,7 @@ class PartitionLog(LogState):
         paths: list[str] = []
         try:
             for segment in old:
-                paths += set_aside(self.files, segment, snapshot=segment.base_offset != new.base_offset)
+                set_aside(self.files, segment, paths, snapshot=segment.base_offset != new.base_offset)
         finally:
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
 
@@ -404,14 +410,17 @@ class PartitionLog(LogState):
         """Stop reading records below the offset.
 
         Raises:
-            StorageFailure: the list of leader epochs was not stored, or the partition was deleted.
+            StorageFailure: the partition was deleted.
         """
         self._refuse_deleted()
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.invalidate_read_ahead()
             if self.epochs.advance(offset):
-                self.epochs.store(sync=False)
+                try:
+                    self.epochs.store(sync=False)
+                except StorageFailure as error:  # epochs of records below the log start are in the way of nothing
+                    _log.warning("leader epochs not stored", log=self.folder, reason=str(error))
 
     def _refuse_deleted(self) -> None:
         if self.deleted:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from service_chassis import logs
 
+from storage_svc.log.errors import Refused
 from storage_svc.log.partition.partition_log import PartitionLog
 
 _log = logs.get(__name__)
@@ -37,7 +38,12 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     if count == 0:
         return 0
     if everything:
-        log.roll(now_ms)
+        try:
+            log.roll(now_ms)
+        except Refused as error:  # a full disk has no space for another segment; the older ones can go
+            _log.warning("active segment kept", log=log.folder, reason=str(error))
+            if (count := count - 1) == 0:
+                return 0
     before = len(log.segments)
     freed = log.drop_oldest(count)
     if count := before - len(log.segments):

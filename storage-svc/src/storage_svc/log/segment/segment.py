@@ -382,10 +382,9 @@ class Segment:
         """Give back memory and descriptors until the next look-up; entries that a growing index has not written are
         lost.
         """
-        if self._loaded:
-            self.offset_index.file.release()
-            self.time_index.file.release()
-            self._loaded = False
+        self.offset_index.file.release()  # loaded or not: one that could not be finished is open still
+        self.time_index.file.release()
+        self._loaded = False
         self.transaction_index.release()
         self.close()
 

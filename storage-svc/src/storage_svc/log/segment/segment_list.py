@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import Refused
 from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
 from storage_svc.log.segment.open_segments import OpenSegments
 from storage_svc.log.segment.segment import Segment
@@ -110,21 +111,27 @@ class Segments:
         assert self.active is self._ordered[-1], self.bases
 
 
-def set_aside(files: Files, segment: Segment, *, snapshot: bool = True) -> list[str]:
-    """Rename the files of a segment that is removed from its log, so that a start removes the rest; return the new
-    paths.
+def set_aside(files: Files, segment: Segment, renamed: list[str], *, snapshot: bool = True) -> None:
+    """Rename the files of a segment that is removed from its log, so that a start removes the rest; add the new paths
+    to `renamed`.
 
     With `snapshot` the snapshot of its base offset goes as well. The `.log` comes first: after a crash in between, a
-    segment is there with its transaction index or not at all.
+    segment is there with its transaction index or not at all. A file that cannot be renamed because the disk is full,
+    as the longer name needs space, is deleted at once.
+
+    Raises:
+        StorageFailure: this file and later ones still have their names.
     """
     segment.gone = True
     segment.release()
     paths = segment.paths()[::-1]
     if snapshot:
         paths.append(f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}")
-    renamed = []
     for path in paths:
         if files.exists(path):
-            files.rename(path, path + DELETED_SUFFIX)
-            renamed.append(path + DELETED_SUFFIX)
-    return renamed
+            try:
+                files.rename(path, path + DELETED_SUFFIX)
+            except Refused:
+                files.unlink(path)
+            else:
+                renamed.append(path + DELETED_SUFFIX)
