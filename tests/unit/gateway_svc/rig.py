@@ -50,6 +50,11 @@ class FakeClient:
         self.refused: list[RequestRefused] = []
         self.is_aborted = False
         self.is_quiet = False
+        #: Starts the requests that the rig holds.
+        self.start_held: Callable[[], None] = lambda: None
+
+    def go_on(self) -> None:
+        self.start_held()
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
         pending.parts = parts
@@ -157,18 +162,32 @@ class Rig:
         self.client = FakeClient(self.pipeline)
         self.shared = bytearray(1 << 16)
         self.path = RequestPath(self.client, self.services, self.dispatcher, self.pipeline, self.shared)
+        #: Requests that may not start yet; `Client.go_on` starts them.
+        self.held = b""
+        self.client.start_held = self._start_held
 
     def receive(self, *frames: bytes) -> list[bytes]:
         """Let these requests arrive in one piece, and return the answers that leave."""
         stream = b"".join(frames)
+        earlier = len(self.client.answers)
+        self._start(stream)
+        return self.client.answers[earlier:]
+
+    def _start_held(self) -> None:
+        held, self.held = self.held, b""
+        self._start(held)
+
+    def _start(self, stream: bytes) -> None:
         self.shared[: len(stream)] = stream
-        earlier, position = len(self.client.answers), 0
+        position = 0
         while position < len(stream):
             (size,) = struct.unpack_from(">i", stream, position)
             begin = position + 4
+            if not self.pipeline.admits(self.path.kind(self.shared, begin)):
+                self.held = stream[position:]
+                break
             position = self.path.start(self.shared, begin, begin + size, len(stream))
         self.shared[: len(stream)] = bytes(len(stream))
-        return self.client.answers[earlier:]
 
     def recognised(self, api: str) -> int:
         return self.services.metrics.api(api).recognised

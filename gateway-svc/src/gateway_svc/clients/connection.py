@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport,
             resources.room,
             resources.answers,
-            drained=self._go_on,
+            drained=self.go_on,
             failed=lambda _reason: self.abort(),
         )
         self._requests = self._make_requests(self, self._pipeline)
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         except RequestRefused as refusal:
             self.refuse(refusal)
         if self._held_for is not None:
-            self._go_on()
+            self.go_on()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -227,13 +227,13 @@ class Connection(asyncio.BufferedProtocol):
             return Pause.ORDER
         if window is None or not is_window_full or kind is not Kind.APPEND or window.admits(size):
             return None
-        window.wait(self, self._go_on)
+        window.wait(self, self.go_on)
         return Pause.WINDOW
 
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         return self._requests.start(store, begin, frame_end, end)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Start the frames that are held, as far as they may start by now; read on when none is left."""
         if self._starting:
             self._go_on_due = True
@@ -288,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._flush_due:
             self._send_answers()
             if self._held_for is not None:
-                self._go_on()
+                self.go_on()
 
     def _send_answers(self) -> None:
         self._flush_due = False

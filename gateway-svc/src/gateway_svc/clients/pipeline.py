@@ -61,7 +61,7 @@ class Pending:
 class Pipeline:
     """The order of one connection's requests. Owned by its connection."""
 
-    __slots__ = ("_bytes", "_control", "_reads", "closed", "order", "requests")
+    __slots__ = ("_bytes", "_control", "_is_blocked", "_reads", "closed", "order", "requests")
 
     def __init__(self) -> None:
         #: The requests whose answers have not left; changed here only.
@@ -71,17 +71,26 @@ class Pipeline:
         self._bytes = 0
         self._reads = 0
         self._control = False
+        self._is_blocked = False
         self.closed = False
 
     def admits(self, kind: Kind) -> bool:
         """Return whether a request of this kind may start now."""
         if not self.order:
             return True
-        if self._control or kind is Kind.CONTROL:
+        if self._control or self._is_blocked or kind is Kind.CONTROL:
             return False
         if self.requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
             return False
         return kind is Kind.APPEND or self._reads == 0
+
+    def block(self) -> None:
+        """Admit no request until `unblock`: none may overtake the one opened last, which still waits."""
+        self._is_blocked = True
+
+    def unblock(self) -> None:
+        """Admit requests again. The caller then has the connection start those that it holds."""
+        self._is_blocked = False
 
     def open(self, pending: Pending) -> None:
         """Add a request after all others."""
@@ -134,6 +143,7 @@ class Pipeline:
         assert self._reads == kinds.count(Kind.READ)
         assert self._control == (Kind.CONTROL in kinds)
         assert not self._control or len(kinds) == 1
+        assert not self._is_blocked or kinds, "nothing would unblock it"
 
     def close(self) -> None:
         """Abandon unanswered requests and drop answers that were not sent: the client is gone."""

@@ -47,6 +47,10 @@ class Client(Protocol):
         """Close at once."""
         ...
 
+    def go_on(self) -> None:
+        """Start the requests that are held, as far as they may start by now."""
+        ...
+
     def quieten(self) -> None:
         """Read less often: the client only repeats itself (`quiet_connections`)."""
         ...

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pipeline
+from gateway_svc.errors import StorageUnavailable
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.patterns import Patterns, Store
@@ -82,8 +83,8 @@ class RequestPath:
                 call.recognised = True
                 self._services.requests.take(call.size)
                 self._pipeline.open(call)
-                error = self._admission.admit(call)
                 try:
+                    error = self._admission.admit(call)
                     if error:
                         pattern.refuse(call, error)
                     else:
@@ -116,7 +117,10 @@ class RequestPath:
         call, request = self._dispatcher.open(self._client, self._admission, frame)
         self._services.requests.take(call.size)
         self._pipeline.open(call)
-        self._judge(call, request, frame, final=False)
+        try:
+            self._judge(call, request, frame, final=False)
+        except Exception as failure:
+            call.failed(failure)
 
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
         """Judge a decoded request and serve it; `final`: the names of its topics have been asked of storage."""
@@ -125,6 +129,7 @@ class RequestPath:
         unnamed = self._admission.judge(call.subject, resources, final=final)
         if unnamed:
             named = partial(self._named, call, request, frame)
+            self._pipeline.block()
             self._services.names.resolve(unnamed, call.correlation_id, named)
             return
         error = self._admission.admit(call)
@@ -135,11 +140,18 @@ class RequestPath:
         if handler.pattern is not None:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
 
-    def _named(self, call: Call, request: Any, frame: bytes | memoryview, is_answered: bool) -> None:
+    def _named(self, call: Call, request: Any, frame: bytes | memoryview, failure: Exception | None) -> None:
         """Go on with a request once storage has named its topics; without storage its topics have no names to judge."""
         if self._pipeline.closed:
             return
-        if is_answered:
-            self._judge(call, request, frame, final=True)
-        else:
-            call.refuse("storage_unavailable", "names of topics")
+        self._pipeline.unblock()
+        try:
+            if failure is None:
+                self._judge(call, request, frame, final=True)
+            elif isinstance(failure, StorageUnavailable):
+                call.refuse("storage_unavailable", "names of topics")
+            else:
+                call.failed(failure)
+        except Exception as error:
+            call.failed(error)
+        self._client.go_on()

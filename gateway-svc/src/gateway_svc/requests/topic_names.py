@@ -14,7 +14,6 @@ from typing import Final
 from broker_contract import topics_pb2
 from protocol_lib.schema import ZERO_UUID
 
-from gateway_svc.errors import StorageUnavailable
 from gateway_svc.storage.protocols import Topics
 
 #: Names kept; of more, the ones learned first are asked of storage again.
@@ -35,8 +34,6 @@ class TopicNames:
         self._internal: set[str] = set()
         self._changed: Callable[[], None] = _nothing
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The resolution started last.
-        self._latest: asyncio.Task[None] | None = None
         #: Moves when an id that had no topic has one.
         self.revision = 0
 
@@ -94,15 +91,13 @@ class TopicNames:
             self._internal.add(name)
         return topic.error_code
 
-    def resolve(self, topic_ids: Collection[bytes], correlation_id: int, done: Callable[[bool], None]) -> None:
-        """Learn these names from storage, then call `done` with whether storage answered.
-
-        Calls are answered in the order they were made.
-        """
+    def resolve(
+        self, topic_ids: Collection[bytes], correlation_id: int, done: Callable[[Exception | None], None]
+    ) -> None:
+        """Learn these names from storage, then call `done`, with the error if storage did not answer."""
         task = asyncio.get_running_loop().create_task(
-            self._resolve(topic_ids, correlation_id, self._latest, done), name="topic names"
+            self._resolve(topic_ids, correlation_id, done), name="topic names"
         )
-        self._latest = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -112,21 +107,14 @@ class TopicNames:
             task.cancel()
 
     async def _resolve(
-        self,
-        topic_ids: Collection[bytes],
-        correlation_id: int,
-        before: asyncio.Task[None] | None,
-        done: Callable[[bool], None],
+        self, topic_ids: Collection[bytes], correlation_id: int, done: Callable[[Exception | None], None]
     ) -> None:
+        failure: Exception | None = None
         try:
             await self.existing(topic_ids, correlation_id)
-        except StorageUnavailable:
-            answered = False
-        else:
-            answered = True
-        if before is not None and not before.done():
-            await asyncio.wait({before})
-        done(answered)
+        except Exception as error:
+            failure = error
+        done(failure)
 
 
 def _nothing() -> None:

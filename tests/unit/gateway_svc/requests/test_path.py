@@ -12,7 +12,9 @@ from broker_contract import groups_pb2, topics_pb2
 from broker_contract.data import Append, AppendedPartition, AppendResponse
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.errors import RequestRefused, StorageUnavailable
+from gateway_svc.requests.call import Call
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from gateway_svc.requests.subject import Subject
 from protocol_lib.codec import decode
 from protocol_lib.errors import ErrorCode
 from protocol_lib.headers import decode_response_header
@@ -65,6 +67,8 @@ class Topics:
     def __init__(self) -> None:
         self.answers = asyncio.Event()
         self.is_away = False
+        #: Whether an answer lacks its rows.
+        self.is_broken = False
         self.asked: list[list[bytes]] = []
 
     async def describe_topics(self, request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
@@ -78,7 +82,7 @@ class Topics:
             else topics_pb2.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
             for each in request.topics
         ]
-        return topics_pb2.DescribeTopicsResponse(topics=found)
+        return topics_pb2.DescribeTopicsResponse(topics=[] if self.is_broken else found)
 
 
 def beat(correlation_id: int = 1) -> bytes:
@@ -225,11 +229,64 @@ async def test_a_topic_called_by_id_is_judged_by_its_name() -> None:
     assert [append.correlation_id for append in records.appended] == [1, 2]
     assert [subject.resources for subject in policy.judged] == [
         (Resource(ResourceType.TOPIC, "orders", Operation.WRITE, TOPIC_ID),)
-    ] * 2
-    assert topics.asked == [[TOPIC_ID], [TOPIC_ID]]
+    ]
     assert produced(rig.receive(produce(3, version=13, topic_id=TOPIC_ID)), 13) == [(3, 0, 17)]
-    assert (len(topics.asked), rig.recognised("Produce")) == (2, 1)
+    assert (topics.asked, rig.recognised("Produce")) == ([[TOPIC_ID]], 2)
     assert rig.services.metrics.topics["orders"].produces == 3
+
+
+async def test_no_request_overtakes_one_that_waits_for_names() -> None:
+    policy, records, topics = FakePolicy(), Records(), Topics()
+    topics.answers.set()
+    rig = Rig(policy, records=records, topics=topics)
+    rig.services.names.learn(TOPIC_ID, "orders")
+    rig.receive(produce(1, version=13, topic_id=TOPIC_ID))
+    unknown = produce(2, version=13, topic_id=b"u" * 16)
+    assert rig.receive(unknown, produce(3, version=13, topic_id=TOPIC_ID), beat(4)) == []
+    assert [append.correlation_id for append in records.appended] == [1]
+    while len(records.appended) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert [append.correlation_id for append in records.appended] == [1, 2, 3]
+    rig.pipeline.check_invariants()
+
+
+async def test_a_bug_in_the_answer_about_names_is_a_failed_request() -> None:
+    policy, topics = FakePolicy(), Topics()
+    topics.answers.set()
+    topics.is_broken = True
+    rig = Rig(policy, records=Records(), topics=topics)
+    rig.receive(produce(1, version=13, topic_id=TOPIC_ID))
+    while not rig.client.refused:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert [each.reason for each in rig.client.refused] == ["failed"]
+    assert rig.finished("Produce") == {(13, "UNKNOWN_SERVER_ERROR"): 1}
+
+
+class BrokenPolicy(FakePolicy):
+    """A policy that fails at one step."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self.step = step
+
+    def judge(self, subject: Subject) -> int:
+        if self.step == "judge":
+            raise ZeroDivisionError
+        return super().judge(subject)
+
+    def charge(self, call: Call) -> int:
+        if self.step == "charge" or (self.step == "charge again" and self.charged):
+            raise ZeroDivisionError
+        return super().charge(call)
+
+
+@pytest.mark.parametrize(("step", "answered"), [("judge", 0), ("charge", 0), ("charge again", 1)])
+def test_a_bug_in_the_policy_is_a_failed_request(step: str, answered: int) -> None:
+    rig = Rig(BrokenPolicy(step), records=Records())
+    rig.receive(produce(1), produce(2) if answered else b"")
+    assert len(rig.client.answers) == answered
+    assert [each.reason for each in rig.client.refused] == ["failed"]
+    assert rig.finished("Produce") == {(7, "UNKNOWN_SERVER_ERROR"): 1} | ({(7, "NONE"): 1} if answered else {})
 
 
 async def test_a_topic_that_does_not_exist_is_no_resource() -> None:
