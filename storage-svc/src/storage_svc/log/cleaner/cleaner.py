@@ -27,7 +27,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import Refused, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.segment_swap import Outdated, swap
+from storage_svc.log.partition.segment_swap import Outdated, carry_out, carry_out_now, swap
 from storage_svc.topic_partition import TopicPartition
 
 #: The disk space that a cleaning leaves to appends.
@@ -160,8 +160,7 @@ class Cleaner:
         try:
             async with contextlib.aclosing(self._process.run(cleaning.job, cleaning.statistics)) as groups:
                 async for group in groups:
-                    for path in swap(log, group, self._clock()):
-                        await asyncio.to_thread(self._files.sync_path, path)
+                    await carry_out(swap(log, group, self._clock()), self._files.sync_path)
             self._complete(cleaning)
             await self._checkpoints.store(checkpoints.CLEANED)
         except (Stopped, Outdated, Uncleanable, StorageFailure) as error:
@@ -181,8 +180,7 @@ class Cleaner:
         work = Cleaning(self._files, cleaning.job)
         try:
             for group in work.run():
-                for path in swap(log, group, self._clock()):
-                    self._files.sync_path(path)
+                carry_out_now(swap(log, group, self._clock()), self._files.sync_path)
             cleaning.statistics = work.statistics
             self._complete(cleaning)
             self._checkpoints.store_all()

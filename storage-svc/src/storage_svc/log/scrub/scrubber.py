@@ -29,7 +29,7 @@ from storage_svc.log.disk import checkpoints, helper_process
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, swap
+from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, carry_out, swap
 from storage_svc.log.recovery.quarantine import log_corrected, log_holes, set_aside_holes, write_sound
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.segment_names import CLEANED_SUFFIX
@@ -245,8 +245,7 @@ class Scrubber:
         size = await asyncio.to_thread(self._write_sound, log, found, segment.size)
         if size is None:
             raise Outdated("the segment is another one")
-        for path in swap(log, CleanedGroup((base_offset,), size), log.now_ms()):
-            await asyncio.to_thread(self._files.sync_path, path)
+        await carry_out(swap(log, CleanedGroup((base_offset,), size), log.now_ms()), self._files.sync_path)
         log.compaction.uncleanable = None
         self.totals.quarantined_bytes += log_holes(segment, found.holes)
         log_corrected(segment, found.moved)

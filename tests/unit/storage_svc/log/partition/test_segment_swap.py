@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
 from storage_svc.log.cleaner.choice import cleanable
 from storage_svc.log.cleaner.cleaner import _job
 from storage_svc.log.cleaner.job import Cleaning
+from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Buffer, Files
-from storage_svc.log.errors import StorageFailure
+from storage_svc.log.errors import NotNow, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.segment_swap import Outdated, swap
+from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, carry_out, carry_out_now, swap
+from storage_svc.log.recovery.quarantine import write_sound
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
 # Segments [0, 2), [2, 4), [4, 6); the rest of the first two ends with offset 2, a gap before the next segment.
@@ -218,3 +222,89 @@ def test_a_sync_under_way_meets_a_segment_that_was_replaced(folders: Any, tmp_pa
     log.synced(target)
     assert (target.failure, log.offline) == (None, None)
     directory.check_invariants()
+
+
+def aborted_log(directory: DataFolder) -> PartitionLog:
+    """Return a log with three segments, the first of which holds an aborted transaction."""
+    log = directory.create("t", 0, TOPIC_ID, LogConfig(file_delete_delay_ms=0))
+    for number in range(3):
+        assert log.transactions.begin(7, 0) == 0
+        batch = [Record(0, NOW_MS, b"k", b"%d" % number)]
+        sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number, "transactional": True}
+        assert log.append(build_batch(batch, **sent)).error_code == 0
+        assert log.transactions.end(7, 0, commit=number > 0, coordinator_epoch=0).error_code == 0
+        log.roll(NOW_MS)
+    log.request_sync()
+    directory.flusher.sync_now()
+    return log
+
+
+def aborted(log: PartitionLog) -> list[tuple[int, int]]:
+    return log.transactions.aborted(0, log.spans(0, 1 << 20, min_one=True, committed=True))
+
+
+@pytest.mark.parametrize("is_death", [True, False], ids=["the process ends", "the disk fails"])
+def test_aborted_records_stay_aborted_after_any_call(folders: Any, tmp_path: Path, is_death: bool) -> None:
+    """A repaired segment has a transaction index, unlike a compacted one."""
+    failure = Death() if is_death else StorageFailure("cannot write: EIO")
+
+    def swapped(path: Path, fail_at: int) -> tuple[DataFolder, PartitionLog, int]:
+        files = FailingFiles()
+        directory = folders.open(path, files=files)
+        log = aborted_log(directory)
+        assert aborted(log) == [(7, 0)]
+        directory.checkpoints.store_all()
+        size = write_sound(files, log.segments[0], [], [], log.config)
+        files.calls, files.fail_at, files.failure = 0, fail_at, failure
+        with contextlib.suppress(Death, StorageFailure):
+            carry_out_now(swap(log, CleanedGroup((0,), size), NOW_MS), files.sync_path)
+        files.fail_at = -1
+        return directory, log, files.calls
+
+    _, _, calls = swapped(tmp_path / "whole", -1)
+    assert calls > 12
+    for call in range(calls):
+        directory, log, _ = swapped(tmp_path / str(call), call)
+        if not is_death and log.offline is None:
+            assert aborted(log) == [(7, 0)]
+            assert left_over(tmp_path / str(call)) == []
+        directory.release()
+        log = folders.open(tmp_path / str(call)).logs["t", 0]
+        assert aborted(log) == [(7, 0)], call
+        assert left_over(tmp_path / str(call)) == []
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+async def test_a_failed_sync_ends_the_swap_in_a_known_state(folders: Any, tmp_path: Path, failing: int) -> None:
+    directory = folders.open(tmp_path)
+    log = aborted_log(directory)
+    old = log.segments[0]
+    size = write_sound(directory.files, old, [], [], log.config)
+    synced = []
+
+    def sync(path: str) -> None:
+        synced.append(path)
+        if len(synced) == failing:
+            raise StorageFailure("cannot sync: EIO")
+
+    with pytest.raises(StorageFailure, match="EIO"):
+        await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync)
+    assert len(synced) == failing
+    assert (log.segments[0] is old, log.offline is None) == (failing == 1, failing == 1)
+    assert left_over(tmp_path) == [] or failing == 2
+    assert aborted(log) == [(7, 0)]
+
+
+async def test_a_sync_that_the_system_refuses_to_begin_is_tried_again(folders: Any, tmp_path: Path) -> None:
+    directory = folders.open(tmp_path)
+    log = aborted_log(directory)
+    size = write_sound(directory.files, log.segments[0], [], [], log.config)
+    synced = []
+
+    def sync(path: str) -> None:
+        synced.append(path)
+        if len(synced) == 2:
+            raise NotNow("cannot sync: too many open files")
+
+    await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync)
+    assert (len(synced), log.offline, left_over(tmp_path)) == (4, None, [])
