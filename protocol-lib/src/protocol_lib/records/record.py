@@ -49,6 +49,10 @@ class Record:
     headers: tuple[Header, ...] = ()
 
 
+class TimestampOverflow(DecodeError):  # noqa: N818 (it names the value, as Kafka's error code does)
+    """A record's timestamp does not fit into 64 bits: Kafka's INVALID_TIMESTAMP, where others are INVALID_RECORD."""
+
+
 def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Return the records of one whole batch, in order. Raises DecodeError at once, or at a malformed record.
 
@@ -103,8 +107,10 @@ def walk_records(
                 if delta > UNSIGNED_MAX:
                     raise DecodeError("an offset delta of more than 32 bits")
             record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))
-            if not (SIGNED_MIN <= record.offset <= SIGNED_MAX and SIGNED_MIN <= record.timestamp <= SIGNED_MAX):
-                raise DecodeError(f"a record of offset {record.offset} and timestamp {record.timestamp}")
+            if not SIGNED_MIN <= record.offset <= SIGNED_MAX:
+                raise DecodeError(f"a record of offset {record.offset}")
+            if not SIGNED_MIN <= record.timestamp <= SIGNED_MAX:
+                raise TimestampOverflow(f"a record of timestamp {record.timestamp}")
             length = body[position]
             position += 1
             if length > 0x7F:

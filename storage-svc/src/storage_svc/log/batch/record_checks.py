@@ -19,7 +19,7 @@ from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
 from protocol_lib.records.header import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
-from protocol_lib.records.record import Record, read_records, walk_records
+from protocol_lib.records.record import Record, TimestampOverflow, read_records, walk_records
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
@@ -107,6 +107,8 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
             if len(keyless) + len(mistimed) >= RECORD_ERRORS_MAX:
                 break
             index += 1
+    except TimestampOverflow as overflow:
+        mistimed.append((index, str(overflow)))
     except DecodeError as error:
         raise _MalformedRecordError(index, str(error)) from error
     if mistimed:  # wins over records without a key, as in Kafka

@@ -12,6 +12,7 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, read_batch_header
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.record import Record, read_records
+from protocol_lib.varint import write_signed
 from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 from storage_svc.log.config import LogConfig
@@ -28,6 +29,10 @@ KEYLESS = batch_of((NOW_MS, b"k"), (NOW_MS, None), (NOW_MS, b""), (NOW_MS, None)
 COMPACT = {"cleanup.policy": "compact"}
 BOMB = zlib.compress(bytes(17 << 20), wbits=31)
 ONE_RECORD = bytes(GOOD[61 : 61 + 1 + (GOOD[61] >> 1)])
+
+#: A timestamp delta of 2**63 - 1 milliseconds, after a record of today.
+OVERFLOW_RECORD = b"\0" + write_signed(2**63 - 1) + b"\2\2k\1\0"
+TIME_OVERFLOW = with_records(ONE_RECORD + bytes([2 * len(OVERFLOW_RECORD)]) + OVERFLOW_RECORD, 2)
 
 #: A case: the bytes to append, the topic's settings, the error code, and the indexes of the records that are blamed.
 CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
@@ -72,6 +77,7 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
     "16 record without a key": (KEYLESS, COMPACT, 87, [1, 3]),
     "16 record without a key, compact,delete": (KEYLESS, {"cleanup.policy": "compact,delete"}, 87, [1, 3]),
     "16 record longer than the batch": (with_records(ONE_RECORD + b"\x30", 2), COMPACT, 87, [1]),
+    "16 timestamp of more than 64 bits": (TIME_OVERFLOW, COMPACT, 32, [1]),
     "16 record of no length": (with_records(ONE_RECORD + b"\x00" * 9, 2), COMPACT, 87, [1]),
     "16 record cut off": (with_records(ONE_RECORD, 2), COMPACT, 87, [1]),
     "16 bytes behind the records": (with_records(ONE_RECORD + b"\x00", 1), COMPACT, 87, []),
