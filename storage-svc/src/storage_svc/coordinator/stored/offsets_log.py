@@ -18,13 +18,15 @@ from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitVal
 from protocol_lib.internal.record import read_key, read_value
 from protocol_lib.records.batch import build_batch, build_batch_of_tails
 from protocol_lib.records.compression import Codec
-from protocol_lib.records.header import CONTROL
+from protocol_lib.records.control import ControlType, read_marker
+from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
+from storage_svc.coordinator.stored.pending_commits import Committed, PendingCommits
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
-from storage_svc.log.batch.header import intact, records_of, whole_batches
+from storage_svc.log.batch.header import Header, intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
@@ -259,22 +261,25 @@ class LoadedPartition:
     records_count: int = 0
     #: Records that could not be understood.
     broken_count: int = 0
+    #: Offsets whose transactions have not ended so far.
+    pending: PendingCommits = field(default_factory=PendingCommits)
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record.
+    def apply(self, key: bytes, value: bytes | None, offset: int = -1, producer_id: int = -1) -> None:
+        """Apply one record; hold back the offset that it commits if it is part of the producer's transaction.
 
         Raises:
             DecodeError: it cannot be understood.
         """
         match read_key(OWN_KEYS, key):
             case OffsetCommitKey(group=group, topic=topic, partition=partition):
-                offsets = self.offsets.setdefault(group, {})
+                committed = group, (topic, partition)
                 if value is None:
-                    offsets.pop((topic, partition), None)
+                    self._drop(committed)
+                elif producer_id >= 0:
+                    self.pending.add(producer_id, committed, offset, read_value(OffsetCommitValue, value))
                 else:
-                    offsets[topic, partition] = read_value(OffsetCommitValue, value)
-                if not offsets:
-                    del self.offsets[group]
+                    self._commit(committed, read_value(OffsetCommitValue, value))
+                    self.pending.outdate(committed, offset)
             case GroupMetadataKey(group=group):
                 if value is None:
                     self.groups.pop(group, None)
@@ -282,6 +287,22 @@ class LoadedPartition:
                     self.groups[group] = read_value(GroupMetadataValue, value)
             case consumer_key if is_consumer_key(consumer_key):
                 self._apply_consumer(consumer_key, value)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Apply the offsets that the producer's transaction has committed, or drop them."""
+        for committed, value in self.pending.end(producer_id, commit=commit):
+            self._commit(committed, value)
+
+    def _commit(self, committed: Committed, value: OffsetCommitValue) -> None:
+        group, topic_partition = committed
+        self.offsets.setdefault(group, {})[topic_partition] = value
+
+    def _drop(self, committed: Committed) -> None:
+        group, topic_partition = committed
+        offsets = self.offsets.get(group, {})
+        offsets.pop(topic_partition, None)
+        if not offsets:
+            self.offsets.pop(group, None)
 
     def _apply_consumer(self, key: Any, value: bytes | None) -> None:
         found = self.consumer_groups.setdefault(key.group_id, StoredConsumerGroup())
@@ -306,6 +327,8 @@ async def load(partition: PartitionLog) -> LoadedPartition:
             log.error("partition is not read to its end", log=partition.folder, offset=position, end_offset=end)
             break
         position = await asyncio.to_thread(_apply_batches, loaded, data)
+    if loaded.pending.count:
+        log.warning("offsets of open transactions left out", log=partition.folder, offsets=loaded.pending.count)
     if loaded.broken_count:
         partition.suspect()
     return loaded
@@ -316,28 +339,32 @@ def _apply_batches(loaded: LoadedPartition, data: bytes) -> int:
     position = 0
     for header, batch in whole_batches(data):
         position = header.last_offset + 1
-        if not header.attributes & CONTROL:
-            _apply_batch(loaded, batch, header.base_offset)
+        _apply_batch(loaded, header, batch)
     return position
 
 
-def _apply_batch(loaded: LoadedPartition, batch: memoryview, base_offset: int) -> None:
+def _apply_batch(loaded: LoadedPartition, header: Header, batch: memoryview) -> None:
     try:
         if not intact(batch):
             raise DecodeError("it does not match its CRC")
+        producer_id = header.producer_id if header.attributes & TRANSACTIONAL else -1
         for record in records_of(batch):
-            _apply(loaded, record)
+            if not header.attributes & CONTROL:
+                _apply(loaded, record, producer_id)
+            elif (marker := read_marker(record)) is not None:
+                loaded.end_transaction(header.producer_id, commit=marker.type is ControlType.COMMIT)
     except DecodeError as error:
         loaded.broken_count += 1
-        log.error("unreadable batch is skipped", topic=OFFSETS_TOPIC, base_offset=base_offset, reason=str(error))
+        log.error("unreadable batch is skipped", topic=OFFSETS_TOPIC, base_offset=header.base_offset, reason=str(error))
 
 
-def _apply(loaded: LoadedPartition, record: Record) -> None:
+def _apply(loaded: LoadedPartition, record: Record, producer_id: int) -> None:
     loaded.records_count += 1
     try:
         if record.key is None:
             raise DecodeError("no key")
-        loaded.apply(bytes(record.key), None if record.value is None else bytes(record.value))
+        value = None if record.value is None else bytes(record.value)
+        loaded.apply(bytes(record.key), value, record.offset, producer_id)
     except DecodeError as error:
         loaded.broken_count += 1
         log.error("unreadable record is skipped", topic=OFFSETS_TOPIC, offset=record.offset, reason=str(error))
