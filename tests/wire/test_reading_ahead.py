@@ -11,7 +11,7 @@ import pytest
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest
-from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from storage_svc.log.partition.partition_log import PartitionLog
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request, until
@@ -70,6 +70,48 @@ async def read(wire: Wire, offset: int) -> tuple[int, int, bytes]:
 def shown(response: FetchResponse) -> tuple[int, int, bytes]:
     (partition,) = response.responses[0].partitions
     return partition.error_code, partition.high_watermark, bytes(partition.records or b"")[17:]
+
+
+async def test_a_session_keeps_a_partition_while_another_is_named_and_forgotten(start_broker: StartBroker) -> None:
+    broker = await start_broker(topics="pair:2")
+    wire = await broker.connect()
+    for partition in (0, 1):
+        for number in range(3):
+            assert await produce(wire, "pair", SENT[number], partition=partition, acks=-1) == (0, number)
+    session_id = epoch = 0
+
+    async def fetched(named: dict[int, int], *forgotten: int) -> list[tuple[int, int]]:
+        """Return partition and first offset of the records in the answer to one request of the session."""
+        nonlocal session_id, epoch
+        partitions = tuple(
+            FetchPartition(partition=each, fetch_offset=offset, partition_max_bytes=SIZE + 10)
+            for each, offset in named.items()
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=10 * SIZE,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=(FetchTopic(topic="pair", partitions=partitions),),
+            forgotten_topics_data=tuple(ForgottenTopic(topic="pair", partitions=(each,)) for each in forgotten),
+        )
+        response: FetchResponse = await wire.call(1, 11, request)
+        assert response.error_code == 0
+        session_id, epoch = response.session_id, epoch + 1
+        return [
+            (each.partition_index, int.from_bytes(bytes(each.records)[:8], "big"))
+            for topic in response.responses
+            for each in topic.partitions
+            if each.records
+        ]
+
+    assert await fetched({0: 3, 1: 0}) == [(1, 0)]
+    assert await fetched({0: 3}) == [(1, 0)]
+    assert await fetched({0: 3}, 0) == [(1, 0)]
+    for _ in range(3):
+        assert await fetched({0: 3}) == [(1, 0)]
+    broker.gateway.check_invariants()
 
 
 def log_of(broker: Running) -> PartitionLog:

@@ -173,7 +173,14 @@ class ReadAhead:
         return response.result(slices)
 
     def answered(self, read: ReadRequest, fetch: Fetch, layout: RecordsAnswerTemplate, size: int) -> None:
-        """Note that storage answered a read by reference with `size` bytes of records; ask for more if it is time."""
+        """Note that storage answered a read by reference with `size` bytes of records; ask for more if it is time.
+
+        A session may have answered another partition than the request named, and has forgotten that one since.
+        """
+        (partition,) = fetch.partitions
+        if (partition.topic, partition.topic_id, partition.asked.partition) != self.key[1:4]:
+            self.fetch = None
+            return
         self.fetch, self.layout = fetch, layout
         if self.repeated:
             self._read, self._last_offset = read, read.partitions[0].fetch_offset

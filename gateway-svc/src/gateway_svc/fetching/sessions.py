@@ -149,7 +149,7 @@ class FetchSessions:
     def continues(self, last: Fetch, request: FetchRequest) -> bool:
         """Return whether a request goes on with the one partition of `last`, in the same session or without any.
 
-        The caller has compared the partition, its topic and the version of both requests.
+        The caller has compared the partition, its topic and the version of the request with those of `last`.
         """
         session = last.session
         if session is None:
