@@ -111,3 +111,11 @@ async def test_a_cancelled_block_commits_nothing(broker):
         await task
     async with Admin(broker.bootstrap) as admin:
         assert await admin.groups.offsets(group) == {}
+
+
+async def test_a_commit_before_the_first_poll_does_nothing(broker):
+    topic, group = await broker.topic(), broker.name("group")
+    async with Consumer(broker.bootstrap, group_id=group, **QUICK) as consumer:
+        await consumer.subscribe([topic])
+        await consumer.commit()
+        assert await consumer.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): None}

@@ -24,6 +24,7 @@ from protocol_lib.client import (
     Admin,
     ClientSettings,
     Consumer,
+    ConsumerRecord,
     CooperativeStickyAssignor,
     Producer,
     RangeAssignor,
@@ -67,6 +68,7 @@ class Gapless:
 
     def __init__(self, draw: random.Random) -> None:
         self.next: dict[TopicPartition, int | None] = {}
+        self._is_at_work = False
         self._draw = draw
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
@@ -84,6 +86,7 @@ class Gapless:
 
     def read(self, topic_partition: TopicPartition, offset: int) -> None:
         """Check that a record is the next one of an assigned partition."""
+        assert not self._is_at_work, "records during a callback"
         expected = self.next[topic_partition]
         assert expected is None or offset == expected, f"{topic_partition}: {offset} follows {expected}"
         self.next[topic_partition] = offset + 1
@@ -94,8 +97,10 @@ class Gapless:
             del self.next[topic_partition]
 
     async def _sleep(self) -> None:
-        if self._draw.random() < 0.3:
-            await asyncio.sleep(self._draw.uniform(0, 0.2))
+        assert not self._is_at_work, "two callbacks at once"
+        self._is_at_work = True
+        await asyncio.sleep(self._draw.choice([0, 0, self._draw.uniform(0, 0.2)]))
+        self._is_at_work = False
 
 
 class Group:
@@ -138,6 +143,7 @@ class Group:
 
     async def _do_something(self, consumer: Consumer, listener: Gapless) -> None:
         chance = 1.0 if self.is_calm else self._draw.random()
+        records: list[ConsumerRecord] = []
         try:
             async with asyncio.timeout(None if self.is_calm else self._draw.choice([None, 0, 0.001, 0.02, 0.1])):
                 if chance < 0.03:
@@ -149,19 +155,21 @@ class Group:
                 elif chance < 0.10:
                     await consumer.commit()
                 else:
-                    await self._read(consumer, listener, 100 if self.is_calm else self._draw.choice([0, 10, 100]))
+                    timeout_ms = 100 if self.is_calm else self._draw.choice([0, 10, 100])
+                    records = await consumer.poll(timeout_ms, records_max=self._draw.choice([1, 3, 500]))
         except TimeoutError:
             self._model.cancelled += 1
         except KafkaError:
             await asyncio.sleep(0.01)
+        await self._work(records, listener)
 
-    async def _read(self, consumer: Consumer, listener: Gapless, timeout_ms: int) -> None:
-        records = await consumer.poll(timeout_ms, records_max=self._draw.choice([1, 3, 500]))
-        # From here on the application works without an await that may be cancelled: it is done, or it crashes.
+    async def _work(self, records: list[ConsumerRecord], listener: Gapless) -> None:
         for record in records:
-            if not self.is_calm and self._draw.random() < 0.005:
-                raise CrashError
             listener.read(TopicPartition(record.topic, record.partition), record.offset)
+        if records and not self.is_calm and self._draw.random() < 0.5:
+            await asyncio.sleep(self._draw.uniform(0, 0.15))
+            if self._draw.random() < 0.05:
+                raise CrashError
         for record in records:
             self._model.finish(TopicPartition(record.topic, record.partition), record.offset)
 

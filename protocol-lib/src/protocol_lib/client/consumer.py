@@ -294,6 +294,8 @@ class Consumer:
                 topic_partition: OffsetAndMetadata(position) if isinstance(position, int) else position
                 for topic_partition, position in offsets.items()
             }
+        if not positions:
+            return
         self._cancel_automatic_commit()
         self._saving += 1
         try:

@@ -21,7 +21,7 @@ from protocol_lib.client.fetch_state import ConsumerRecord, Fetched, PartitionSt
 from protocol_lib.client.isolation import readable_records, whole_batches
 from protocol_lib.client.metadata import TopicPartition
 from protocol_lib.client.rounds import Rounds
-from protocol_lib.client.topic_offsets import list_offsets
+from protocol_lib.client.topic_offsets import OffsetAndTimestamp, list_offsets
 from protocol_lib.errors import DecodeError, ErrorCode, ProtocolError
 from protocol_lib.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from protocol_lib.schema import ZERO_UUID
@@ -190,12 +190,9 @@ class Fetcher:
         try:
             await self._find_positions([state for state in states if state.reset_to is None])
             wanted = {state.topic_partition: state.reset_to for state in states if state.reset_to is not None}
-            found = await list_offsets(self._cluster, wanted, isolation_level=self._fetching.isolation_level)
-            for topic_partition, at in found.items():
-                state = self.states.get(topic_partition)
-                if state is not None and state.reset_to == wanted[topic_partition]:
-                    state.seek(at.offset, at.leader_epoch)
+            await self._seek_to_timestamps(wanted)
         except KafkaError as fault:
+            self._cluster.refresh_soon()
             for state in states:
                 if state.position is None:
                     self._wait(state, self._loop.time())
@@ -205,6 +202,18 @@ class Fetcher:
             self._positioning = False
             self._rounds.wake()
             self.arrived.set()
+
+    async def _seek_to_timestamps(self, wanted: dict[TopicPartition, int]) -> None:
+        """Move partitions to offsets of timestamps; KafkaError when any has none, after moving the others."""
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        try:
+            level = self._fetching.isolation_level
+            await list_offsets(self._cluster, wanted, isolation_level=level, timeout_ms=0, found=found)
+        finally:
+            for topic_partition, at in found.items():
+                state = self.states.get(topic_partition)
+                if state is not None and state.reset_to == wanted[topic_partition]:
+                    state.seek(at.offset, at.leader_epoch)
 
     def lose(self, state: PartitionState, fault: KafkaError) -> None:
         """Start a partition over whose position is not in the log, or let `take` raise the error."""

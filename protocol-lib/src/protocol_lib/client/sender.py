@@ -89,8 +89,12 @@ class Sender:
     async def stop(self) -> None:
         """Stop; records without acknowledgement by now fail."""
         await self._rounds.stop()
-        for batch in list(self._accumulator.incomplete):
-            self._fail(batch, ClientClosedError(f"{batch.topic_partition}: the producer was closed"))
+        for queue in self._accumulator.queues.values():
+            fault = ClientClosedError(f"{queue.topic_partition}: the producer was closed")
+            for batch in list(queue.queued):  # a producer that starts again does not send them
+                self._give_up(queue, batch, fault)
+            for batch in queue.in_flight:
+                self._fail(batch, fault)
 
     def _break(self, fault: Exception) -> None:
         """Fail all records, and every later call: a bug of ours must not leave a caller waiting."""

@@ -31,10 +31,17 @@ class OffsetAndTimestamp:
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = 0, timeout_ms: int | None = None
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = 0,
+    timeout_ms: int | None = None,
+    found: dict[TopicPartition, OffsetAndTimestamp] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Return each partition's first offset at or after a timestamp in milliseconds, or at a SpecialTimestamp."""
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    """Return each partition's first offset at or after a timestamp in milliseconds, or at a SpecialTimestamp.
+
+    KafkaError when any partition has none in time; `found` has those of the others then."""
+    found = {} if found is None else found
 
     async def attempt() -> None:
         left = {
@@ -46,7 +53,10 @@ async def list_offsets(
         by_node: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         fault: KafkaError | None = None
         for topic_partition, timestamp in left.items():
-            by_node[cluster.leader(topic_partition)][topic_partition] = timestamp
+            try:
+                by_node[cluster.leader(topic_partition)][topic_partition] = timestamp
+            except KafkaError as error:
+                fault = error
         for node_id, of_node in by_node.items():
             response: ListOffsetsResponse = await cluster.request(node_id, _request(of_node, isolation_level))
             for topic_answer in response.topics:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 from protocol_lib.api import ApiKey
@@ -177,3 +178,25 @@ async def test_a_bug_in_the_fetcher_fails_every_later_call(
             consumer.seek_to_end(PLACE)
             with pytest.raises(KafkaError, match="broken: ZeroDivisionError"):
                 await consumer.position(PLACE)
+
+
+async def test_a_partition_without_a_leader_does_not_keep_others_from_their_positions(scripted: StartScript) -> None:
+    def reply(header, request):
+        match header.api_key:
+            case ApiKey.API_VERSIONS:
+                return versions()
+            case ApiKey.METADATA:
+                response = one_node(broker, request, partitions=2)
+                for topic in response.topics:
+                    with_leader, without = topic.partitions
+                    topic.partitions = (with_leader, replace(without, leader_id=-1))
+                return response
+            case ApiKey.LIST_OFFSETS:
+                first = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=0)
+                return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(first,)),))
+        return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(data(batch(0)),)),))
+
+    broker = await scripted(reply)
+    async with Consumer(ClientSettings(bootstrap_servers=broker.bootstrap), auto_offset_reset="earliest") as consumer:
+        await consumer.assign([TopicPartition("t", 1), PLACE])
+        assert await asyncio.wait_for(read(consumer, 1), 10) == [0]

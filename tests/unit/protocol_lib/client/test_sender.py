@@ -243,3 +243,21 @@ async def test_an_answer_is_matched_by_the_topic_ids_of_its_request(scripted: St
         cluster.metadata.forget(["t"])
         may_answer.set()
         assert (await sent).offset == 5
+
+
+async def test_a_producer_that_starts_again_sends_no_record_that_failed(scripted: StartScript) -> None:
+    leader = Leader(lambda number, _: answer(ErrorCode.NONE, number) if number else None, asyncio.Event())
+    client = producer(await leader.listen(scripted), batch_bytes=80)
+    await client.start()
+    failed = [await client.send("t", b"x" * 50) for _ in range(8)]
+    while not leader.batches:  # noqa: ASYNC110 (nothing else signals it)
+        await asyncio.sleep(0.001)
+    await client.close(timeout_ms=0)
+    for each in failed:
+        with pytest.raises(ClientClosedError):
+            await each
+    before = len(leader.batches)
+    await client.start()
+    await client.send_and_wait("t", b"y")
+    await client.close()
+    assert leader.numbers[before:] == [(8, 0, 0)]
