@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -70,6 +71,11 @@ class Network:
 
     def _pass(self) -> None:
         self._proxy.on_request = self._proxy.on_answer = lambda _: Action.PASS
+
+
+def scaled(full: int) -> int:
+    """Return the number of runs of a slow test: the full number times FAULTS_SCALE, at least one."""
+    return max(1, round(full * float(os.environ.get("FAULTS_SCALE", "1"))))
 
 
 @contextlib.asynccontextmanager

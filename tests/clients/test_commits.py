@@ -60,6 +60,7 @@ async def test_an_automatic_commit_that_is_tried_again_does_not_undo_a_later_one
             await asyncio.sleep(0.12)
             assert values(await consumer.poll(WAIT_MS, records_max=3)) == [1, 2, 3]  # begins to commit 1
             await asyncio.wait_for(dropped.wait(), 20)
+            await asyncio.sleep(0.05)  # the consumer has noticed, and has not tried again
             await consumer.commit()
             await asyncio.sleep(0.8)  # longer than the delay before the next try
             await until_committed(broker, group, TopicPartition(topic, 0), 4)

@@ -17,7 +17,7 @@ from collections import defaultdict
 
 import confluent_kafka
 import pytest
-from clients.disturbances import THREADS, disturbed
+from clients.disturbances import THREADS, disturbed, scaled
 from clients.proxy import KafkaProxy
 from clients.test_faults import QUICK
 from protocol_lib.client import (
@@ -282,5 +282,5 @@ async def test_a_group_over_a_disturbed_network(broker):
 @pytest.mark.parametrize("kind", [Group, LibrdkafkaGroup], ids=["ours", "librdkafka"])
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 async def test_a_group_over_a_disturbed_network_at_length(broker, kind, assignor):
-    for seed in range(100, 115):
+    for seed in range(100, 100 + scaled(4)):
         await run(broker, kind, assignor, seed, 12)

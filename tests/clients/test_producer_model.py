@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import confluent_kafka
 import pytest
-from clients.disturbances import THREADS, disturbed
+from clients.disturbances import THREADS, disturbed, scaled
 from clients.proxy import KafkaProxy
 from clients.test_faults import QUICK
 from protocol_lib.client import ClientSettings, Consumer, Producer, TopicPartition
@@ -187,7 +187,7 @@ async def test_a_producer_over_a_disturbed_network(broker):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("client", "patient"), WORKLOADS)
 async def test_a_producer_over_a_disturbed_network_at_length(broker, client, patient):
-    for first in range(100, 160, 4):
+    for turn in range(scaled(6)):
         async with asyncio.TaskGroup() as tasks:
-            for seed in range(first, first + 4):
+            for seed in range(100 + 4 * turn, 104 + 4 * turn):
                 tasks.create_task(run(broker, client, seed, patient=patient, seconds=8))
