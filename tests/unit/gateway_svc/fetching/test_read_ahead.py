@@ -30,8 +30,8 @@ from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 SIZE = 100_000
 KEY = (11, "t", bytes(16), 0, SIZE, -1, 500, 1, SIZE, 0)
-FETCH = Fetch([], None, incremental=False)
 ASKED = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=SIZE)
+FETCH = Fetch([FetchedPartition("t", bytes(16), ASKED)], None, incremental=False)
 LAYOUT = AnswerLayouts().find(11, FetchedPartition("t", bytes(16), ASKED), 0, ReadResult(0))
 READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPartition("t", 0), 10, SIZE)])
 SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
@@ -82,6 +82,17 @@ async def prepared(storage: Storage, count: int = 4) -> tuple[ReadAhead, float]:
     assert [(each.count, each.read.partitions[0].fetch_offset) for each in storage.asked] == [(READS, 10)]
     storage.done[0](response(11, count))
     return ahead, now
+
+
+async def test_an_answer_about_another_partition_is_not_read_on_from() -> None:
+    ahead = repeated(storage := Storage())
+    answered(ahead, READ)
+    assert ahead.fetch is FETCH
+    other = FetchedPartition("t", bytes(16), dataclasses.replace(ASKED, partition=1))
+    ahead.answered(READ, Fetch([other], None, incremental=True), LAYOUT, SIZE)
+    assert ahead.fetch is None
+    await asyncio.sleep(0)
+    assert len(storage.asked) == 1
 
 
 async def test_what_is_asked_in_turn_is_known() -> None:
