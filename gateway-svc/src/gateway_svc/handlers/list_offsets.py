@@ -4,11 +4,12 @@ Special timestamps: -1 latest (high watermark, or last stable offset for read_co
 with the largest timestamp (version 7). Nothing is tiered here, so -4 "earliest local" (8) is the earliest, -5 "latest
 tiered" (9) and -6 "earliest not yet tiered" (11) are not found: offset -1, as Apache Kafka answers without remote
 storage. One of them in an older version: UNSUPPORTED_VERSION. Version 0 answers with starts of segments, newest first,
-at most as many as the client says.
+at most as many as the client says. A partition named twice is answered INVALID_REQUEST each time, as in Apache Kafka.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -42,11 +43,20 @@ _SINCE: Final[dict[int, int]] = {
 _LIKE_EARLIEST: Final = frozenset(
     {SpecialTimestamp.EARLIEST_LOCAL, SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD}
 )
+#: Older clients are answered LEADER_NOT_AVAILABLE instead of OFFSET_NOT_AVAILABLE, as in Apache Kafka.
+_OFFSET_NOT_AVAILABLE_VERSION: Final = 5
 _NEVER_FOUND: Final = frozenset({SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD})
 
 
 async def handle(call: Call, request: ListOffsetsRequest, services: Services) -> tuple[ListOffsetsResponse, int]:
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    named = Counter((topic, partition.partition_index) for topic, partition in asked)
+
+    def fault(topic: str, partition: ListOffsetsPartition) -> ErrorCode:
+        if named[topic, partition.partition_index] > 1:
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE if _supported(partition.timestamp, call.version) else ErrorCode.UNSUPPORTED_VERSION
+
     targets = [
         data_pb2.ListOffsetsRequest.Target(
             topic=topic,
@@ -56,7 +66,7 @@ async def handle(call: Call, request: ListOffsetsRequest, services: Services) ->
             segment_starts_max=max(1, partition.max_num_offsets) if call.version == 0 else 0,
         )
         for topic, partition in asked
-        if _supported(partition.timestamp, call.version)
+        if not fault(topic, partition)
     ]
     found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
     if targets:
@@ -71,11 +81,8 @@ async def handle(call: Call, request: ListOffsetsRequest, services: Services) ->
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
-            response = (
-                _response(partition, next(found))
-                if _supported(partition.timestamp, call.version)
-                else _error(partition, ErrorCode.UNSUPPORTED_VERSION)
-            )
+            code = fault(topic.name, partition)
+            response = _error(partition, code) if code else _response(call.version, partition, next(found))
             error = error or response.error_code
             partitions.append(response)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
@@ -90,8 +97,10 @@ def _supported(timestamp: int, version: int) -> bool:
 
 
 def _response(
-    partition: ListOffsetsPartition, found: data_pb2.ListOffsetsResponse.Found
+    version: int, partition: ListOffsetsPartition, found: data_pb2.ListOffsetsResponse.Found
 ) -> ListOffsetsPartitionResponse:
+    if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and version < _OFFSET_NOT_AVAILABLE_VERSION:
+        return _error(partition, ErrorCode.LEADER_NOT_AVAILABLE)
     if found.error_code:
         return _error(partition, found.error_code)
     if partition.timestamp in _NEVER_FOUND:

@@ -1,11 +1,16 @@
 """Offsets of partitions: by timestamp, by leader epoch, and the log start offset moved up by deleting records.
 
+A client that has an acknowledgement finds its records in the next answer. With acks=1 that acknowledgement may come
+before the sync. So a request whose answer depends on the high watermark waits for the sync of all that was appended
+before it came.
+
 The service lives on the event loop's thread, as the logs do. Other threads open batches and write checkpoints.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from broker_contract import data_pb2 as pb
@@ -24,6 +29,8 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
 _HIGH_WATERMARK: Final = -1
+#: The longest wait for a sync. Gateways wait twice as long for an answer.
+SYNC_WAIT_S: Final = 5.0
 
 _log = service_logs.get(__name__)
 
@@ -33,11 +40,36 @@ class OffsetsService:
         self._directory = directory
         self._logs = directory.logs
 
+    async def _unsynced(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Wait until all that is written to these logs now is synced; return the partitions where it took too long.
+
+        Nobody waits for a log that is offline, deleted or not known.
+        """
+        waiting = {
+            asyncio.ensure_future(log.durable(log.log_end_offset)): partition
+            for partition in dict.fromkeys(partitions)
+            if (log := self._logs.get(partition)) is not None and log.high_watermark < log.log_end_offset
+        }
+        if not waiting:
+            return set()
+        _, late = await asyncio.wait(waiting, timeout=SYNC_WAIT_S)
+        for task in late:
+            task.cancel()
+        return {waiting[task] for task in late}
+
     # -- by timestamp -------------------------------------------------------------------------------------------------
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         """Find offsets by timestamp, one answer per target; (-1, -1) where no record is that young."""
-        offsets = [await self._find_offset(target, request.isolation_level) for target in request.targets]
+        unsynced = await self._unsynced(
+            (target.topic, target.partition) for target in request.targets if target.timestamp != _EARLIEST
+        )
+        offsets = [
+            _no_offset(ErrorCode.OFFSET_NOT_AVAILABLE)
+            if (target.topic, target.partition) in unsynced and target.timestamp != _EARLIEST
+            else await self._find_offset(target, request.isolation_level)
+            for target in request.targets
+        ]
         return pb.ListOffsetsResponse(offsets=offsets)
 
     async def _find_offset(
@@ -96,7 +128,15 @@ class OffsetsService:
 
     async def end_epochs(self, request: pb.EndEpochsRequest) -> pb.EndEpochsResponse:
         """Find the ends of leader epochs, one answer per target; (-1, -1) for an epoch newer than the log's."""
-        return pb.EndEpochsResponse(ends=[self._end_epoch(target) for target in request.targets])
+        unsynced = await self._unsynced((target.topic, target.partition) for target in request.targets)
+        return pb.EndEpochsResponse(
+            ends=[
+                pb.EndEpochsResponse.End(error_code=ErrorCode.OFFSET_NOT_AVAILABLE, leader_epoch=-1, end_offset=-1)
+                if (target.topic, target.partition) in unsynced
+                else self._end_epoch(target)
+                for target in request.targets
+            ]
+        )
 
     def _end_epoch(self, target: pb.EndEpochsRequest.Target) -> pb.EndEpochsResponse.End:
         log = self._logs.get((target.topic, target.partition))
@@ -117,8 +157,14 @@ class OffsetsService:
 
         Apache Kafka answers before its checkpoint is written; after a crash its deleted records may come back.
         """
+        unsynced = await self._unsynced((target.topic, target.partition) for target in request.targets)
         starts: dict[PartitionLog, int] = {}
-        answers = [self._delete(target, starts) for target in request.targets]
+        answers = [
+            (None, int(ErrorCode.REQUEST_TIMED_OUT))
+            if (target.topic, target.partition) in unsynced
+            else self._delete(target, starts)
+            for target in request.targets
+        ]
         if starts:
             stored = await self._directory.checkpoints.store_log_starts(starts)
             for log, start in starts.items() if stored else ():

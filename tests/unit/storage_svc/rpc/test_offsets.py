@@ -13,6 +13,7 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.rpc import offsets
 from storage_svc.rpc.offsets import OffsetsService
 
 
@@ -175,3 +176,72 @@ async def test_a_deletion_that_cannot_be_stored_is_not_confirmed(tmp_path, servi
     assert len(list((tmp_path / "t-0").glob("*.log"))) == 3
     (tmp_path / "log-start-offset-checkpoint").rmdir()
     assert await delete(service, ("t", 0, 4)) == [(0, 4)]
+
+
+# -- acknowledged with acks=1, and not synced yet ----------------------------------------------------------------------
+
+
+@pytest.fixture
+async def syncing(tmp_path):
+    """A service over logs whose appends are acknowledged before their sync, and the function that starts syncing."""
+    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
+    directory.create_many("t", range(2), bytes(16), LogConfig())
+    begin = [directory.start]
+    yield OffsetsService(directory), directory, lambda: begin.pop()(asyncio.get_running_loop())
+    for start in begin:
+        start(asyncio.get_running_loop())
+    await directory.close()
+
+
+def append(directory, value=b"v", timestamp=100):
+    log = directory.logs["t", 0]
+    appended = log.append(build_batch([Record(0, timestamp, b"k", value)]))
+    assert (appended.error_code, log.high_watermark) == (0, appended.base_offset)
+
+
+async def epoch_ends(service):
+    target = data_pb2.EndEpochsRequest.Target(topic="t", partition=0, leader_epoch=0, current_leader_epoch=-1)
+    (end,) = (await service.end_epochs(data_pb2.EndEpochsRequest(targets=[target]))).ends
+    return end.error_code, end.leader_epoch, end.end_offset
+
+
+async def test_the_answer_covers_all_that_was_appended_before_the_request(syncing):
+    service, directory, start = syncing
+    start()
+    append(directory)
+    wanted = [("t", 0, timestamp, -1) for timestamp in (-1, 50, -3, -2)] + [("t", 1, -1, -1), ("t", 9, -1, -1)]
+    assert await ask(service, *wanted) == [
+        (0, -1, 1, 0),
+        (0, 100, 0, 0),
+        (0, 100, 0, 0),
+        (0, -1, 0, 0),
+        (0, -1, 0, 0),
+        (3, -1, -1, -1),
+    ]
+    append(directory)
+    assert await epoch_ends(service) == (0, 0, 2)
+    append(directory)
+    assert await delete(service, ("t", 0, 3)) == [(0, 3)]
+    append(directory)
+    assert await delete(service, ("t", 0, -1)) == [(0, 4)]
+
+
+async def test_a_sync_that_takes_too_long(syncing, monkeypatch):
+    service, directory, _ = syncing
+    monkeypatch.setattr(offsets, "SYNC_WAIT_S", 0.05)
+    append(directory)
+    wanted = [("t", 0, -1, -1), ("t", 0, 50, -1), ("t", 0, -2, -1), ("t", 1, -1, -1)]
+    missing = (78, -1, -1, -1)
+    assert await ask(service, *wanted) == [missing, missing, (0, -1, 0, 0), (0, -1, 0, 0)]
+    assert await epoch_ends(service) == (78, -1, -1)
+    assert await delete(service, ("t", 0, 1), ("t", 1, 0)) == [(7, -1), (0, 0)]
+
+
+async def test_nobody_waits_for_a_log_that_is_offline(syncing):
+    service, directory, _ = syncing
+    append(directory)
+    asyncio.get_running_loop().call_later(0.05, directory.logs["t", 0].take_offline, "its disk is gone")
+    started = asyncio.get_running_loop().time()
+    assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
+    assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
+    assert asyncio.get_running_loop().time() - started < 2
