@@ -162,10 +162,11 @@ async def test_offsets_by_timestamp_and_epoch_and_deleting_records(storage: Remo
         deletion = DeleteRecordsTopic(name="single", partitions=(DeleteRecordsPartition(partition_index=0, offset=2),))
         deleted = await wire.call(21, 2, DeleteRecordsRequest(topics=(deletion,), timeout_ms=0))
         assert [(each.error_code, each.low_watermark) for each in deleted.topics[0].partitions] == [(0, 2)]
-        asked = tuple(ListOffsetsPartition(partition_index=0, timestamp=each) for each in (-2, -1, 0))
-        topic = ListOffsetsTopic(name="single", partitions=asked)
-        listed = await wire.call(2, 7, ListOffsetsRequest(replica_id=-1, topics=(topic,)))
-        assert [each.offset for each in listed.topics[0].partitions] == [2, 3, 2]
+        for timestamp, offset in ((-2, 2), (-1, 3), (0, 2)):
+            asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            topic = ListOffsetsTopic(name="single", partitions=(asked,))
+            listed = await wire.call(2, 7, ListOffsetsRequest(replica_id=-1, topics=(topic,)))
+            assert [each.offset for each in listed.topics[0].partitions] == [offset]
         epochs = OffsetForLeaderTopic(
             topic="single", partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)
         )

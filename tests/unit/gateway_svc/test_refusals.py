@@ -6,22 +6,22 @@ import json
 
 import pytest
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.refusals import LINES_PER_SECOND, Refusals
-from service_chassis import logs
+from gateway_svc.refusals import Refusals
+from service_chassis import log_allowance, logs
 
 
-def test_lines_are_limited_and_the_next_says_how_many_were_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_refusal_is_counted_though_lines_are_limited(capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     metrics = GatewayMetrics()
-    refusals = Refusals(metrics, clock=lambda: now)
+    refusals = Refusals(metrics)
     with logs.configured("test", "warning", "json"):
-        for number in range(LINES_PER_SECOND + 7):
+        logs._configuration.allowances = log_allowance.Allowances(lambda: now)
+        for number in range(log_allowance.BURST + 7):
             refusals.request("unknown_api", peer="p", correlation_id=number)
         now += 0.05
         refusals.connection("max_connections", peer="p")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert len(lines) == LINES_PER_SECOND + 1
-    assert [line["correlation_id"] for line in lines[:-1]] == list(range(LINES_PER_SECOND))
+    assert [line["correlation_id"] for line in lines[:-1]] == list(range(log_allowance.BURST))
     assert (lines[-1]["event"], lines[-1]["lines_left_out"]) == ("connection rejected", 7)
-    assert dict(metrics.refused) == {"unknown_api": LINES_PER_SECOND + 7}
+    assert dict(metrics.refused) == {"unknown_api": log_allowance.BURST + 7}
     assert dict(metrics.connections_rejected) == {"max_connections": 1}

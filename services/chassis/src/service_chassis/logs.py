@@ -6,6 +6,10 @@
 `get(name)` is cheap and may be called at import. A line below the level costs one comparison. Call `debug_enabled()`
 first if the fields are expensive. Fields with a secret name (password, token, …) and pydantic secrets are masked. The
 time of a line is UTC, in microseconds.
+
+Logging never raises and never waits: a line that standard error does not accept is dropped and counted (log_sink.py).
+No client can fill a disk with lines: each logger has an allowance for each level but debug (log_allowance.py). The next
+line has `lines_left_out`, the number of lines without allowance before it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from service_chassis.log_allowance import Allowances
+from service_chassis.log_sink import Sink
 
 __all__ = ["Logger", "capture_standard_logging", "configure", "configured", "debug_enabled", "get"]
 
@@ -35,13 +42,15 @@ _Render = Callable[[str, str, str, dict[str, Any]], str]
 class _Configuration:
     """The process's one log configuration, as in the standard library: owned by `configure`, read by every logger."""
 
-    __slots__ = ("format", "level", "render", "service")
+    __slots__ = ("allowances", "format", "level", "render", "service", "sink")
 
     def __init__(self) -> None:
         self.level = 30
         self.service = ""
         self.format: Format = "text"
         self.render: _Render | None = None
+        self.allowances = Allowances()
+        self.sink = Sink()
 
 
 _configuration = _Configuration()
@@ -79,14 +88,34 @@ class Logger:
         self._write("error", event, {"exc_info": True, **fields})
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        render = _configuration.render
-        if render is None:
-            render = _configuration.render = _renderer(_configuration.service, _configuration.format)
-        line = render(level, self.name, event, {**self._fields, **fields})
-        stream = sys.stderr
-        if stream is not None:  # a detached process may have closed it
-            stream.write(line + "\n")
-            stream.flush()
+        allowance = None if level == "debug" else _configuration.allowances.of(self.name, level)
+        if allowance is not None and not allowance.spend():
+            return
+        try:
+            line = self._rendered(level, event, fields, 0 if allowance is None else allowance.left_out())
+        except Exception:  # a field that cannot be shown must not harm its caller
+            _configuration.sink.dropped += 1
+            return
+        if allowance is not None:
+            allowance.charge(len(line))
+        sink = _configuration.sink
+        if sink.dropped:
+            count, sink.dropped = sink.dropped, 0
+            if not sink.write(_render()("warning", __name__, "log lines lost", {"count": count})):
+                sink.dropped = count  # without this notice
+        sink.write(line)
+
+    def _rendered(self, level: str, event: str, fields: dict[str, object], left_out: int) -> str:
+        if left_out:
+            fields = {**fields, "lines_left_out": left_out}
+        return _render()(level, self.name, event, {**self._fields, **fields})
+
+
+def _render() -> _Render:
+    render = _configuration.render
+    if render is None:
+        render = _configuration.render = _renderer(_configuration.service, _configuration.format)
+    return render
 
 
 def get(name: str) -> Logger:
@@ -100,6 +129,7 @@ def configure(service: str, level: Level = "info", format: Format = "json") -> N
     _configuration.level = _LEVELS[level]
     _configuration.format = format
     _configuration.render = None
+    _configuration.allowances = Allowances()
 
 
 @contextlib.contextmanager
