@@ -153,7 +153,7 @@ async def test_retention_frees_a_full_disk(full):
     storage, log, disk = full
     properties = {"segment.bytes": "1048576", "file.delete.delay.ms": "0", "retention.bytes": "2000000"}
     log.configure(LogConfig.from_properties(properties))
-    storage.maintenance.apply_retention()
+    await storage.maintenance.apply_retention()
     await until(lambda: free_bytes(disk) >= 3_000_000)
     assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).base_offset == 50
 
@@ -171,4 +171,4 @@ async def test_topics_are_deleted_on_a_full_disk(full):
     storage, _, disk = full
     await storage.topic_registry.delete(storage.topic_registry.get("t"))
     await until(lambda: free_bytes(disk) >= 5_000_000)
-    assert not list((disk / "data").glob("t-*"))
+    await until(lambda: not list((disk / "data").glob("t-*")))

@@ -42,8 +42,9 @@ class CleanerProcess:
             self._process = await asyncio.to_thread(helper_process.start, __name__)
         process = self._process
         try:
-            helper_process.send(process, job.as_data())
-        except OSError as error:
+            # A job with thousands of producers is larger than a pipe, which the helper reads once it has started.
+            await asyncio.to_thread(lambda: helper_process.send(process, job.as_data()))
+        except (OSError, ValueError) as error:  # ValueError: `close` has closed the pipe
             raise self._ended(process) from error
         while True:
             message = await asyncio.to_thread(helper_process.receive, process)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 from service_chassis import logs
@@ -15,10 +16,13 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.periodic_work import PeriodicWork
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.retention import apply_retention
+from storage_svc.log.partition.retention import retain
 from storage_svc.log.scrub.scrubber import Scrubber
 
 _RELEASE_CHECK_S: Final = 0.01
+
+#: The time, in seconds, for which retention looks at one log after another before other work gets its turn.
+_TURN_S: Final = 0.002
 
 _log = logs.get(__name__)
 
@@ -34,6 +38,8 @@ class Maintenance:
         self._settings = folder.settings
         self._clock = folder.clock
         self._work = PeriodicWork()
+        self._retaining: asyncio.Task[None] | None = None
+        self._stopping = False
         self.cleaner = Cleaner(
             folder.logs, folder.files, folder.settings, folder.clock, folder.root, folder.checkpoints
         )
@@ -46,12 +52,15 @@ class Maintenance:
         settings = self._settings
         self.cleaner.start(loop)
         self.scrubber.start(loop)
-        self._work.every(loop, "retention", settings.retention_check_interval_ms, self.apply_retention)
+        self._work.every(loop, "retention", settings.retention_check_interval_ms, self._start_retention)
         self._work.every(loop, "producers", settings.producer_id_check_interval_ms, self.expire_producers)
 
     async def stop(self) -> None:
         """Stop everything; a segment swap that has begun is finished first."""
         self._work.stop()
+        self._stopping = True
+        if self._retaining is not None:
+            await self._retaining
         await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
 
     async def release_segments(self, log: PartitionLog) -> None:
@@ -60,14 +69,28 @@ class Maintenance:
             await self.cleaner.give_up(log)
             await asyncio.sleep(_RELEASE_CHECK_S)
 
-    def apply_retention(self) -> None:
-        """Delete the segments that every log's settings no longer keep. A log that fails is tried again next time."""
-        now_ms = self._clock()
+    def _start_retention(self) -> None:
+        if self._retaining is None or self._retaining.done():
+            self._retaining = asyncio.get_running_loop().create_task(self.apply_retention())
+
+    async def apply_retention(self) -> None:
+        """Delete the segments that every log's settings no longer keep. A log that fails is tried again next time.
+
+        The event loop goes on between the logs: after a weekend without the broker, most of them have expired.
+        """
+        now_ms, turn_over = self._clock(), time.monotonic() + _TURN_S
         for log in list(self._logs.values()):
+            if self._stopping:
+                return
             try:
-                apply_retention(log, now_ms)
+                await retain(log, now_ms)
             except StorageFailure as error:
                 _log.error("retention failed", log=log.folder, reason=str(error))
+            except Exception:  # a bug; the other logs are to be retained all the same
+                _log.exception("retention failed", log=log.folder)
+            if time.monotonic() >= turn_over:
+                await asyncio.sleep(0)
+                turn_over = time.monotonic() + _TURN_S
 
     def expire_producers(self) -> None:
         """Forget producers that have written nothing for `producer_id_expiration_ms`."""

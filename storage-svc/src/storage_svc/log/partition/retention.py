@@ -12,6 +12,8 @@ another one is started first. Files are renamed `.deleted` at once and unlinked 
 
 from __future__ import annotations
 
+import asyncio
+
 from service_chassis import logs
 
 from storage_svc.log.errors import Refused
@@ -20,30 +22,29 @@ from storage_svc.log.partition.partition_log import PartitionLog
 _log = logs.get(__name__)
 
 
+async def retain(log: PartitionLog, now_ms: int) -> None:
+    """Do as `apply_retention` does, while the event loop goes on: a thread syncs.
+
+    Raises:
+        StorageFailure: the disk refused; the next call finds the remaining segments again.
+    """
+    if _due(log, now_ms) and (path := log.snapshots.to_sync(log.segments.bases)) is not None:
+        await asyncio.to_thread(log.files.sync_path, path)
+        if log.deleted:
+            return
+        log.snapshots.note_one_synced(path)
+    apply_retention(log, now_ms)
+
+
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
     """Delete the segments that the log's settings no longer keep; return the bytes they had.
 
     Raises:
         StorageFailure: the disk refused; the next call finds the remaining segments again.
     """
-    if log.deleted or log.offline is not None or log.compaction.running:
-        return 0
-    count = _below_start(log)
-    if "delete" in log.config.cleanup_policy:
-        count = _too_much(log, count)
-        count = _too_old(log, count, now_ms)
-    everything = count == len(log.segments)
-    if everything and log.roll_syncs:  # the active segment can wait until it is durable
-        count, everything = count - 1, False
+    count = _due(log, now_ms)
     if count == 0:
         return 0
-    if everything:
-        try:
-            log.roll(now_ms)
-        except Refused as error:  # a full disk has no space for another segment; the older ones can go
-            _log.warning("active segment kept", log=log.folder, reason=str(error))
-            if (count := count - 1) == 0:
-                return 0
     before = len(log.segments)
     freed = log.drop_oldest(count)
     if count := before - len(log.segments):
@@ -51,6 +52,30 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
             "segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset
         )
     return freed
+
+
+def _due(log: PartitionLog, now_ms: int) -> int:
+    """Return how many of the oldest segments go. If all do, another one is started first.
+
+    Raises:
+        StorageFailure: the disk refused.
+    """
+    if log.deleted or log.offline is not None or log.compaction.running:
+        return 0
+    count = _below_start(log)
+    if "delete" in log.config.cleanup_policy:
+        count = _too_much(log, count)
+        count = _too_old(log, count, now_ms)
+    if count < len(log.segments):
+        return count
+    if log.roll_syncs:  # the active segment can wait until it is durable
+        return count - 1
+    try:
+        log.roll(now_ms)
+    except Refused as error:  # a full disk has no space for another segment; the older ones can go
+        _log.warning("active segment kept", log=log.folder, reason=str(error))
+        return count - 1
+    return count
 
 
 def drop_below_start(log: PartitionLog) -> int:

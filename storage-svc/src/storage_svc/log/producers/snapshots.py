@@ -58,6 +58,20 @@ class ProducerSnapshots:
         if path in paths:
             self._synced = path
 
+    def to_sync(self, bases: Sequence[int]) -> str | None:
+        """Return the path that `newest` would sync, so that a thread can; None if it would sync none."""
+        for base in reversed(bases[1:]):
+            path = self.path(base)
+            if path == self._synced:
+                return None
+            if self._files.exists(path):
+                return path
+        return None
+
+    def note_one_synced(self, path: str) -> None:
+        """Note that a thread has synced this path of `to_sync`."""
+        self._synced = max(self._synced, path)
+
     def newest(self, bases: Sequence[int]) -> int:
         """Return the index of the newest segment, by its base offset, that has a snapshot, and sync it; 0 if none has.
 

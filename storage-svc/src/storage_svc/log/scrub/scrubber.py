@@ -179,7 +179,7 @@ class Scrubber:
             if self._helper is None:
                 self._helper = await asyncio.to_thread(helper_process.start, _MODULE)
             helper = self._helper
-            helper_process.send(helper, job)
+            await asyncio.to_thread(helper_process.send, helper, job)
             while True:
                 message = await asyncio.to_thread(helper_process.receive, helper)
                 if message is None or "failed" in message:
@@ -194,7 +194,7 @@ class Scrubber:
                 self.totals.bytes_read += message["bytes"]
                 if message["damaged"]:
                     damaged.append(message["segment"])
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: `stop` has closed the pipe
             _log.warning("log not scrubbed", log=log.folder, reason=str(error))
             await self._end_helper()
             return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_contract import data_pb2 as pb
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk import helper_process
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
@@ -269,4 +271,27 @@ async def test_the_last_batch_of_an_active_segment_keeps_its_offset_after_a_gap(
     assert await maintenance.scrubber.scrub([log])
     assert maintenance.scrubber.totals.segments_damaged == 0
     assert read_all(log) == stored == path.read_bytes()
+    await stop(directory, maintenance)
+
+
+async def test_jobs_reach_the_helpers_without_the_event_loop(tmp_path, monkeypatch):
+    """A pipe takes 64 KB; the rest waits until the helper has started."""
+    directory = open_directory(tmp_path)
+    log = directory.create("t", 0, TOPIC_ID, COMPACT)
+    for number in range(50):
+        append(log, (b"config", b"%d" % number))
+    make_cleanable(directory, log)
+    threads = []
+    send = helper_process.send
+
+    def noted(helper: Any, job: Any) -> None:
+        threads.append(threading.current_thread())
+        send(helper, job)
+
+    monkeypatch.setattr(helper_process, "send", noted)
+    maintenance = start(directory)
+    await until(lambda: maintenance.cleaner.totals.runs)
+    assert await maintenance.scrubber.scrub([log])
+    assert len(threads) >= 2
+    assert threading.main_thread() not in threads
     await stop(directory, maintenance)
