@@ -130,7 +130,7 @@ def _read_request(call: Call, request: FetchRequest, services: Services, fetch: 
         call.client_id,
         call.version,
         max(request.max_wait_ms, 0),
-        max(request.min_bytes, 0),
+        max(min(request.min_bytes, max_bytes), 0),
         max_bytes,
         request.isolation_level,
         by_reference,
