@@ -84,7 +84,7 @@ class Storage:
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
         )
         self.topic_registry.on_changed.append(self.coordinator.topics_changed)
-        self.topic_registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
+        self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.leases = Leases(catalog)
         broker = _broker_values(settings)
         self.group_configs = GroupConfigs(catalog, broker, self.coordinator.configure)

@@ -34,6 +34,7 @@ from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.consumer_host import ConsumerHost
+from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
 from storage_svc.coordinator.hosting.group_loading import GroupLoading
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
@@ -70,18 +71,20 @@ class GroupCoordinator:
         self._performer = self._hosted.performer
         self._classic = ClassicHost(self._hosted, wall_clock_ms)
         self._consumer = ConsumerHost(self._hosted, topics, settings.consumer, limits, wall_clock_ms)
+        self._deleted_topics = DeletedTopics(self._hosted, offsets_log, topics, wall_clock_ms)
         self.offsets = GroupOffsets(
             self._hosted,
             self._classic,
             settings,
             topics,
+            self._deleted_topics,
             partition_exists,
             wall_clock_ms,
             self._group_fault,
             self._room_fault,
             self._serves,
         )
-        self._loading = GroupLoading(offsets_log, self._hosted)
+        self._loading = GroupLoading(offsets_log, self._hosted, self._deleted_topics)
         self._partitions = self._loading.partitions
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,7 +111,11 @@ class GroupCoordinator:
     def start(self) -> asyncio.Task[None]:
         """Begin to load; the returned task ends when everything is loaded, or has failed."""
         loading = self._loading.start()
-        self._tasks = [loading, asyncio.create_task(self.offsets.expire_for_ever(), name="expire offsets")]
+        self._tasks = [
+            loading,
+            asyncio.create_task(self.offsets.expire_for_ever(), name="expire offsets"),
+            asyncio.create_task(self._deleted_topics.run(), name="forget offsets of deleted topics"),
+        ]
         return loading
 
     def is_loading(self) -> bool:
@@ -142,7 +149,8 @@ class GroupCoordinator:
                 return await self._performer.ask(hosted, join, JoinAnswer)
             if join.member_id:
                 return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=join.member_id)
-            self._hosted.renew_classic(hosted, hosted.group)
+            if not self._hosted.renew_classic(hosted, hosted.group):
+                return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         prefix = join.instance_id if join.instance_id is not None else join.client_id
         join.new_member_id = f"{prefix}-{uuid.uuid4()}"
         try:
@@ -229,8 +237,10 @@ class GroupCoordinator:
             return ErrorCode.NON_EMPTY_GROUP
         gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._hosted.delete(hosted, gone.set_result)
-        log.info("group deleted", group=group_id)
-        return group_error(await gone)
+        error = group_error(await gone)
+        if not error:
+            log.info("group deleted", group=group_id)
+        return error
 
     def find(self, group_id: str, *, empty_allowed: bool = True) -> tuple[ErrorCode, Group | ConsumerGroup | None]:
         error = self._group_fault(group_id, empty_allowed=empty_allowed)

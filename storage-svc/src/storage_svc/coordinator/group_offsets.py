@@ -21,6 +21,7 @@ from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
@@ -53,6 +54,7 @@ class GroupOffsets:
         classic: ClassicHost,
         settings: CoordinatorSettings,
         topics: Topics,
+        deleted_topics: DeletedTopics,
         partition_exists: Callable[[str, int], bool],
         wall_clock_ms: Callable[[], int],
         group_fault: GroupFault,
@@ -64,6 +66,7 @@ class GroupOffsets:
         self._groups = hosted.by_id
         self._settings = settings
         self._topics = topics
+        self._deleted_topics = deleted_topics
         self._partition_exists = partition_exists
         self._now_ms = wall_clock_ms
         self._group_fault = group_fault
@@ -84,7 +87,7 @@ class GroupOffsets:
         error = self._member_fault(hosted, request)
         errors = [error or self._offset_fault(each) for each in request.offsets]
         now_ms = self._now_ms()
-        accepted = _accepted(request, errors, now_ms)
+        accepted = self._accepted(request, errors, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)
             done(errors)
@@ -133,6 +136,24 @@ class GroupOffsets:
             knows_epochs=request.knows_epochs,
         )
 
+    def _accepted(
+        self, request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
+    ) -> dict[TopicPartition, OffsetCommitValue]:
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        accepted = {}
+        for each, error in zip(request.offsets, errors, strict=True):
+            topic = self._topics.get(each.topic)
+            if not error and topic is not None:
+                accepted[each.topic, each.partition] = OffsetCommitValue(
+                    offset=each.offset,
+                    leader_epoch=each.leader_epoch,
+                    metadata=each.metadata or "",
+                    commit_timestamp=now_ms,
+                    expire_timestamp=expire_ms,
+                    topic_id=topic.id,
+                )
+        return accepted
+
     def _write(
         self,
         hosted: HostedGroup,
@@ -167,7 +188,10 @@ class GroupOffsets:
             return error, []
         offsets = {} if hosted is None else hosted.offsets.durable
         keys = sorted(offsets) if wanted is None else wanted
-        return ErrorCode.NONE, [(key, offsets.get(key)) for key in keys]
+        is_current = self._deleted_topics.is_current
+        found = ((key, offsets.get(key)) for key in keys)
+        shown = [(key, None if value is None or not is_current(key, value) else value) for key, value in found]
+        return ErrorCode.NONE, shown if wanted is not None else [each for each in shown if each[1] is not None]
 
     async def delete(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
         """Delete offsets, and return the group's error, or one code per offset once they are gone for good. An offset
@@ -202,10 +226,9 @@ class GroupOffsets:
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return ErrorCode.NONE
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget the committed offsets of a topic that was deleted."""
-        for hosted in list(self._groups.values()):
-            self._hosted.delete_offsets(hosted, hosted.offsets.of_topic(topic))
+    def topic_deleted(self) -> None:
+        """Begin to forget the committed offsets of deleted topics; nobody is shown them any more."""
+        self._deleted_topics.sweep()
 
     def _offset_fault(self, offset: NewOffset) -> ErrorCode:
         if error := metadata_fault(offset.metadata, self._settings):
@@ -230,24 +253,7 @@ class GroupOffsets:
             due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
             # One that is being committed again stays: its tombstone would come after the new commit in the log.
             due = [key for key in due if not offsets.is_pending(key)]
-            self._hosted.delete_offsets(hosted, due)
+            forgotten = self._hosted.delete_offsets(hosted, due)
             self._hosted.delete_if_unused(hosted)
-            if due:
-                log.info("expired committed offsets", group=hosted.group.group_id, offsets=len(due))
-
-
-def _accepted(
-    request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
-) -> dict[TopicPartition, OffsetCommitValue]:
-    expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
-    return {
-        (each.topic, each.partition): OffsetCommitValue(
-            offset=each.offset,
-            leader_epoch=each.leader_epoch,
-            metadata=each.metadata or "",
-            commit_timestamp=now_ms,
-            expire_timestamp=expire_ms,
-        )
-        for each, error in zip(request.offsets, errors, strict=True)
-        if not error
-    }
+            if forgotten:
+                log.info("expired committed offsets", group=hosted.group.group_id, offsets=forgotten)

@@ -69,10 +69,7 @@ class RepeatableCommit:
         self._now_ms = now_ms
         self._session = classic.session(hosted, commit.member_id)
         group_id = hosted.group.group_id
-        self._partitions = [
-            (key, value.leader_epoch, value.metadata, OffsetTail(group_id, key, value))
-            for key, value in accepted.items()
-        ]
+        self._partitions = [(key, value, OffsetTail(group_id, key, value)) for key, value in accepted.items()]
 
     def __call__(self, offsets: Sequence[int], done: Done) -> bool:
         """Commit as many offsets as it had, in its order. True: `done` is called once, later or before this returns."""
@@ -81,9 +78,13 @@ class RepeatableCommit:
         now_ms = self._now_ms()
         values: dict[TopicPartition, OffsetCommitValue] = {}
         tails: list[bytes] = []
-        for (key, leader_epoch, metadata, tail), offset in zip(self._partitions, offsets, strict=True):
+        for (key, like, tail), offset in zip(self._partitions, offsets, strict=True):
             values[key] = OffsetCommitValue(
-                offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp=now_ms
+                offset=offset,
+                leader_epoch=like.leader_epoch,
+                metadata=like.metadata,
+                commit_timestamp=now_ms,
+                topic_id=like.topic_id,
             )
             tails.append(tail.at(offset, now_ms))
 

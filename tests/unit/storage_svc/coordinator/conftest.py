@@ -86,7 +86,7 @@ class Node:
 
         self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, self.registry, lambda: self.now_ms)
         self.registry.on_changed.append(self.coordinator.topics_changed)
-        self.registry.on_deleted.append(lambda topic: self.coordinator.offsets.forget_topic(topic.name))
+        self.registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.loading = self.coordinator.start()
         if wait:
             await self.loading

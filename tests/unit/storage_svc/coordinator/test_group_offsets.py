@@ -25,7 +25,11 @@ async def test_committed_offsets_survive_a_restart(node: Node) -> None:
     assert node.fetched("g") == expected
     await node.restart()
     assert node.fetched("g") == expected
-    committed = OffsetCommitValue(offset=9, leader_epoch=7, metadata="m9", commit_timestamp=1_700_000_000_000)
+    orders = node.registry.get("orders")
+    assert orders is not None
+    committed = OffsetCommitValue(
+        offset=9, leader_epoch=7, metadata="m9", commit_timestamp=1_700_000_000_000, topic_id=orders.id
+    )
     assert node.coordinator.offsets.fetch("g", [("orders", 2), ("orders", 1)]) == (
         E.NONE,
         [(("orders", 2), committed), (("orders", 1), None)],

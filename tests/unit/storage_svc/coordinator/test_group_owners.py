@@ -24,6 +24,7 @@ SET_ELSEWHERE = {
     "heartbeat.request",
     "heartbeat.member_id",
     "join.new_member_id",
+    "value.topic_id",
     "offsets_log.on_offline",
 }
 CHANGING_CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "setdefault", "update"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics, identify
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog, load
@@ -19,9 +20,10 @@ log = service_logs.get(__name__)
 class GroupLoading:
     """The loading of all groups. Owner: the coordinator, on the event loop."""
 
-    def __init__(self, offsets_log: OffsetsLog, hosted: HostedGroups) -> None:
+    def __init__(self, offsets_log: OffsetsLog, hosted: HostedGroups, deleted_topics: DeletedTopics) -> None:
         self._offsets_log = offsets_log
         self._hosted = hosted
+        self._deleted_topics = deleted_topics
         self.partitions = ServedPartitions()
         offsets_log.on_offline = self._on_offline
 
@@ -29,12 +31,14 @@ class GroupLoading:
         """Begin to load; the returned task ends when everything is loaded, or has failed."""
         logs = self._offsets_log.to_load()
         self.partitions.begin_loading(each.partition for each in logs)
-        return asyncio.create_task(self._load(logs), name="load groups")
+        return asyncio.create_task(self._load(logs, self._deleted_topics.topic_ids()), name="load groups")
 
-    async def _load(self, logs: Sequence[PartitionLog]) -> None:
+    async def _load(self, logs: Sequence[PartitionLog], topic_ids: Mapping[str, bytes]) -> None:
         for each in logs:
             try:
-                self._hosted.install(each.partition, await load(each))
+                loaded = await load(each)
+                await asyncio.to_thread(identify, loaded, topic_ids)
+                self._hosted.install(each.partition, loaded)
             except Exception as error:
                 self.partitions.unreadable(each.partition, str(error))
                 log.error(
@@ -45,6 +49,7 @@ class GroupLoading:
                 )
                 continue
             self.partitions.loaded(each.partition)
+        self._deleted_topics.sweep()
         if logs:
             log.info("groups loaded", groups=len(self._hosted.by_id), partitions=len(logs))
 

@@ -85,11 +85,14 @@ class HostedGroups:
         for hosted in self.by_id.values():
             hosted.changed()
 
-    def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> None:
-        """Forget an empty consumer group but for its offsets: a classic group of the same name begins."""
+    def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> bool:
+        """Forget an empty consumer group but for its offsets: a classic group of the same name begins. False, and
+        nothing has changed, when the log refuses that."""
         keys = [key for key, _ in map(encode, consumer.tombstones())]
-        self._offsets_log.delete(hosted.partition, keys, self._now_ms())
+        if self._offsets_log.delete(hosted.partition, keys, self._now_ms()) < len(keys):
+            return False
         hosted.group = Group(consumer.group_id, self._limits, self._now_ms())
+        return True
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
@@ -119,30 +122,34 @@ class HostedGroups:
 
     def delete_offsets(
         self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
-    ) -> None:
-        """Forget the offsets at once; `done` gets 0 when the log has, too, or Kafka's code of the failure."""
+    ) -> int:
+        """Forget the offsets whose tombstones the log accepts; `done` gets 0 when all are durable, or Kafka's code of
+        the failure. Return the number of those forgotten."""
         if not keys:
             done(0)
-            return
-        hosted.offsets.forget(keys)
+            return 0
         group_id = hosted.group.group_id
         records = [encode_offset_key(group_id, *key) for key in keys]
-        self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+        accepted = self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+        hosted.offsets.forget(keys[:accepted])
+        return accepted
 
     # --- forgetting -----------------------------------------------------------------------------------------------
 
     def delete(self, hosted: HostedGroup, done: Callable[[int], None]) -> None:
-        """Forget an empty group with its offsets at once; `done` as for `delete_offsets`."""
+        """Forget an empty group with its offsets, once the log has accepted that; `done` as for `delete_offsets`."""
         group = hosted.group
         keys = hosted.offsets.keys()
-        hosted.offsets.forget(keys)
         records = [encode_offset_key(group.group_id, *key) for key in keys]
         if isinstance(group, ConsumerGroup):
             records.extend(key for key, _ in map(encode, group.tombstones()))
         elif group.generation_id > 0:
             records.append(encode_group_key(group.group_id))
         if records:
-            self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+            accepted = self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
+            hosted.offsets.forget(keys[:accepted])
+            if accepted < len(records):
+                return
         else:
             done(0)
         if self.by_id.get(group.group_id) is hosted:

@@ -6,7 +6,7 @@ under way, or memory would differ from the log after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
@@ -46,9 +46,13 @@ class CommittedOffsets:
         """Return the keys that are durable or on their way, each once."""
         return list(dict.fromkeys(key for offsets in (self.durable, *self._pending.values()) for key in offsets))
 
-    def of_topic(self, topic: str) -> list[TopicPartition]:
-        """Return the topic's keys that are durable or on their way, each once."""
-        return [key for key in self.keys() if key[0] == topic]
+    def stale(self, is_current: Callable[[TopicPartition, OffsetCommitValue], bool]) -> list[TopicPartition]:
+        """Return the keys of which no offset is current, durable or on its way, each once."""
+        if not self._pending:
+            return [key for key, offset in self.durable.items() if not is_current(key, offset)]
+        everything = [each for offsets in (self.durable, *self._pending.values()) for each in offsets.items()]
+        current = {key for key, offset in everything if is_current(key, offset)}
+        return [key for key in dict.fromkeys(key for key, _ in everything) if key not in current]
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         for key in keys:

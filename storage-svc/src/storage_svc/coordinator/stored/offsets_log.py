@@ -215,9 +215,9 @@ class OffsetsLog:
             self.on_offline(target.partition, target.offline)
         done(code)
 
-    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int, done: Done = lambda _: None) -> None:
-        """Append tombstones, in as many batches as they need; `done` gets the first error code of them, 0 once all are
-        durable. The records of a batch that fails are there again at the next start."""
+    def delete(self, partition: int, keys: Sequence[bytes], now_ms: int, done: Done = lambda _: None) -> int:
+        """Append tombstones, in as many batches as they need. `done` gets the first error code of them, 0 once all are
+        durable. Return the number of keys, from the first on, whose tombstones the log has accepted."""
         batches: list[list[tuple[bytes, None]]] = [[]]
         size = 0
         for key in keys:
@@ -233,8 +233,16 @@ class OffsetsLog:
             if len(outcomes) == len(batches):
                 done(next((each for each in outcomes if each), 0))
 
-        for tombstones in batches:
+        accepted = 0
+        for number, tombstones in enumerate(batches, start=1):
+            known = len(outcomes)
             self.write(partition, tombstones, now_ms, one_done)
+            if any(outcomes[known:]):
+                for _ in batches[number:]:
+                    one_done(outcomes[-1])
+                return accepted
+            accepted += len(tombstones)
+        return accepted
 
 
 def _is_many(records: Sequence[Record], batch_bytes: int, bytes_max: int) -> bool:

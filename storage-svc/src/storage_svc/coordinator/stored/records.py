@@ -2,12 +2,13 @@
 
 Keys and values are declared in protocol_lib.internal. Ours are the committed offsets (keys 0 and 1), the metadata of
 classic groups (key 2) and consumer groups (keys 3 to 8 and 16, see `consumer.records`). Other keys belong to other
-group types and are skipped. Values of the first two are written in version 3, committed offsets of a commit that named
-a retention time in version 1, as Kafka does.
+group types and are skipped. Metadata is written in version 3, as Kafka does. Committed offsets are written in version
+4, which has the topic's id, and in version 1 when the commit named a retention time.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import Final
 
@@ -26,10 +27,13 @@ OWN_KEYS: Final = {version: record.OFFSETS_TOPIC[version] for version in (0, 1, 
 #: Longest string the format can hold.
 STRING_BYTES_MAX: Final = 32_767
 
+#: Bytes of a value of version 4 with empty metadata, without its tagged fields.
+_TAGLESS_SIZE: Final = 2 + 8 + 4 + 1 + 8
 _INT64: Final = Struct(">q")
 _OFFSET_KEY_VERSION: Final = 1
 _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION: Final = 3
+_OFFSET_VALUE_VERSION: Final = 4
 _VALUE_VERSION_WITH_EXPIRY: Final = 1
 
 #: Codes of a failed append, and the codes that members get instead: retry, look for the coordinator, or give up.
@@ -68,13 +72,13 @@ def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def encode_offset_value(value: OffsetCommitValue) -> bytes:
-    return record.write(value, _VALUE_VERSION if value.expire_timestamp < 0 else _VALUE_VERSION_WITH_EXPIRY)
+    return record.write(value, _OFFSET_VALUE_VERSION if value.expire_timestamp < 0 else _VALUE_VERSION_WITH_EXPIRY)
 
 
 class OffsetTail:
     """The record (`write_tail`) of a committed offset again and again: only the offset and its time differ.
 
-    value = version i16, offset i64, leader epoch i32, metadata string, commit timestamp i64
+    value = version i16, offset i64, leader epoch i32, metadata string, commit timestamp i64, tagged fields
     """
 
     __slots__ = ("_offset_at", "_tail", "_time_at")
@@ -85,7 +89,8 @@ class OffsetTail:
         self._tail = bytearray(write_tail(encode_offset_key(group_id, *partition), value))
         end = len(self._tail) - 1  # the number of headers follows
         self._offset_at = end - len(value) + record.VERSION_SIZE
-        self._time_at = end - _INT64.size
+        tagged = len(encode_offset_value(replace(like, metadata=""))) - _TAGLESS_SIZE
+        self._time_at = end - tagged - _INT64.size
 
     def at(self, offset: int, now_ms: int) -> bytes:
         _INT64.pack_into(self._tail, self._offset_at, offset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +29,11 @@ NOW = 1_700_000_000_000
 def test_what_is_written() -> None:
     assert encode_offset_key("g1", "orders", 5) == bytes.fromhex("0001 0002 6731 0006 6f7264657273 00000005")
     assert encode_group_key("g1") == bytes.fromhex("0002 0002 6731")
-    committed = OffsetCommitValue(offset=258, leader_epoch=7, metadata="md", commit_timestamp=NOW)
-    assert encode_offset_value(committed) == bytes.fromhex("0003 0000000000000102 00000007 0002 6d64 0000018bcfe56800")
+    topic_id = bytes(range(16))
+    committed = OffsetCommitValue(offset=258, leader_epoch=7, metadata="md", commit_timestamp=NOW, topic_id=topic_id)
+    assert encode_offset_value(committed) == bytes.fromhex(
+        f"0004 0000000000000102 00000007 03 6d64 0000018bcfe56800 01 00 10 {topic_id.hex()}"
+    )
     committed.expire_timestamp = NOW + 1000
     assert encode_offset_value(committed) == bytes.fromhex(
         "0001 0000000000000102 0002 6d64 0000018bcfe56800 0000018bcfe56be8"
@@ -48,10 +53,11 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 def test_an_offset_written_again_is_the_record_it_would_be(
     name: str, epoch: int, written: list[tuple[int, int]]
 ) -> None:
-    like = OffsetCommitValue(offset=0, leader_epoch=epoch, metadata=name, commit_timestamp=0)
+    topic_id = bytes(range(16))
+    like = OffsetCommitValue(offset=0, leader_epoch=epoch, metadata=name, commit_timestamp=0, topic_id=topic_id)
     tail = OffsetTail(name, (name, 3), like)
     for offset, now_ms in written:
-        value = OffsetCommitValue(offset=offset, leader_epoch=epoch, metadata=name, commit_timestamp=now_ms)
+        value = replace(like, offset=offset, commit_timestamp=now_ms)
         assert tail.at(offset, now_ms) == write_tail(encode_offset_key(name, name, 3), encode_offset_value(value))
 
 
