@@ -3,6 +3,9 @@ pushing back only notes the new deadline; the loop's handle finds it when it fir
 
 Handles fire on a grid of GRID_S, at the last of its points before the deadline, and from there at the deadline itself:
 sessions that go on share their wake-ups, and one that ends is not late.
+
+After a time in which the event loop stood still no deadline is over before GRACE_S have passed: what was sent meanwhile
+is read first. So a stopped process, or one without a CPU, expels no member whose heartbeats wait in a socket.
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from typing import Final, Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 GRID_S: Final = 0.25
+#: Seconds between two looks at the loop's own delay, the delay that is a standstill, and the time without an end then.
+WATCH_S: Final = 0.5
+STANDSTILL_S: Final = 0.5
+GRACE_S: Final = 2.0
 
 
 class Deadline:
@@ -37,6 +44,11 @@ class Timers(Generic[KeyT]):
         self._loop = loop
         self._fired = fired
         self._running: dict[KeyT, Deadline] = {}
+        #: The time of the next look at the loop's delay; its handle while deadlines run.
+        self._watched_at = 0.0
+        self._watch: asyncio.Handle | None = None
+        #: The end of the time in which no deadline is over.
+        self._grace_until = 0.0
 
     def __len__(self) -> int:
         return len(self._running)
@@ -52,6 +64,8 @@ class Timers(Generic[KeyT]):
             self.cancel(key)
         at = self._loop.time() + delay_ms / 1000
         self._running[key] = deadline = Deadline(at)
+        if self._watch is None:
+            self._start_watch()
         self._schedule(deadline, key)
 
     def running(self, key: KeyT) -> Deadline | None:
@@ -76,6 +90,27 @@ class Timers(Generic[KeyT]):
     def close(self) -> None:
         for key in list(self._running):
             self.cancel(key)
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _start_watch(self) -> None:
+        self._watched_at = self._loop.time() + WATCH_S
+        self._watch = self._loop.call_at(self._watched_at, self._on_watch)
+
+    def _on_watch(self) -> None:
+        self._note_standstill()
+        if self._running:
+            self._start_watch()
+        else:
+            self._watch = None
+
+    def _note_standstill(self) -> None:
+        """Begin a time of grace if the loop is late. The first handle that fires after a standstill finds that out."""
+        now = self._loop.time()
+        if self._watch is not None and now - self._watched_at > STANDSTILL_S:
+            self._watched_at = now
+            self._grace_until = now + GRACE_S
 
     def _schedule(self, deadline: Deadline, key: KeyT) -> None:
         on_grid = deadline.at - deadline.at % GRID_S
@@ -85,6 +120,11 @@ class Timers(Generic[KeyT]):
     def _due(self, key: KeyT) -> None:
         deadline = self._running[key]
         if deadline.at > deadline.fires_at:
+            self._schedule(deadline, key)
+            return
+        self._note_standstill()
+        if self._loop.time() < self._grace_until:
+            deadline.at = self._grace_until
             self._schedule(deadline, key)
             return
         del self._running[key]
