@@ -31,7 +31,7 @@ class Stream(Protocol):
 class GroupCall:
     """A call without an answer."""
 
-    __slots__ = ("asked_at", "done", "kept", "kind", "repeatable", "request")
+    __slots__ = ("asked_at", "done", "is_sent", "kept", "kind", "repeatable", "request")
 
     def __init__(
         self, kind: str, request: Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
@@ -42,8 +42,15 @@ class GroupCall:
         self.done = done
         self.asked_at = asked_at
         self.repeatable = repeatable
+        #: Whether storage may have carried it out.
+        self.is_sent = False
         #: The caller's means to repeat it in short once it has been answered; None if the caller will not.
         self.kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None = None
+
+    def may_wait(self) -> bool:
+        """Return whether the call may go to the next stream. A commit that was sent may not: another gateway's may
+        have followed it, and would be undone."""
+        return self.repeatable and not (self.is_sent and self.kind == "commit_offsets")
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.WhichOneof("answer") == self.kind:

@@ -4,15 +4,16 @@ Messages. All calls that wait when the writer wakes leave in one message. A comm
 wakes it at once if nothing has left for GATHER_S, else when GATHER_S is over, and leaves earlier with any message that
 leaves earlier. So a single heartbeat is not delayed, and thousands of members do not cost a message each.
 
-A lost stream. Repeatable calls wait for the next stream; those that were sent are sent again. A consumer group's
-heartbeat is answered COORDINATOR_NOT_AVAILABLE at once, then and while there is no stream. Nobody knows the effect of
-one that was sent, and one that waits may run after its client has given up (a client waits for as long as its heartbeat
-interval). A call without an answer after CONTROL_WAIT_S is answered the same and never sent later. Members then try
-again. The calls of one connection keep their order, because it has one at a time.
+A lost stream. Classic heartbeats wait for the next stream, and are sent again. So do commits that were not sent. One
+that was sent is answered COORDINATOR_NOT_AVAILABLE: storage may have stored it, and another gateway's commit may have
+followed. A consumer group's heartbeat is answered the same at once, then and while there is no stream. Nobody knows the
+effect of one that was sent, and one that waits may run after its client has given up (a client waits for as long as its
+heartbeat interval). A call without an answer after CONTROL_WAIT_S is answered the same and never sent later. Members
+then try again. The calls of one connection keep their order, because it has one at a time.
 
 Repeated commits. Storage keeps a commit whose client is likely to repeat it with other offsets. From then on the
 gateway sends the offsets alone, and storage answers with the call's id. The gateway sends the whole commit again when
-storage refuses the short one, and on the next stream.
+storage refuses the short one. It also does so on the next stream if the short one had not left.
 
 Repeated heartbeats. While storage promises that a heartbeat's answer holds, the gateway answers the same heartbeat
 itself. Every TOUCH_S it reports which members repeated theirs; that keeps their sessions. A promise ends when storage
@@ -125,7 +126,6 @@ class GroupStream:
     def commit_offsets(
         self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
     ) -> RemoteRepeatableCommit | None:
-        # Repeatable: it stores the same positions again.
         call = self._add("commit_offsets", request, done, repeatable=True)
         self._wake.set()
         if call is None or not request.will_repeat:
@@ -274,6 +274,8 @@ class GroupStream:
         for _ in range(min(len(self._unsent), MESSAGE_CALLS_MAX)):
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
+            if call is not None:
+                call.is_sent = True
             if isinstance(call, RepeatedCommitCall) and call.is_short:
                 again.append(call_id)
                 likes.append(call.like.call_id)
@@ -366,7 +368,7 @@ class GroupStream:
         for call in self._calls.values():
             if isinstance(call, RepeatedCommitCall):
                 call.make_whole()
-        ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.repeatable]
+        ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.may_wait()]
         failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)
         for call in failed:

@@ -4,8 +4,8 @@ pushing back only notes the new deadline; the loop's handle finds it when it fir
 Handles fire on a grid of GRID_S, at the last of its points before the deadline, and from there at the deadline itself:
 sessions that go on share their wake-ups, and one that ends is not late.
 
-After a time in which the event loop stood still no deadline is over before GRACE_S have passed: what was sent meanwhile
-is read first. So a stopped process, or one without a CPU, expels no member whose heartbeats wait in a socket.
+After a standstill of the event loop no deadline is over before GRACE_S have passed: the loop reads its sockets first.
+So a process that was stopped, or had no CPU, expels no member whose heartbeats wait in a socket.
 """
 
 from __future__ import annotations
