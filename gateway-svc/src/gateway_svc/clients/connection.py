@@ -251,6 +251,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._starting = False
                     if self._flush_due:
                         self._send_answers()
+                        # A frame that was held for the order of answers may start now.
+                        self._go_on_due = True
             except RequestRefused as refusal:
                 self.refuse(refusal)
                 return

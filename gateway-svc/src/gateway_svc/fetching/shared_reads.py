@@ -21,8 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from broker_contract.data import ReadRequest, ReadResponse
+from broker_contract.data import ReadRequest, ReadResponse, ReadResult
 from broker_contract.revisions import Revisions
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs
 
 from gateway_svc.storage.protocols import Records
 
@@ -30,6 +32,8 @@ from gateway_svc.storage.protocols import Records
 ANSWERS_A_TURN: Final = 2
 #: Reads that go to storage in one turn; they share one frame with a separate storage.
 ASKED_A_TURN: Final = 8
+
+_log = logs.get(__name__)
 
 ReadDone = Callable[[ReadResponse], None]
 
@@ -154,11 +158,20 @@ class SharedReads:
         while self._to_begin and self._may_begin():
             later = self._to_begin.popleft()
             if later.done is not None:
-                later.cancel = self._begin(later.request, later.done)
+                self._begin_later(later, later.done)
         while self._to_deliver and self._answered < ANSWERS_A_TURN:
             self._answered += 1
             read, index = self._to_deliver.popleft()
             read.deliver(index)
+
+    def _begin_later(self, later: _LaterRead, done: ReadDone) -> None:
+        """Begin a read of an earlier turn. Nobody is left to raise to: a fault is the answer, and others go on."""
+        try:
+            later.cancel = self._begin(later.request, done)
+        except Exception:
+            _log.exception("read failed", correlation_id=later.request.correlation_id)
+            fault = ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+            done(ReadResponse([fault for _ in later.request.partitions]))
 
     def _begin(self, request: ReadRequest, done: ReadDone) -> Callable[[], None]:
         self._await_next_turn()
@@ -178,5 +191,9 @@ class SharedReads:
             read = self._turn[key] = _SharedRead(self)
             give_up = read.join(done)
         self._asked += 1
-        read.cancel = self._records.read(request, read.answered)
+        try:
+            read.cancel = self._records.read(request, read.answered)
+        except Exception:
+            read.left = 0  # nobody joins a read that did not begin
+            raise
         return give_up

@@ -18,7 +18,7 @@ from gateway_svc.storage.protocols import Topics
 
 #: Names kept; of more, the ones learned first are asked of storage again.
 NAMES_MAX: Final = 100_000
-#: Ids without a topic that are kept, to notice when one of them appears.
+#: Ids without a topic that are kept, the newest, to notice when one of them appears.
 MISSES_MAX: Final = 1000
 
 
@@ -75,7 +75,9 @@ class TopicNames:
             if topic.name and not topic.error_code:
                 found[topic_id] = topic.name
                 self.learn(topic_id, topic.name)
-            elif topic_id != ZERO_UUID and len(self._misses) < MISSES_MAX:
+            elif topic_id != ZERO_UUID:
+                if topic_id not in self._misses and len(self._misses) >= MISSES_MAX:
+                    del self._misses[next(iter(self._misses))]
                 self._misses[topic_id] = None
         return found
 

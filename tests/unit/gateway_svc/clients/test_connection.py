@@ -239,3 +239,17 @@ async def test_a_client_that_does_not_read_waits_with_its_next_request(gateway: 
             left -= len(await asyncio.get_running_loop().sock_recv(gateway.client, left))
     await until(lambda: not gateway.reasons)
     assert gateway.requests.started == [b"reads  1", b"append 1"]
+
+
+async def test_a_request_held_for_answers_starts_when_the_socket_drains_first(gateway: Gateway) -> None:
+    """The drained socket sends the answers by itself, before the turn in which they would have left."""
+    await gateway.send(b"append 1", b"append 2", b"alone 33")
+    assert gateway.reasons == {Pause.ORDER}
+    gateway.connection.pause_writing()
+    gateway.requests.answer(b"append 1")
+    gateway.requests.answer(b"append 2")
+    gateway.connection.resume_writing()
+    await until(lambda: b"alone 33" in gateway.requests.started)
+    gateway.requests.answer(b"alone 33")
+    await gateway.receive(b"append 1append 2alone 33")
+    assert gateway.reasons == set()

@@ -267,3 +267,26 @@ async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() 
         await asyncio.sleep(0)
     assert answers == [n for n in range(count) if n not in (ASKED_A_TURN, ASKED_A_TURN + 1)]
     assert storage.given_up == []
+
+
+class Broken(Storage):
+    """A storage that fails at each read."""
+
+    def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
+        self.asked.append(request)
+        raise ZeroDivisionError
+
+
+async def test_a_read_that_fails_at_once_keeps_no_other_waiting() -> None:
+    """Reads of this turn raise; reads that waited for a turn are answered, since nobody is left to raise to."""
+    storage = Broken()
+    reads, answers = SharedReads(storage, asyncio.get_running_loop()), list[ReadResponse]()
+    for number in range(ASKED_A_TURN):
+        with pytest.raises(ZeroDivisionError):
+            reads.read(request(number), answers.append)
+    for number in range(ASKED_A_TURN):
+        reads.read(request(number), answers.append)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert len(storage.asked) == 2 * ASKED_A_TURN
+    assert answers == [ReadResponse([ReadResult(-1)])] * ASKED_A_TURN
