@@ -120,3 +120,14 @@ async def test_a_connection_too_many_is_freed_at_once(
     await first.close()
 
     assert await freed(connections)
+
+
+async def test_a_parked_fetch_is_finished_when_its_client_leaves(start_broker: StartBroker) -> None:
+    broker = await start_broker(topics="parked:1")
+    wire = await broker.connect()
+    wire.send(1, 11, fetch_request("parked", 0, wait_ms=60_000))
+    await until(lambda: broker.core.data.parked_read_count == 1)
+    await wire.close()
+    counted = broker.gateway.metrics.api("Fetch").answers
+    await until(lambda: bool(counted))
+    assert dict(counted) == {(11, "NETWORK_EXCEPTION"): 1}

@@ -1,4 +1,4 @@
-"""The only way in for requests: recognise or decode, admit, serve. `Admission.finish` is the only way out.
+"""The only way in for requests: recognise or decode, admit, serve. `Call.finish` is the only way out.
 
     bytes ── recognised by the pattern of its API and version ─────────────┐
          └── decoded (`dispatch`), judged (`admission`), learned by it ──┐ │
