@@ -84,6 +84,10 @@ class Files:
         for descriptor in spare or ():
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        """Close the descriptors of a folder that was never closed."""
+        self.give_back_reserve()
+
     def _fill_reserve(self) -> None:
         spare = self._spare
         if spare is not None and len(spare) < _SPARE_DESCRIPTORS:
