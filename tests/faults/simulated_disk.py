@@ -186,6 +186,12 @@ class SimulatedDisk(Files):
     def free_bytes(self, path: str) -> int:
         return 1 << 40 if self.bytes_max is None else self.bytes_max - self.used_bytes()
 
+    def reserve(self) -> None:
+        """Reserve nothing: simulated files have no limit."""
+
+    def give_back_reserve(self) -> None:
+        """Give back nothing."""
+
     def exists(self, path: str) -> bool:
         self._powered()
         try:

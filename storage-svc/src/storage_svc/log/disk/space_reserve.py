@@ -6,7 +6,7 @@ Those writes use the space of this file then. The file comes back once the disk 
 
 from __future__ import annotations
 
-import os
+import secrets
 from typing import Final
 
 from service_chassis import logs
@@ -33,9 +33,9 @@ class SpaceReserve:
         try:
             if self._files.exists(self._path):
                 return
-            if self._files.free_bytes(os.path.dirname(self._path)) >= _PLENTY * RESERVE_BYTES:
+            if self._files.free_bytes(self._path.rpartition("/")[0]) >= _PLENTY * RESERVE_BYTES:
                 # Random bytes: some file systems store zeros without using space.
-                self._files.write_file(self._path, os.urandom(RESERVE_BYTES))
+                self._files.write_file(self._path, secrets.token_bytes(RESERVE_BYTES))
         except StorageFailure as error:
             _log.warning("no space kept in reserve", path=self._path, reason=str(error))
             self.give_up()
