@@ -25,6 +25,8 @@ from typing import Final
 TOP: Final = Path(__file__).parents[2]
 WORKERS: Final = 2
 TIMEOUT_S: Final = 120
+#: Seconds for the tests of all mutants together.
+ALL_TESTS_S: Final = 600
 _TESTS_FAILED: Final = 1
 _LEFT_OUT: Final = shutil.ignore_patterns(
     ".git", ".venv", "build", "*_cache", "__pycache__", ".hypothesis", "node_modules"
@@ -49,14 +51,23 @@ class Mutant:
         return content
 
 
-def run_tests(top: Path, tests: list[str]) -> tuple[int, str]:
+def copy_of_the_source(target: Path) -> Path:
+    """Copy this tree, and share the jars that it has fetched."""
+    shutil.copytree(TOP, target, ignore=_LEFT_OUT, symlinks=True)
+    for jars in (TOP / "build").glob("kafka_*"):
+        (target / "build").mkdir(exist_ok=True)
+        (target / "build" / jars.name).symlink_to(jars)
+    return target
+
+
+def run_tests(top: Path, tests: list[str], timeout_s: float = TIMEOUT_S * 3) -> tuple[int, str]:
     """Run tests in a copy of the source, and return the exit code and the output; a test that hangs has failed."""
-    sources = [str(path) for path in top.glob("*/src")] + [str(path) for path in top.glob("services/*/src")]
+    sources = [str(path) for pattern in ("*/src", "services/*/src", "assembly/*/src") for path in top.glob(pattern)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
         ended = subprocess.run(
-            command, cwd=top, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S * 3, check=False
+            command, cwd=top, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
         return _TESTS_FAILED, "timed out"
@@ -84,14 +95,14 @@ def main(wanted: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="millrace-mutants-") as folder:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(WORKERS):
-            copies.put(Path(shutil.copytree(TOP, f"{folder}/{number}", ignore=_LEFT_OUT, symlinks=True)))
+            copies.put(copy_of_the_source(Path(folder) / str(number)))
 
         def judged(mutant: Mutant | None) -> str:
             top = copies.get()
             try:
                 if mutant is not None:
                     return verdict(mutant, top)
-                code, output = run_tests(top, sorted({test for each in mutants for test in each.tests}))
+                code, output = run_tests(top, sorted({test for each in mutants for test in each.tests}), ALL_TESTS_S)
                 return "" if code == 0 else output
             finally:
                 copies.put(top)
