@@ -11,7 +11,7 @@ import random
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.raw_connection import until_led
 
@@ -117,12 +117,24 @@ def _row(message: Message) -> Row:
     )
 
 
+def _watermarks(client: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Return the first and the end offset; a Kafka that has just started may not lead the partition yet."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return client.get_watermark_offsets(partition, timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
 def read(bootstrap: str, topic: str, partition: int) -> list[Row]:
     """Return every record of a partition; their offsets must be consecutive and the log must begin at 0."""
     client = consumer(bootstrap)
     found: list[Row] = []
     try:
-        start, end = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        start, end = _watermarks(client, TopicPartition(topic, partition))
         assert start == 0
         client.assign([TopicPartition(topic, partition, 0)])
         while len(found) < end:
