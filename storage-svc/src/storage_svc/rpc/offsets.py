@@ -173,7 +173,7 @@ class OffsetsService:
                 answers = [
                     (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
                 ]
-            # The topic may have been deleted meanwhile.
+            # Another request may have deleted the topic by now.
             answers = [(None, log.unavailable) if log is not None and log.deleted else (log, e) for log, e in answers]
         return pb.DeleteRecordsResponse(
             partitions=[

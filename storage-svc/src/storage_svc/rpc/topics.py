@@ -262,7 +262,7 @@ class TopicsService:
 
     async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
         fault: _Fault | None = None
-        if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it meanwhile
+        if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it
             code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             fault = _Fault(code, "This server does not host this topic.")
         elif is_duplicate:

@@ -81,14 +81,14 @@ class Learned:
                 self._patterns[start] = handler.pattern(rig.client, rig.services, self.pipeline, bytearray())
             self._patterns[start].learn(call, request, frame[4:], None)
 
-    def run(self, stream: bytes, most: int = 1000, position: int = 0, behind: bytes = b"") -> CallRun | None:
-        """Return the run at a position. `behind` are older bytes of the buffer, which belong to no request."""
+    def run(self, stream: bytes, most: int = 1000, position: int = 0, older: bytes = b"") -> CallRun | None:
+        """Return the run at a position. `older` are older bytes of the buffer, which belong to no request."""
         (size, start) = struct.unpack_from(">ii", stream, position)
         pattern = self._patterns.get(start)
         if pattern is None:
             return None
         self.pipeline.requests = IN_FLIGHT_MAX - most
-        run = pattern.open(stream + behind, position + 4, position + 4 + size, len(stream))
+        run = pattern.open(stream + older, position + 4, position + 4 + size, len(stream))
         assert run is None or isinstance(run, CallRun)
         return run
 
@@ -121,10 +121,10 @@ repeated = st.lists(st.tuples(frames, st.integers(1, 3)), max_size=6).map(
 
 
 @given(repeated, st.binary(max_size=8), repeated.map(b"".join), st.sampled_from([bytes, bytearray]))
-def test_what_a_run_says_is_what_decoding_says(sent: list[bytes], rest: bytes, behind: bytes, kind: type) -> None:
+def test_what_a_run_says_is_what_decoding_says(sent: list[bytes], rest: bytes, older: bytes, kind: type) -> None:
     learned, stream, position = Learned(*sent), kind(b"".join(sent) + rest), 0
     for number in range(len(sent)):
-        run = learned.run(stream, position=position, behind=behind)
+        run = learned.run(stream, position=position, older=older)
         found = [] if run is None else requests_of(run)
         for index, (head, partition, correlation_id, batch) in enumerate(found):
             frame, size = sent[number + index], head.request_size(len(batch))
@@ -168,7 +168,7 @@ def test_a_run_ends_where_requests_stop_being_alike(version: int) -> None:
         "client": framed(requests(), version, 1, "d"),
         "version": framed(requests(), version - 1, 1),
         "transaction": framed(requests(records=bytes(TRANSACTIONAL)), version, 1),
-        "bytes behind": struct.pack(">i", len(plain) - 4 + 1) + plain[4:] + b"\0",
+        "bytes older": struct.pack(">i", len(plain) - 4 + 1) + plain[4:] + b"\0",
         "cut": struct.pack(">i", 10) + plain[4:14],
         "not whole": plain[:-1],
         "no length": plain[:3],
