@@ -168,7 +168,7 @@ def test_a_run_ends_where_requests_stop_being_alike(version: int) -> None:
         "client": framed(requests(), version, 1, "d"),
         "version": framed(requests(), version - 1, 1),
         "transaction": framed(requests(records=bytes(TRANSACTIONAL)), version, 1),
-        "bytes older": struct.pack(">i", len(plain) - 4 + 1) + plain[4:] + b"\0",
+        "bytes after": struct.pack(">i", len(plain) - 4 + 1) + plain[4:] + b"\0",
         "cut": struct.pack(">i", 10) + plain[4:14],
         "not whole": plain[:-1],
         "no length": plain[:3],
