@@ -6,7 +6,7 @@
     BACKLOG connections in the kernel's queue, so that no probe of a burst waits for its SYN to be sent again
 
 A probe thus finds a place at once among any number of slow senders. A spare descriptor answers one client at a time
-when the process has run out of descriptors; without it the server pauses instead of asking the listener again and again.
+when the process has run out of descriptors. Without it the server pauses; it does not ask the listener again and again.
 """
 
 from __future__ import annotations
