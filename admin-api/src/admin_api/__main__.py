@@ -1,8 +1,9 @@
-"""`admin-api`, also `python -m admin_api`: serves until SIGTERM; `admin-api healthcheck` asks the one that runs."""
+"""`admin-api`, also `python -m admin_api`: serves until SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 from service_chassis import address, lifecycle, logs
@@ -15,13 +16,15 @@ log = logs.get("admin_api")
 
 
 def main() -> int:
-    return lifecycle.main("admin-api", AdminSettings, _serve, http_address=lambda settings: settings.admin_http)
+    return lifecycle.main("admin-api", AdminSettings, _serve)
 
 
 async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from prometheus_client import disable_created_metrics
+    from service_chassis.health import Health, HttpEndpoint
 
     from admin_api.app import create_app, is_loopback
+    from admin_api.readiness import StorageCheck
     from admin_api.server import listen, serving
     from admin_api.storage import Storage
 
@@ -35,14 +38,21 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
             "anyone who reaches this address administers the cluster: there is no authentication", address=str(given)
         )
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, for nobody
-    storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s)
-    try:
-        async with serving(create_app(settings, storage), sockets, stop_deadline_s=settings.stop_deadline_s - 1):
-            log.info("listening", host=given.host, port=sockets[0].getsockname()[1])
-            lifecycle.freeze_start_objects()
-            await stop.wait()
-    finally:
-        await storage.close()
+    async with contextlib.AsyncExitStack() as undo:
+        storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s)
+        undo.push_async_callback(storage.close)
+        app, health, check = create_app(settings, storage), Health(), StorageCheck(settings.storage_address)
+        undo.callback(check.close)
+        health.checks["storage"] = check
+        undo.callback(health.watch_loop())
+        endpoint = HttpEndpoint(settings.admin_health_http, app.state.registry, health).start()
+        undo.callback(endpoint.close)
+        await undo.enter_async_context(serving(app, sockets, stop_deadline_s=settings.stop_deadline_s - 1))
+        health.set_ready(True)
+        log.info("listening", host=given.host, port=sockets[0].getsockname()[1], health_port=endpoint.port)
+        lifecycle.freeze_start_objects()
+        await stop.wait()
+        health.set_ready(False, "stopping")
 
 
 if __name__ == "__main__":

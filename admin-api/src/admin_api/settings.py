@@ -17,6 +17,10 @@ class AdminSettings(ServiceSettings):
         "127.0.0.1:8082",
         description="host:port of the REST API; localhost means 127.0.0.1 and ::1, port 0 a free port.",
     )
+    admin_health_http: str = Field(
+        "127.0.0.1:9104",
+        description="host:port of /healthz, /readyz and this process's /metrics, which no REST request delays.",
+    )
     admin_listener: str = Field(
         "",
         description="Name of the gateways' listener whose address the REST API reports; empty: the first.",
@@ -32,7 +36,7 @@ class AdminSettings(ServiceSettings):
         5.0, gt=0, le=300, description="Longest wait for one answer of storage, in seconds; then 503."
     )
 
-    @field_validator("admin_http")
+    @field_validator("admin_http", "admin_health_http")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
         address.parse(value)

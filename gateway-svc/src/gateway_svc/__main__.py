@@ -1,8 +1,4 @@
-"""The gateway-svc command: a gateway process that reaches storage over gRPC.
-
-`gateway-svc healthcheck` asks a running one's own listener for its API versions, as any client would: exit status 0
-or 1.
-"""
+"""The gateway-svc command: a gateway process that reaches storage over gRPC."""
 
 from __future__ import annotations
 
@@ -12,31 +8,26 @@ import sys
 from collections.abc import Callable
 
 import uvloop
-from service_chassis import lifecycle, logs
+from service_chassis import lifecycle
 from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import HttpEndpoint
-from service_chassis.settings import SettingsError, load
 
 from gateway_svc.app import Gateway
-from gateway_svc.healthcheck import kafka_fault
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 
 
 def main() -> int:
-    if sys.argv[1:] == ["healthcheck"]:
-        return _healthcheck()
     return lifecycle.main(
         "gateway-svc",
         GatewaySettings,
         _serve,
-        http_address=lambda settings: settings.gateway_http,
         new_event_loop=uvloop.new_event_loop,
     )
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
-    from gateway_svc.storage.grpc import GrpcStorage  # `gateway-svc healthcheck` does without
+    from gateway_svc.storage.grpc import GrpcStorage  # grpc is configured before its import
 
     keep_freed_memory()
     counts = GatewayMetrics()
@@ -76,17 +67,6 @@ async def _serve_until(stop: asyncio.Event, gateway: Gateway, storage_fault: Cal
     finally:
         if endpoint is not None:
             endpoint.close()
-
-
-def _healthcheck() -> int:
-    logs.configure("gateway-svc", "error")
-    try:
-        fault = kafka_fault(load(GatewaySettings).listeners)
-    except SettingsError as error:
-        fault = str(error)
-    if fault is not None:
-        print(fault, file=sys.stderr)
-    return 0 if fault is None else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """storage-svc in a separate process: the storage core over gRPC, with metrics and health over HTTP.
 
-storage-svc                serve until SIGTERM or SIGINT; everything is set by MILLRACE_* variables
-storage-svc healthcheck    exit status 0 when the running one is ready, else 1
+It serves until SIGTERM or SIGINT; everything is set by MILLRACE_* variables.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ def main() -> int:
         "storage-svc",
         StorageSettings,
         run,
-        http_address=lambda settings: settings.storage_http,
         new_event_loop=uvloop.new_event_loop,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from service_chassis import probe
 
 from tests.unit.admin_api.conftest import until_ready
 
@@ -30,6 +31,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
     def start(*arguments: str, **settings: str) -> Process:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+        settings = {"admin_health_http": "127.0.0.1:0", **settings}
         environment |= {f"MILLRACE_{name.upper()}": value for name, value in settings.items()}
         process = subprocess.Popen(
             [sys.executable, "-m", "admin_api", *arguments], env=environment, stderr=subprocess.PIPE, text=True
@@ -66,12 +68,14 @@ def test_from_start_to_stop(stack: Stack, start: Callable[..., Process]) -> None
         until_ready(lambda: client.get("/readyz").json() == {"ready": True})
         topics = client.get(f"{stack.cluster}/topics").json()
         assert topics["metadata"]["self"] == f"{base_url}{stack.cluster}/topics"
-        settings = {"admin_http": base_url.removeprefix("http://"), "storage_address": stack.storage_address}
-        until_ready(lambda: start("healthcheck", **settings).wait(20) == 0)
+        health = f"127.0.0.1:{lines[-1]['health_port']}"
+        until_ready(lambda: probe.check(health) is None)
+        assert probe.check(health, "/healthz") is None
+        assert 'millrace_build_info{service="admin-api"' in httpx.get(f"http://{health}/metrics", timeout=20).text
         process.send_signal(signal.SIGTERM)
         _until(process, "stopped")
     assert process.wait(20) == 0
-    assert start("healthcheck", **settings).wait(20) == 1
+    assert "refused" in str(probe.check(health))
 
 
 def test_localhost_is_both_loopback_addresses(start: Callable[..., Process]) -> None:
@@ -83,20 +87,19 @@ def test_localhost_is_both_loopback_addresses(start: Callable[..., Process]) -> 
 
 def test_probes_until_storage_has_come_leave_no_warning(start: Callable[..., Process]) -> None:
     process = start(storage_address="unix:/nowhere", admin_http="127.0.0.1:0")
-    port = _until(process, "listening")[-1]["port"]
-    for _ in range(5):
+    line = _until(process, "listening")[-1]
+    for port in [line["port"], line["health_port"]] * 5:
         assert httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=20).status_code == 503
     process.send_signal(signal.SIGTERM)
     assert [line["event"] for line in _until(process, "stopped") if line["level"] != "info"] == []
 
 
-def test_healthcheck_fails_without_storage(start: Callable[..., Process]) -> None:
+def test_live_and_not_ready_without_storage(start: Callable[..., Process]) -> None:
     process = start(storage_address="unix:/nowhere", admin_http="127.0.0.1:0")
-    port = _until(process, "listening")[-1]["port"]
-    check = start("healthcheck", admin_http=f"127.0.0.1:{port}")
-    assert check.wait(20) == 1
-    assert check.stderr is not None
-    assert "503" in check.stderr.read()
+    health = f"127.0.0.1:{_until(process, 'listening')[-1]['health_port']}"
+    assert probe.check(health, "/healthz") is None
+    body = '{"ready": false, "faults": {"storage": "storage cannot be reached: UNAVAILABLE"}}'
+    assert probe.check(health) == f"{health}/readyz answered 503: {body}"
 
 
 def test_a_warning_when_anyone_can_reach_it(start: Callable[..., Process]) -> None:
@@ -118,10 +121,20 @@ def test_an_address_in_use(start: Callable[..., Process]) -> None:
     assert reason == f"MILLRACE_ADMIN_HTTP: cannot listen at {address}: Address already in use"
 
 
+def test_a_health_address_in_use(start: Callable[..., Process]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        process = start(admin_http="127.0.0.1:0", admin_health_http=address)
+        assert process.wait(20) == 78
+        reason = _until(process, "cannot start")[-1]["reason"]
+    assert reason == f"cannot listen at {address}: Address already in use"
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ({"admin_http": "8082"}, "MILLRACE_ADMIN_HTTP: Value error, '8082' is not host:port"),
+        ({"admin_health_http": "9104"}, "MILLRACE_ADMIN_HEALTH_HTTP: Value error, '9104' is not host:port"),
         (
             {"admin_storage_timeout_s": "0"},
             "MILLRACE_ADMIN_STORAGE_TIMEOUT_S: Input should be greater than 0",

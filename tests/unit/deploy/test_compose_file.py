@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 
 SERVICES = ("storage-svc", "gateway-svc", "admin-api")
+#: Service → the variable with the address of its /readyz.
+HEALTH_ADDRESSES = {
+    "storage-svc": "MILLRACE_STORAGE_HTTP",
+    "gateway-svc": "MILLRACE_GATEWAY_HTTP",
+    "admin-api": "MILLRACE_ADMIN_HEALTH_HTTP",
+}
 JOBS = {"demo": ["demo"], "spark": ["spark"]}
 VARIABLE = re.compile(r"\$\{([A-Z_]+)(:-[^}]*)?\}")
 
@@ -60,8 +66,15 @@ def test_a_container_has_limits_and_bounded_logs(container: dict[str, Any]) -> N
 def test_images_are_built_here_and_pinned(container: dict[str, Any], compose: dict[str, Any]) -> None:
     name = next(name for name, service in compose["services"].items() if service["image"] == container["image"])
     assert resolved(container["image"]) == f"millrace/{name}:0.1.0"
-    build = {key: resolved(value) for key, value in container["build"].items()}
-    assert build == {"context": ".", "dockerfile": "assembly/Dockerfile", "network": "default", "target": name}
+    build = dict(container["build"])
+    arguments = {key: resolved(value) for key, value in build.pop("args").items()}
+    assert arguments == {"BASE_IMAGE": "python:3.11-slim-bookworm"}
+    assert {key: resolved(value) for key, value in build.items()} == {
+        "context": ".",
+        "dockerfile": "assembly/Dockerfile",
+        "network": "default",
+        "target": name,
+    }
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -69,7 +82,7 @@ def test_a_service_restarts_and_says_whether_it_is_healthy(name: str, compose: d
     service = compose["services"][name]
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"] == {
-        "test": ["CMD", name, "healthcheck"],
+        "test": ["CMD", "healthcheck", HEALTH_ADDRESSES[name]],
         "interval": "5s",
         "timeout": "3s",
         "retries": 12,

@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 IMAGES = ("storage-svc", "gateway-svc", "admin-api", "demo", "spark")
+#: Service → the variable with the address of its /readyz.
+HEALTH_ADDRESSES = {
+    "storage-svc": "MILLRACE_STORAGE_HTTP",
+    "gateway-svc": "MILLRACE_GATEWAY_HTTP",
+    "admin-api": "MILLRACE_ADMIN_HEALTH_HTTP",
+}
 #: Requirements file of an image → the distributions of ours that it carries.
 CONTENTS = {
     "storage": ("protocol-lib", "services/contract", "services/chassis", "storage-svc"),
@@ -40,7 +46,7 @@ def stages(root: Path) -> dict[str, Stage]:
         if instruction == "FROM":
             base, name = value.split(" AS ")
             found[name] = Stage(base)
-        else:
+        elif found:
             list(found.values())[-1].instructions.append((instruction, value))
     return found
 
@@ -67,9 +73,10 @@ def test_every_image_is_a_stage_and_spark_comes_last(stages: dict[str, Stage]) -
     assert list(stages)[-1] == "spark"
 
 
-def test_the_base_image_is_pinned_to_a_python_and_a_debian(stages: dict[str, Stage]) -> None:
+def test_the_base_image_is_pinned_to_a_python_and_a_debian(stages: dict[str, Stage], root: Path) -> None:
     foreign = {stage.base for stage in stages.values()} - set(stages)
-    assert foreign == {"python:3.11-slim-bookworm"}
+    assert foreign == {"${BASE_IMAGE}"}
+    assert "\nARG BASE_IMAGE=python:3.11-slim-bookworm\n" in (root / "assembly" / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -97,7 +104,9 @@ def test_an_image_says_what_it_is(image: str, stages: dict[str, Stage], root: Pa
 def test_a_service_image_has_a_health_check_and_is_started_by_its_name(image: str, stages: dict[str, Stage]) -> None:
     assert stages[image].values("ENTRYPOINT") == [f'["{image}"]']
     (check,) = stages[image].values("HEALTHCHECK")
-    assert check.endswith(f'CMD ["{image}", "healthcheck"]')
+    variable = HEALTH_ADDRESSES[image]
+    assert check.endswith(f'CMD ["healthcheck", "{variable}"]')
+    assert f"{variable}=0.0.0.0:" in " ".join(stages[image].values("ENV"))
 
 
 def test_what_is_installed_is_checked_against_hashes_and_nothing_is_fetched_by_name(stages: dict[str, Stage]) -> None:

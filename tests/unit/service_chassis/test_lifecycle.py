@@ -21,7 +21,7 @@ async def serve(settings, stop):
     {body}
     print("closed", flush=True)
 
-sys.exit(lifecycle.main("example", Settings, serve, http_address=lambda settings: settings.http))
+sys.exit(lifecycle.main("example", Settings, serve))
 """
 
 
@@ -123,17 +123,6 @@ def test_wrong_setting_is_status_78(run):
     status, _, log = _ended(run("pass", MILLRACE_STOP_DEADLINE_S="soon"))
     assert status == 78
     assert log[0]["reason"].startswith("MILLRACE_STOP_DEADLINE_S: ")
-
-
-def test_healthcheck_asks_the_running_service(run):
-    popen = run("await stop.wait()")
-    port = popen.stdout.readline().split()[1]
-    assert _ended(run("pass", "healthcheck", MILLRACE_HTTP=f"127.0.0.1:{port}"))[0] == 0
-    popen.terminate()
-    popen.wait(timeout=60)
-    down = run("pass", "healthcheck", MILLRACE_HTTP=f"127.0.0.1:{port}")
-    assert "refused" in down.communicate(timeout=60)[1]
-    assert down.returncode == 1
 
 
 def test_unknown_argument_is_refused(run):

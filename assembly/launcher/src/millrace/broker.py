@@ -132,7 +132,8 @@ class Broker:
             kafka = held.enter_context(_running_in_thread(settings, storage_bind))
             if storage_bind is not None and self._http_port is not None:
                 reservation = held.enter_context(Reservation(self._host, self._http_port))
-                held.enter_context(_running_admin(storage_bind, reservation.address))
+                health = held.enter_context(Reservation("127.0.0.1", 0))
+                held.enter_context(_running_admin(storage_bind, reservation.address, health.address))
                 self._http = reservation.address
             self._kafka = addresses.Address(self._host, kafka.port)
             self._held = held.pop_all()
@@ -226,9 +227,9 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
 
 
 @contextlib.contextmanager
-def _running_admin(storage_bind: str, http: addresses.Address) -> Iterator[None]:
+def _running_admin(storage_bind: str, http: addresses.Address, health: addresses.Address) -> Iterator[None]:
     """Run admin-api as a separate process, watched by a thread. It is ready when this yields."""
-    supervisor = Supervisor([admin_process(storage_bind, http)])
+    supervisor = Supervisor([admin_process(storage_bind, http, health)])
     ready: Future[None] = Future()
 
     def run() -> None:

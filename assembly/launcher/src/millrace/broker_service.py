@@ -20,7 +20,6 @@ def main() -> int:
         "broker",
         DirectSettings,
         serve,
-        http_address=lambda settings: settings.broker_http,
         new_event_loop=uvloop.new_event_loop,
     )
 

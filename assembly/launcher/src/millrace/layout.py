@@ -64,11 +64,15 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        processes.append(admin_process(socket, self.http, after="" if self.separate else http))
+        processes.append(admin_process(socket, self.http, metrics_address(), after="" if self.separate else http))
         return processes
 
 
-def admin_process(storage_address: str, http: Address, *, after: str = "") -> ServiceProcess:
+def admin_process(storage_address: str, http: Address, health: Address, *, after: str = "") -> ServiceProcess:
     """Return admin-api for a storage that runs already or is about to; `after`: see ServiceProcess."""
-    settings = {"MILLRACE_STORAGE_ADDRESS": storage_address, "MILLRACE_ADMIN_HTTP": str(http)}
-    return ServiceProcess("admin-api", settings, str(http), after=after)
+    settings = {
+        "MILLRACE_STORAGE_ADDRESS": storage_address,
+        "MILLRACE_ADMIN_HTTP": str(http),
+        "MILLRACE_ADMIN_HEALTH_HTTP": str(health),
+    }
+    return ServiceProcess("admin-api", settings, str(health), after=after)

@@ -1,7 +1,7 @@
 """The life of a service process: start, run until a signal, stop in order within a deadline.
 
     def main() -> int:
-        return lifecycle.main("storage-svc", StorageSettings, serve, http_address=lambda each: each.storage_http)
+        return lifecycle.main("storage-svc", StorageSettings, serve)
 
     async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
         async with ...:
@@ -58,14 +58,12 @@ def main(
     settings_class: type[Settings],
     serve: Callable[[Settings, asyncio.Event], Coroutine[Any, Any, None]],
     *,
-    http_address: Callable[[Settings], str],
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     arguments: list[str] | None = None,
 ) -> int:
-    """Run a service, from its command line to its exit status. The argument `healthcheck` asks the running one."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if given not in ([], ["healthcheck"]):
-        print(f"usage: {service} [healthcheck]; everything else is set by MILLRACE_* variables", file=sys.stderr)
+    """Run a service, from its command line to its exit status."""
+    if sys.argv[1:] if arguments is None else arguments:
+        print(f"usage: {service}; everything is set by MILLRACE_* variables", file=sys.stderr)
         return 2
     try:
         settings = load(settings_class)
@@ -73,13 +71,6 @@ def main(
         logs.configure(service)
         log.error("cannot start", reason=str(error))
         return START_ERROR_STATUS
-    if given:
-        from service_chassis.probe import check
-
-        fault = check(http_address(settings))
-        if fault is not None:
-            print(fault, file=sys.stderr)
-        return 0 if fault is None else 1
     logs.configure(service, settings.log_level, settings.log_format)
     logs.capture_standard_logging()
     # grpc reads it at its import, which `serve` does. An operator's choice stays.

@@ -1,4 +1,4 @@
-"""The question of a container health check or the launcher whether a service is ready. Imports almost nothing."""
+"""The question of the launcher whether a service is ready. Imports almost nothing."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-__all__ = ["HealthService", "channel", "listen", "opened", "server"]
+__all__ = ["HealthService", "blocking_channel", "channel", "listen", "opened", "server"]
 
 _Options = list[tuple[str, int]]
 
@@ -57,6 +57,11 @@ _SERVER: _Options = [
 def channel(address: str) -> grpc.aio.Channel:
     """Return a channel that connects when it is first used, and reconnects automatically."""
     return grpc.aio.insecure_channel(address, options=_CHANNEL)
+
+
+def blocking_channel(address: str) -> grpc.Channel:
+    """Return a channel as `channel` does, for threads without an event loop."""
+    return grpc.insecure_channel(address, options=_CHANNEL)
 
 
 def server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:

@@ -1,0 +1,54 @@
+"""The storage check of the health listener: its answers with storage, without it, and while it hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from admin_api.readiness import StorageCheck
+
+from tests.unit.admin_api.conftest import until_ready
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import OwnStorage, Stack
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a storage that accepts and never answers, as a stopped process does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_storage_that_answers(stack: Stack) -> None:
+    with contextlib.closing(StorageCheck(stack.storage_address)) as check:
+        until_ready(lambda: check() is None)
+
+
+def test_storage_that_goes_and_comes_back(own_storage: OwnStorage) -> None:
+    with contextlib.closing(StorageCheck(own_storage.address)) as check:
+        until_ready(lambda: check() is None)
+        own_storage.stop()
+        until_ready(lambda: check() == "storage cannot be reached: UNAVAILABLE")
+        own_storage.start()
+        until_ready(lambda: check() is None)
+
+
+def test_only_the_first_probe_waits_for_storage_that_hangs(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes share one thread: each that waited would delay /healthz."""
+    with contextlib.closing(StorageCheck(silent, patience_s=0.01, question_timeout_s=600)) as check:
+        assert check() == "storage does not answer"
+        question = check._question
+        assert question is not None
+        monkeypatch.setattr(question, "result", lambda **_: pytest.fail("a second wait"))
+        assert [check() for _ in range(100)] == ["storage does not answer"] * 100
+        assert check._question is question
+
+
+def test_a_question_without_an_answer_is_asked_again(silent: str) -> None:
+    with contextlib.closing(StorageCheck(silent, patience_s=60, question_timeout_s=0.05)) as check:
+        assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
+        assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
