@@ -234,12 +234,13 @@ async def test_a_slow_frame_is_ended(start_broker: StartBroker, log_lines: LogLi
     assert [line["reason"] for line in log_lines()] == ["frame_timeout"]
 
 
-async def test_an_idle_connection_is_closed_silently(start_broker: StartBroker, log_lines: LogLines) -> None:
+async def test_an_idle_connection_is_closed_and_counted(start_broker: StartBroker, log_lines: LogLines) -> None:
     broker = await start_broker(connections_max_idle_ms=1000)
     wire = await broker.connect()
     await wire.call(18, 0, ApiVersionsRequest())
     assert await wire.closed() == b""
-    assert log_lines() == []
+    assert log_lines() == []  # nothing is wrong: it is a line of level info
+    assert dict(broker.gateway.metrics.connections_closed) == {"idle": 1}
 
 
 async def test_too_many_connections(start_broker: StartBroker, log_lines: LogLines) -> None:

@@ -21,6 +21,7 @@ from service_chassis.health import Health
 from gateway_svc.clients.acceptor import Acceptor
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.entrance import Entrance, connections_max
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
@@ -78,7 +79,7 @@ class Gateway:
         self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
         self._membership = Membership(storage.cluster, settings.name, settings.gateway_lease_ms)
         self._dispatcher = Dispatcher(HANDLERS, counts)
-        self._connections = Connections(settings, counts, self._refusals, self._files)
+        self._connections = Connections(settings, counts, self._entrance(storage), self._files)
         names = TopicNames(storage.topics)
         self._services = Services(
             storage=replace(storage, records=SharedReads(storage.records, loop)),
@@ -166,7 +167,7 @@ class Gateway:
             for name, own in sockets:
                 for each in own:
                     make = partial(Connection, name, self._connections, self._resources, self._requests_of)
-                    self._acceptors.append(Acceptor(each, make))
+                    self._acceptors.append(Acceptor(name, each, self._connections.entrance, make))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
         self._sweeping = loop.create_task(self._connections.sweep(), name="connection sweep")
@@ -177,6 +178,19 @@ class Gateway:
             advertised=[str(each) for each in listed],
             node_id=self.node_id,
             by_reference=self._files is not None,
+        )
+
+    def _entrance(self, storage: Storage) -> Entrance:
+        settings = self.settings
+        most = connections_max(settings.max_connections, with_storage=storage.window is None)
+        if most < settings.max_connections:
+            log.info("fewer connections, as open files are limited", max_connections=most)
+        return Entrance(
+            self._refusals,
+            asyncio.get_running_loop().time,
+            most=most,
+            most_per_address=settings.max_connections_per_ip,
+            rate=settings.connections_per_second,
         )
 
     def _requests_of(self, connection: Connection, pipeline: Pipeline) -> RequestPath:

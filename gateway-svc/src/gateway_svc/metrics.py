@@ -85,6 +85,7 @@ class GatewayMetrics(Collector):
         self.refused: Counter[str] = Counter()
         self.connections_opened: Counter[str] = Counter()
         self.connections_rejected: Counter[str] = Counter()
+        self.connections_closed: Counter[str] = Counter()
         self.storage_errors: Counter[str] = Counter()
         #: Frames of records on the stream to storage, by direction.
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
@@ -113,6 +114,12 @@ class GatewayMetrics(Collector):
         yield _counter("millrace_kafka_connections", "Connections accepted.", "listener", self.connections_opened)
         yield _counter(
             "millrace_kafka_connections_rejected", "Connections closed at once.", "reason", self.connections_rejected
+        )
+        yield _counter(
+            "millrace_kafka_connections_closed",
+            "Connections closed by the gateway.",
+            "reason",
+            self.connections_closed,
         )
         yield _counter("millrace_storage_rpc_errors", "Failed calls to storage.", "code", self.storage_errors)
         yield _counter(

@@ -25,6 +25,11 @@ class Refusals:
         self._metrics.refused[reason] += 1
         log.warning("request refused", reason=reason, **fields)
 
+    def closed(self, reason: str, **fields: object) -> None:
+        """Count and log a connection that the gateway has closed although its client broke no rule."""
+        self._metrics.connections_closed[reason] += 1
+        log.info("connection closed", reason=reason, **fields)
+
     def connection(self, reason: str, **fields: object) -> None:
         """Count and log a connection that was closed before its first request."""
         self._metrics.connections_rejected[reason] += 1

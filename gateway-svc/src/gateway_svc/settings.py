@@ -49,9 +49,18 @@ class GatewaySettings(ServiceSettings):
     socket_request_max_bytes: int = Field(
         104_857_600, ge=1024, le=2**31 - 1, description="Largest request; a longer one ends the connection."
     )
-    max_connections: int = Field(10_000, ge=1, description="Largest number of client connections at once.")
+    max_connections: int = Field(
+        10_000, ge=1, description="Largest number of client connections at once; fewer if open files are limited."
+    )
     max_connections_per_ip: int = Field(
-        1_000, ge=1, description="Largest number of client connections at once from one address."
+        1_000,
+        ge=1,
+        description="Largest number of client connections at once from one address, for IPv6 from one /64 network.",
+    )
+    connections_per_second: int = Field(
+        1_000,
+        ge=0,
+        description="Connections begun in a second, after a burst of as many as may be open; others wait. 0: no limit.",
     )
     connections_max_idle_ms: int = Field(600_000, ge=1000, description="Idle time after which a connection is closed.")
     frame_timeout_ms: int = Field(

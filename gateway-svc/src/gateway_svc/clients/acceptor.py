@@ -3,83 +3,110 @@
 The kernel queues BACKLOG connections; a client whose connection finds no room tries again a second later. asyncio's
 own server accepts all that are queued and begins all of them before it looks again. When thousands of clients
 reconnect at once, that takes long enough for the kernel's queue to overflow, and connected clients wait as long.
+
+`Entrance` counts a connection from the moment it is accepted, and limits how many begin in a second. Addresses take
+turns, so that a client does not wait for the hundreds of another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from service_chassis import logs
+
+from gateway_svc.clients.entrance import Entrance, Entry
 
 #: Connections the kernel holds until they are accepted (Kafka's is 50): as many as Linux allows by default.
 BACKLOG = 4096
 #: Connections that are accepted, and that are begun, in one turn of the event loop: a few milliseconds each.
 ACCEPT_TURN, BEGIN_TURN = 512, 32
-#: Seconds without accepting when descriptors or memory have run out.
+#: Seconds without accepting when descriptors or memory have run out, or the network fails.
 PAUSE_S = 1.0
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logs.get(__name__)
+
+#: The function that makes the protocol of a connection, which leaves when it is closed.
+MakeProtocol = Callable[[Entry], asyncio.BaseProtocol]
 
 
 class Acceptor:
     """A listener until `close`, which also drops connections that were accepted and not begun."""
 
-    def __init__(self, listening: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(self, listener: str, listening: socket.socket, entrance: Entrance, protocol: MakeProtocol) -> None:
+        """Listen. `listener`: its name, for log lines."""
         self._loop = asyncio.get_running_loop()
+        self._listener = listener
         self._socket = listening
+        self._entrance = entrance
         self._protocol = protocol
-        self._accepted: deque[socket.socket] = deque()
+        #: Accepted sockets that have not begun, by address; the first address begins next.
+        self._accepted: OrderedDict[str, deque[tuple[Entry, socket.socket]]] = OrderedDict()
         self._beginning: set[asyncio.Task[object]] = set()
+        #: The next call of `_begin`; None while no accepted connection waits.
+        self._next: asyncio.Handle | None = None
         self._resume: asyncio.TimerHandle | None = None
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._loop.add_reader(listening, self._accept)
 
     def _accept(self) -> None:
-        idle = not self._accepted
         for _ in range(ACCEPT_TURN):
             try:
-                accepted, _ = self._socket.accept()
+                accepted, peer = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
-                    raise
                 self._loop.remove_reader(self._socket)
                 self._resume = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._socket, self._accept)
                 log.error("cannot accept connections", reason=error.strerror, pause_s=PAUSE_S)
                 break
+            entry = self._entrance.enter(peer[0], peer[1], self._listener)
+            if entry is None:
+                accepted.close()
+                continue
             accepted.setblocking(False)
-            self._accepted.append(accepted)
-        if idle and self._accepted:
+            self._accepted.setdefault(entry.key, deque()).append((entry, accepted))
+        if self._next is None and self._accepted:
             self._begin()
 
     def _begin(self) -> None:
-        for _ in range(min(BEGIN_TURN, len(self._accepted))):
-            connecting = self._loop.connect_accepted_socket(self._protocol, self._accepted.popleft())
-            task: asyncio.Task[object] = self._loop.create_task(connecting, name="accept")
-            self._beginning.add(task)
-            task.add_done_callback(self._begun)
+        self._next = None
+        waiting = min(BEGIN_TURN, sum(map(len, self._accepted.values())))
+        turns, wait_s = self._entrance.take_turns(waiting)
+        for _ in range(turns):
+            key, of_address = self._accepted.popitem(last=False)
+            self._begin_one(*of_address.popleft())
+            if of_address:
+                self._accepted[key] = of_address
         if self._accepted:
-            self._loop.call_soon(self._begin)
+            self._next = self._loop.call_later(wait_s, self._begin) if wait_s else self._loop.call_soon(self._begin)
 
-    def _begun(self, task: asyncio.Task[object]) -> None:
-        self._beginning.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("connection not begun", reason=repr(error))
+    def _begin_one(self, entry: Entry, accepted: socket.socket) -> None:
+        def begun(task: asyncio.Task[object]) -> None:
+            self._beginning.discard(task)
+            if task.cancelled() or (error := task.exception()) is not None:
+                entry.leave()
+            if not task.cancelled() and error is not None:
+                log.warning("connection not begun", reason=repr(error))
+
+        connecting = self._loop.connect_accepted_socket(lambda: self._protocol(entry), accepted)
+        task: asyncio.Task[object] = self._loop.create_task(connecting, name="accept")
+        self._beginning.add(task)
+        task.add_done_callback(begun)
 
     def close(self) -> None:
         """Accept no more; connections that have begun stay. May be called again."""
         if self._socket.fileno() < 0:
             return
-        if self._resume is not None:
-            self._resume.cancel()
+        for handle in (self._resume, self._next):
+            if handle is not None:
+                handle.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
         while self._accepted:
-            self._accepted.popleft().close()
+            for entry, accepted in self._accepted.popitem()[1]:
+                accepted.close()
+                entry.leave()

@@ -17,6 +17,8 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from service_chassis import logs
+
 from gateway_svc.clients.pipeline import release
 from gateway_svc.clients.slices import FileRange, Part
 from gateway_svc.clients.socket_room import Sent, SocketRoom
@@ -33,6 +35,8 @@ SENDFILE_BYTES_MAX = 2 * 1024 * 1024
 _LARGE_BYTES = 64 * 1024
 #: Parts from this size on are counted in the gateway's memory budget while they wait.
 _COUNTED_BYTES = 4096
+
+_log = logs.get(__name__)
 
 
 class AnswerWriter:
@@ -55,6 +59,7 @@ class AnswerWriter:
         "_sendfile_works",
         "_transport",
         "_waits_for_room",
+        "moves",
     )
 
     def __init__(
@@ -84,6 +89,8 @@ class AnswerWriter:
         #: The range that is being sent and waits for room.
         self._range: FileRange | None = None
         self._waits_for_room = False
+        #: Moves whenever an answer is sent, or the client has read a part of one.
+        self.moves = 0
 
     @property
     def busy(self) -> bool:
@@ -96,6 +103,7 @@ class AnswerWriter:
         return self._counted
 
     def send(self, parts: Sequence[Part]) -> None:
+        self.moves += 1
         if not self._queue and not self._paused:
             part = parts[0]
             if type(part) is not FileRange and len(part) < _LARGE_BYTES:
@@ -133,6 +141,7 @@ class AnswerWriter:
 
     def resume(self) -> None:
         self._paused = False
+        self.moves += 1
         self._transport.set_write_buffer_limits()
         self._pump()
         if not self.busy:
@@ -223,6 +232,7 @@ class AnswerWriter:
     def has_room(self) -> Sent:
         """Send all that the socket accepts now (`socket_room.Waiter`)."""
         part = self._range
+        self.moves += 1
         if part is not None and not self._transport.is_closing():
             sent = self._sendfile(part)
             if sent is not _ALL:
@@ -233,6 +243,11 @@ class AnswerWriter:
             self._drained()
         return _SOME if self._waits_for_room else _ALL
 
+    def fail(self, error: Exception) -> None:
+        """Close the connection: an answer could not be sent."""
+        _log.error("answer not sent", reason=repr(error))
+        self._failed("the answer could not be sent")
+
     def _range_sent(self, part: FileRange) -> None:
         self._queue.popleft()
         self._offset = 0
@@ -240,7 +255,12 @@ class AnswerWriter:
 
     def _write_range_bytes(self, part: FileRange) -> None:
         """Read a part of a range and write it like other bytes: on volumes without sendfile."""
-        data = os.pread(part.file.fileno(), min(WRITE_BYTES, part.length - self._offset), part.position + self._offset)
+        size = min(WRITE_BYTES, part.length - self._offset)
+        try:
+            data = os.pread(part.file.fileno(), size, part.position + self._offset)
+        except OSError as error:
+            self.fail(error)
+            return
         if not data:
             self._failed("the file of a slice is shorter than the slice")
             return

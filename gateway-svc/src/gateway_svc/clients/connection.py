@@ -23,6 +23,7 @@ from service_chassis import logs
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.entrance import Entry, peer_name
 from gateway_svc.clients.frame_reader import FrameReader
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
@@ -90,9 +91,17 @@ class Connection(asyncio.BufferedProtocol):
     principal = "User:ANONYMOUS"
 
     def __init__(
-        self, listener: str, connections: Connections, resources: Resources, make_requests: MakeRequests
+        self,
+        listener: str,
+        connections: Connections,
+        resources: Resources,
+        make_requests: MakeRequests,
+        entry: Entry,
     ) -> None:
         self.listener = listener
+        #: The address that the client counts under.
+        self.address = entry.key
+        self._entry = entry
         self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
@@ -119,8 +128,10 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on_due = False
         #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
         self._quiet = -1
-        #: The event loop's time when the client was last active.
+        #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
         self.active_at = 0.0
+        #: `AnswerWriter.moves` when it was last looked at.
+        self._moves_seen = 0
 
     # -- asyncio's callbacks ---------------------------------------------------------------------------------------
 
@@ -129,11 +140,9 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = Reading(self._transport)
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self.host = address[0].removeprefix("::ffff:")
-        self.peer = f"[{self.host}]:{address[1]}" if ":" in self.host else f"{self.host}:{address[1]}"
+        self.peer = peer_name(*address[:2])
         self.active_at = self._loop.time()
-        if not self._connections.admit(self):
-            self.abort()
-            return
+        self._connections.add(self)
         resources = self._resources
         self._frames = FrameReader(
             self,
@@ -153,9 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         self._requests = self._make_requests(self, self._pipeline)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        if self._writer is None:  # it was not admitted
-            self._pipeline.close()
-            return
+        self._entry.leave()
         if not self._reading.closed and self._frames.is_incomplete:
             self._log_refusal(RequestRefused("frame_cut", "the connection ended in the middle of a request"))
         self._reading.close()
@@ -178,7 +185,6 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.pause()
 
     def resume_writing(self) -> None:
-        self.active_at = self._loop.time()
         self._writer.resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -256,6 +262,9 @@ class Connection(asyncio.BufferedProtocol):
             except RequestRefused as refusal:
                 self.refuse(refusal)
                 return
+            except Exception:  # the caller goes on to other connections
+                self._fail()
+                return
             if not self._frames.holds:
                 self._end_hold()
             elif not started and not self._go_on_due:
@@ -288,7 +297,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         if self._flush_due:
-            self._send_answers()
+            try:
+                self._send_answers()
+            except Exception:
+                self._fail()
             if self._held_for is not None:
                 self.go_on()
 
@@ -330,11 +342,7 @@ class Connection(asyncio.BufferedProtocol):
         if not count:
             self.rouse()  # the transport finds out what has happened
             return
-        try:
-            self.buffer_updated(count)
-        except Exception:
-            _log.exception("request failed", peer=self.peer)
-            self.abort()
+        self.buffer_updated(count)
 
     # -- for tests -------------------------------------------------------------------------------------------------
 
@@ -367,6 +375,11 @@ class Connection(asyncio.BufferedProtocol):
             fields["detail"] = refusal.detail
         self._resources.refusals.request(refusal.reason, peer=self.peer, **fields)
 
+    def _fail(self) -> None:
+        """Log the error of ours that is being handled, and close: an answer or a request may be lost."""
+        _log.exception("connection failed", peer=self.peer)
+        self.abort()
+
     def abort(self) -> None:
         """Close at once; answers that were not sent are lost."""
         self._reading.close()
@@ -394,5 +407,10 @@ class Connection(asyncio.BufferedProtocol):
         started = self._frames.started_at
         if started is not None and now - started > frame_timeout_s:
             self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
+            return
+        if self._writer.moves != self._moves_seen:
+            self._moves_seen = self._writer.moves
+            self.active_at = now
         elif now - self.active_at > idle_max_s and (self._writer.busy or not self._pipeline.order):
+            self._resources.refusals.closed("idle", peer=self.peer, listener=self.listener)
             self.abort()

@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 from typing import Protocol
 
+from service_chassis import logs
+
+from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.quiet_connections import QuietConnections
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 
 #: Size of the buffer that all connections read into: most bytes of one read.
@@ -19,11 +21,14 @@ SWEEP_S = 1.0
 #: Connections that one turn of the event loop looks at: half a millisecond.
 SWEEP_TURN = 1000
 
+_log = logs.get(__name__)
+
 
 class Connected(Protocol):
     """A connection, as far as it is used here."""
 
-    host: str
+    #: The address that it counts under.
+    address: str
     peer: str
     listener: str
 
@@ -46,14 +51,13 @@ class Connections:
     """The set of open connections; the gateway owns it."""
 
     def __init__(
-        self, settings: GatewaySettings, metrics: GatewayMetrics, refusals: Refusals, files: SliceFiles | None
+        self, settings: GatewaySettings, metrics: GatewayMetrics, entrance: Entrance, files: SliceFiles | None
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._refusals = refusals
+        self.entrance = entrance
         self._files = files
         self._open: dict[Connected, None] = {}
-        self._by_host: Counter[str] = Counter()
         #: Filled and emptied within one callback of one connection.
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
@@ -62,33 +66,22 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connected) -> bool:
-        """Add a new connection; return False, log and count it when there are too many."""
-        reason = None
-        if len(self._open) >= self._settings.max_connections:
-            reason = "max_connections"
-        elif self._by_host[connection.host] >= self._settings.max_connections_per_ip:
-            reason = "max_connections_per_ip"
-        if reason is not None:
-            self._refusals.connection(reason, peer=connection.peer, listener=connection.listener)
-            return False
+    def add(self, connection: Connected) -> None:
+        """Add a new connection, which the entrance has let in."""
         self._open[connection] = None
-        self._by_host[connection.host] += 1
         self._metrics.connections_opened[connection.listener] += 1
         self._metrics.connections = len(self._open)
-        return True
 
     def remove(self, connection: Connected) -> None:
-        if self._open.pop(connection, self) is None:
-            self._by_host[connection.host] -= 1
-            if not self._by_host[connection.host]:
-                del self._by_host[connection.host]
-            self._metrics.connections = len(self._open)
+        self._open.pop(connection, None)
+        self._metrics.connections = len(self._open)
 
     def check_invariants(self) -> None:
         """Assert that the counts are those of the open connections, and each connection's own invariants."""
         self.quiet.check_invariants()
-        assert self._by_host == Counter(connection.host for connection in self._open)
+        opened = Counter(connection.address for connection in self._open)
+        assert opened <= self.entrance.by_address
+        assert len(self.entrance) == self.entrance.by_address.total()
         assert self._metrics.connections == len(self._open)
         for connection in self._open:
             connection.check_invariants()
@@ -112,10 +105,14 @@ class Connections:
             self._metrics.loop_lag_s = max(0.0, now - due)
             every = list(self._open)
             while every:
-                self._check(every, now, frame_timeout_s, idle_max_s)
+                # Before the next sweep would be late.
+                self._check(every, now, frame_timeout_s - interval_s, idle_max_s)
                 await asyncio.sleep(0)
-            if self._files is not None:
-                self._files.sweep(now)
+            try:
+                if self._files is not None:
+                    self._files.sweep(now)
+            except Exception:
+                _log.exception("files not swept")
 
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Check some connections and remove them from the list.
@@ -123,7 +120,11 @@ class Connections:
         Not in `sweep`: its variables would keep the last connection until it looks again.
         """
         for connection in connections[-SWEEP_TURN:]:
-            connection.check_time(now, frame_timeout_s, idle_max_s)
+            try:
+                connection.check_time(now, frame_timeout_s, idle_max_s)
+            except Exception:
+                _log.exception("connection not checked", peer=connection.peer)
+                connection.abort()
         del connections[-SWEEP_TURN:]
 
     async def close(self, deadline_s: float) -> int:

@@ -1,7 +1,7 @@
 """The Kafka ports: the sockets of a listener, and the address that clients use for it.
 
 `localhost` is served on 127.0.0.1 and ::1 at the same port, because clients resolve it to either; port 0 means a port
-that is free on both. An empty host is every interface, over IPv6 and IPv4.
+that is free on both. An empty host is every interface, over IPv6 and IPv4, or over IPv4 alone on a host without IPv6.
 """
 
 from __future__ import annotations
@@ -49,7 +49,18 @@ def bind(listener: Listener, *, reuse_port: bool) -> list[socket.socket]:
 def _hosts(host: str) -> Sequence[str]:
     if host == "localhost":
         return ("127.0.0.1", "::1")
-    return (host or "::",)
+    if not host:
+        return ("::",) if _has_ipv6() else ("0.0.0.0",)
+    return (host,)
+
+
+def _has_ipv6() -> bool:
+    """Return whether the kernel makes sockets for IPv6."""
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
 
 
 def _bind(host: str, port: int, reuse_port: bool) -> socket.socket | None:

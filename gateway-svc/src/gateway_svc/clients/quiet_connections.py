@@ -15,17 +15,25 @@ import asyncio
 import select
 from typing import Final, Protocol
 
+from service_chassis import logs
+
 #: Longest wait in seconds of bytes on a quiet connection, unless more than READ_TURN connections have some.
 GATHER_S: Final = 0.05
 #: Quiet connections that are read before other connections have their turn: a millisecond.
 READ_TURN: Final = 64
+
+_log = logs.get(__name__)
 
 
 class Quiet(Protocol):
     """A connection, as far as it is used here."""
 
     def read_quiet(self) -> None:
-        """Read the bytes that have arrived, or find that the client is gone. Raises nothing."""
+        """Read the bytes that have arrived, or find that the client is gone."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once: `read_quiet` has raised."""
         ...
 
 
@@ -93,7 +101,11 @@ class QuietConnections:
         for descriptor, _ in came:
             connection = self._waiting.get(descriptor)
             if connection is not None:  # an earlier one may have removed it
-                connection.read_quiet()
+                try:
+                    connection.read_quiet()
+                except Exception:
+                    _log.exception("request failed")
+                    connection.abort()
         if len(came) == READ_TURN:
             self._next = self._loop.call_soon(self._read)
         elif came:

@@ -8,6 +8,7 @@ used. `sweep` closes files that were not used for a while, and deleted ones, so 
 from __future__ import annotations
 
 import os
+import resource
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from broker_contract.data import Slice
 
 from gateway_svc.errors import SliceGone
 
-#: Most segment files kept open (a tenth of the usual limit of 1024 open files would be too few for wide consumers).
+#: Most segment files kept open, unless an eighth of the limit of open files is less.
 OPEN_FILES_MAX = 512
 #: A file that was not read for this long is closed.
 UNUSED_CLOSE_S = 15.0
@@ -23,6 +24,12 @@ UNUSED_CLOSE_S = 15.0
 GONE_PAUSE_S = 1.0
 #: Slices below this are read into memory: copying 64 KiB costs less than a sendfile call and its wait.
 SENDFILE_MIN_BYTES = 65_536
+
+
+def open_files_max() -> int:
+    """Return how many segment files a gateway keeps open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else min(OPEN_FILES_MAX, soft // 8)
 
 
 class OpenFile:
@@ -91,10 +98,11 @@ class RecordParts:
 class SliceFiles:
     """Open files below one data folder, least recently used first."""
 
-    __slots__ = ("_data_dir", "_directory", "_files", "_latest", "_pause_until")
+    __slots__ = ("_data_dir", "_directory", "_files", "_latest", "_most", "_pause_until")
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
+        self._most = open_files_max()
         #: The folder's descriptor, or -1 before the first use: storage may have yet to make the folder.
         self._directory = -1
         self._pause_until = float("-inf")
@@ -160,7 +168,7 @@ class SliceFiles:
             os.close(descriptor)
             raise SliceGone(f"{piece.path} is another file by now")
         file = self._files[key] = OpenFile(descriptor)
-        if len(self._files) > OPEN_FILES_MAX:
+        if len(self._files) > self._most:
             self._files.popitem(last=False)[1].uncache()
         return file
 
@@ -168,7 +176,7 @@ class SliceFiles:
         """Close files that were not used for a while, and deleted ones."""
         self._latest = None, b""
         for key, file in list(self._files.items()):
-            if now - file.last_used > UNUSED_CLOSE_S or os.fstat(file.descriptor).st_nlink == 0:
+            if now - file.last_used > UNUSED_CLOSE_S or _is_gone(file.descriptor):
                 del self._files[key]
                 file.uncache()
 
@@ -179,3 +187,11 @@ class SliceFiles:
         if self._directory >= 0:
             os.close(self._directory)
             self._directory = -1
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Return whether the file was deleted, or its volume no longer knows it (ESTALE)."""
+    try:
+        return os.fstat(descriptor).st_nlink == 0
+    except OSError:
+        return True

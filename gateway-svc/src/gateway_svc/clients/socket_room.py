@@ -47,6 +47,10 @@ class Waiter(Protocol):
         """Send as much as the socket accepts: there may be room."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Close the connection: `has_room` has raised this error."""
+        ...
+
 
 class SocketRoom:
     """The waiters of one event loop; the gateway owns it."""
@@ -95,7 +99,11 @@ class SocketRoom:
         waiting = self._waiting
         if len(waiting) == 1:
             ((descriptor, waiter),) = waiting.items()
-            sent = waiter.has_room()
+            try:
+                sent = waiter.has_room()
+            except Exception as error:
+                waiter.fail(error)
+                sent = _ALL
             if sent is _SOME:
                 return
             if sent is _ALL:
@@ -107,7 +115,12 @@ class SocketRoom:
             found = waiting.get(descriptor)
             if found is None:
                 continue
-            if found.has_room() is _ALL:
+            # A report is edge-triggered: one that is not handled here is lost, and its connection stuck.
+            try:
+                if found.has_room() is _ALL:
+                    waiting.pop(descriptor, None)
+                else:
+                    epoll.modify(descriptor, _ROOM)
+            except Exception as error:
                 waiting.pop(descriptor, None)
-            else:
-                epoll.modify(descriptor, _ROOM)
+                found.fail(error)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
 from gateway_svc.clients.reading import Pause
@@ -89,7 +90,8 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self.refusals = Refusals(GatewayMetrics())
         settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused")
-        self.connections = Connections(settings, GatewayMetrics(), self.refusals, None)
+        entrance = Entrance(self.refusals, loop.time, most=10, most_per_address=10, rate=0)
+        self.connections = Connections(settings, GatewayMetrics(), entrance, None)
         self.window = AppendWindow()
         self.resources = Resources(
             request_bytes_max=1 << 20,
@@ -115,8 +117,10 @@ class Gateway:
             self.requests = Requests(*parts)
             return self.requests
 
+        entry = self.connections.entrance.enter("10.0.0.1", 1, "EXTERNAL")
+        assert entry is not None
         _, self.connection = await loop.connect_accepted_socket(  # type: ignore[assignment]
-            lambda: CountedConnection("EXTERNAL", self.connections, self.resources, make_requests), ours
+            lambda: CountedConnection("EXTERNAL", self.connections, self.resources, make_requests, entry), ours
         )
 
     @property
@@ -253,3 +257,33 @@ async def test_a_request_held_for_answers_starts_when_the_socket_drains_first(ga
     gateway.requests.answer(b"alone 33")
     await gateway.receive(b"append 1append 2alone 33")
     assert gateway.reasons == set()
+
+
+async def test_a_slow_reader_is_not_idle_and_a_parked_request_restarts_the_clock(gateway: Gateway) -> None:
+    """The clock is played: `check_time` comes once a second."""
+    connection, closed = gateway.connection, gateway.refusals._metrics.connections_closed
+    await gateway.send(b"reads  1")
+    now = connection.active_at
+    connection.check_time(now + 500.0, 30.0, 2.0)  # the request is parked: the client waits for us
+    gateway.requests.answer(b"reads  1")
+    connection.check_time(now + 501.0, 30.0, 2.0)
+    connection.check_time(now + 503.0, 30.0, 2.0)
+    assert not connection._reading.closed
+    await gateway.receive(b"reads  1")
+    await gateway.send(b"reads  2")
+    gateway.connection.answered(gateway.requests.pending.pop(b"reads  2"), [bytes(8 << 20)])
+    now = connection.active_at
+    for second in range(1, 10):
+        moves = connection._writer.moves
+        while connection._writer.moves == moves:
+            gateway.client.setblocking(False)
+            try:
+                gateway.client.recv(1 << 16)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+        connection.check_time(now + 1.5 * second, 30.0, 2.0)
+        assert not connection._reading.closed
+    assert (connection._writer.busy, dict(closed)) == (True, {})
+    connection.check_time(now + 20.0, 30.0, 2.0)
+    connection.check_time(now + 20.0, 30.0, 2.0)
+    assert dict(closed) == {"idle": 1}

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import SHARED_BUFFER_BYTES, Connections
+from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
 from gateway_svc.memory_budget import MemoryBudget
@@ -82,8 +83,7 @@ class Others:
         self.shared_view = memoryview(self.shared_buffer)
         self.quiet = QuietOnes()
 
-    def admit(self, _: Connection) -> bool:
-        return True
+    def add(self, _: Connection) -> None: ...
 
     def remove(self, _: Connection) -> None: ...
 
@@ -145,7 +145,10 @@ class ConnectionModel(RuleBasedStateMachine):
             refusals=Refusals(GatewayMetrics()),
             loop=cast(Any, self.loop),
         )
-        self.connection = Connection("EXTERNAL", cast(Connections, self.others), resources, self.make_requests)
+        entrance = Entrance(resources.refusals, lambda: 0.0, most=1, most_per_address=1, rate=0)
+        entry = entrance.enter("10.0.0.1", 1, "EXTERNAL")
+        assert entry is not None
+        self.connection = Connection("EXTERNAL", cast(Connections, self.others), resources, self.make_requests, entry)
         self.connection.connection_made(cast(Any, self.transport))
         self.sent: list[bytes] = []
         self.memory_used = self.window_used = False

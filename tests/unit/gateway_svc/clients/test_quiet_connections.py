@@ -29,6 +29,9 @@ class Member:
         self.read_at = time.monotonic()
         self.read.set()
 
+    def abort(self) -> None:
+        self.read.set()
+
     def close(self) -> None:
         self.ours.close()
         self.theirs.close()
@@ -112,3 +115,33 @@ async def test_nothing_is_read_after_the_end(quiet: QuietConnections, members: l
     member.theirs.send(b"2")
     await asyncio.sleep(2 * GATHER_S)
     assert member.heard == [b"1"]
+
+
+class Broken(Member):
+    """A connection whose request raises."""
+
+    is_aborted = False
+
+    def read_quiet(self) -> None:
+        self.ours.recv(100)
+        raise MemoryError
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self.read.set()
+
+
+async def test_one_that_raises_is_closed_and_the_others_are_read(quiet: QuietConnections) -> None:
+    broken, whole = Broken(quiet), Member(quiet)
+    for member in (broken, whole):
+        member.theirs.send(b"1")
+    for member in (broken, whole):
+        await read(member)
+    assert (broken.is_aborted, whole.heard) == (True, [b"1"])
+    whole.theirs.send(b"2")
+    await read(whole)
+    assert whole.heard == [b"1", b"2"]
+    quiet.check_invariants()
+    quiet.close()
+    for member in (broken, whole):
+        member.close()

@@ -35,6 +35,9 @@ class Writer:
         self.turns += 1
         return self._send()
 
+    def fail(self, error: Exception) -> None:
+        raise AssertionError from error
+
     def _send(self) -> Sent:
         sent = Sent.NOTHING
         for _ in range(self._a_turn):
@@ -149,3 +152,38 @@ async def test_the_descriptor_of_one_that_is_closed_may_be_another_socket(room: 
         await other.drain()
         other.close()
     assert first.turns == 0
+
+
+class Broken(Writer):
+    """A writer whose file cannot be read."""
+
+    failed: Exception | None = None
+
+    def has_room(self) -> Sent:
+        raise OSError(5, "Input/output error")
+
+    def fail(self, error: Exception) -> None:
+        self.failed = error
+
+
+@pytest.mark.parametrize("others", [0, 2])
+async def test_one_that_raises_is_closed_and_loses_no_report_of_another(room: SocketRoom, others: int) -> None:
+    broken = Broken(room, 400)
+    writers = [Writer(room, 400) for _ in range(others)]
+    for writer in (broken, *writers):
+        writer.begin()
+    for writer in (broken, *writers):
+        while True:
+            try:
+                writer.theirs.recv(1 << 20)
+            except BlockingIOError:
+                break
+    for writer in writers:
+        await writer.drain()
+    async with asyncio.timeout(10):
+        while broken.failed is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert isinstance(broken.failed, OSError)
+    assert await quiet_turns(writers) == 0
+    for writer in (broken, *writers):
+        writer.close()

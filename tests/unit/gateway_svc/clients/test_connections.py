@@ -1,0 +1,71 @@
+"""The sweep over all connections goes on after an exception, and closes the connection that raised it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.entrance import Entrance
+from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.refusals import Refusals
+from gateway_svc.settings import GatewaySettings
+
+from tests.unit.gateway_svc.clients.test_slices import segment_slice
+
+
+class Swept:
+    """A connection whose check may raise."""
+
+    address, peer, listener = "10.0.0.1", "10.0.0.1:1", "EXTERNAL"
+    idle, memory_held = True, (0, 0)
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.checked = 0
+        self.is_aborted = False
+
+    def check_time(self, *_: float) -> None:
+        self.checked += 1
+        if self.error is not None:
+            raise self.error
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection and a stale file handle (ESTALE) raise."""
+    metrics = GatewayMetrics()
+    settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused", frame_timeout_ms=100)
+    entrance = Entrance(Refusals(metrics), lambda: 0.0, most=10, most_per_address=10, rate=0)
+    (tmp_path / "a..b-0").mkdir()
+    (tmp_path / "a..b-0" / "0.log").write_bytes(bytes(100))
+    files = SliceFiles(str(tmp_path))
+    assert files.parts([segment_slice(tmp_path, 0, 10)], 0.0)
+    connections = Connections(settings, metrics, entrance, files)
+    broken, whole = Swept(RuntimeError("a fault")), Swept()
+    for connection in (whole, broken):
+        connections.add(cast(Any, connection))
+    stale = os.fstat
+
+    def fstat(descriptor: int) -> os.stat_result:
+        if len(files):
+            raise OSError(116, "Stale file handle")
+        return stale(descriptor)
+
+    monkeypatch.setattr("gateway_svc.clients.slices.os.fstat", fstat)
+    sweeping = asyncio.create_task(connections.sweep())
+    async with asyncio.timeout(10):
+        while whole.checked < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert (broken.is_aborted, whole.is_aborted, len(files)) == (True, False, 0)
+    assert not sweeping.done()
+    sweeping.cancel()
+    await asyncio.wait({sweeping})
+    connections.quiet.close()
+    files.close()
