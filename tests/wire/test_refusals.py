@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from gateway_svc.handlers import HANDLERS
+from gateway_svc.requests.dispatch import ELEMENTS_MAX
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol_lib.messages.heartbeat import HeartbeatRequest
+from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.wire.conftest import (
     CLIENT_ID,
@@ -194,6 +196,39 @@ async def test_a_request_without_records_may_not_be_huge(broker: Running, log_li
     assert await wire.closed() == b""
     assert [line["reason"] for line in log_lines()] == ["request_too_large"]
     assert broker.refused == {"request_too_large": 1}
+    await still_serves(broker)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "size", "reason"),
+    [(999, 90_000_000, "unknown_api"), (3, (16 << 20) + 1, "request_too_large"), (8, 100_000_000, "request_too_large")],
+)
+async def test_a_long_request_that_is_not_served_is_refused_by_its_first_bytes(
+    broker: Running, log_lines: LogLines, api_key: int, size: int, reason: str
+) -> None:
+    wire = await broker.connect()
+    wire.writer.write(struct.pack(">ihhi", size, api_key, 0, 77)[:11])
+    await wire.writer.drain()
+    await until(lambda: wire.reader.at_eof() is False)
+    wire.writer.write(struct.pack(">ihhi", size, api_key, 0, 77)[11:])
+    assert await wire.closed() == b""
+    (line,) = log_lines()
+    expected = {"reason": reason, "api_key": api_key, "version": 0, "correlation_id": 77}
+    assert {key: line[key] for key in expected} == expected
+    assert broker.refused == {reason: 1}
+    assert broker.gateway.memory_held == 0
+
+
+async def test_a_request_of_too_many_elements(broker: Running, log_lines: LogLines) -> None:
+    wire = await broker.connect()
+    names = tuple(MetadataRequestTopic(name="") for _ in range(ELEMENTS_MAX))
+    response = await wire.call(3, 12, MetadataRequest(topics=names, allow_auto_topic_creation=False))
+    assert len(response.topics) == 1
+    wire.send(3, 12, MetadataRequest(topics=(*names, names[0]), allow_auto_topic_creation=False))
+    assert await wire.closed() == b""
+    (line,) = log_lines()
+    assert (line["reason"], line["api_key"], line["client_id"]) == ("too_many_elements", 3, CLIENT_ID)
+    assert broker.refused == {"too_many_elements": 1}
     await still_serves(broker)
 
 

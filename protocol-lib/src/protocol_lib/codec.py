@@ -8,8 +8,8 @@
 show the same text: it is registered with linecache.
 
 Decoding treats its input as hostile: any bytes lead to a message or to a DecodeError. Lists grow only as far as
-the bytes that are there can fill them. `records` come out as memoryview slices of the buffer, without a copy;
-everything else is copied.
+the bytes that are there can fill them, and a reader may set a limit for all arrays of a message together. `records`
+come out as memoryview slices of the buffer, without a copy; everything else is copied.
 """
 
 import linecache
@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from protocol_lib.decoding import DecoderText, Reader
 from protocol_lib.encoding import EncoderText, Writer
-from protocol_lib.errors import DecodeError, EncodeError, UnsupportedVersion
+from protocol_lib.errors import DecodeError, EncodeError, TooManyElements, UnsupportedVersion
 from protocol_lib.layout import Layout, layout, message_layout
 from protocol_lib.schema import message_info
 from protocol_lib.varint import Buffer
@@ -34,6 +34,7 @@ _BAD_VALUES: Final = (EncodeError, struct.error, TypeError, AttributeError, Unic
 
 #: The functions that were compiled so far, by message and version.
 _decoders: Final[dict[tuple[type, int], Callable[..., Any]]] = {}
+_prefix_decoders: Final[dict[tuple[type, int, int | None], Callable[..., Any]]] = {}
 _encoders: Final[dict[tuple[type, int], Writer]] = {}
 
 
@@ -44,14 +45,7 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
 
 def decode_prefix(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
     """Return the message at a position, for formats whose readers ignore the bytes after the fields they know."""
-    message: T
-    try:
-        message, end = _reader(message_layout(cls, version))(buffer, position, len(buffer))
-    except _BAD_BYTES as fault:
-        raise DecodeError(f"{cls.__name__} v{version}: {fault}") from fault
-    if end > len(buffer):
-        raise DecodeError(f"{cls.__name__} v{version}: cut short")
-    return message
+    return prefix_decoder(cls, version)(buffer, position)
 
 
 def encode(message: Any, version: int, prefix: bytes = b"") -> bytes:
@@ -109,16 +103,41 @@ def _message_decoder(cls: type[T], version: int) -> Callable[..., T]:
     info = message_info(cls)
     if version not in info.versions:
         raise UnsupportedVersion(-1 if info.api_key is None else info.api_key, version)
-    read = _reader(message_layout(cls, version))
+    return _decoder(cls, version, None, is_whole=True)
+
+
+def prefix_decoder(cls: type[T], version: int, elements_max: int | None = None) -> Callable[..., T]:
+    """Return the function (buffer, position=0) -> message that ignores the bytes after the message.
+
+    The function raises TooManyElements for a message with more than `elements_max` elements in all of its arrays and
+    tagged fields together; None is no limit.
+    """
+    key = cls, version, elements_max
+    found = _prefix_decoders.get(key)
+    if found is None:
+        found = _prefix_decoders[key] = _decoder(cls, version, elements_max, is_whole=False)
+    return found
+
+
+def _decoder(cls: type[T], version: int, elements_max: int | None, *, is_whole: bool) -> Callable[..., T]:
+    inside = message_layout(cls, version)
+    read = _reader(inside)
+    # Each element takes a byte or more, so a message is counted only where it could have too many of them.
+    short = 2**62 if elements_max is None else elements_max
 
     def decode_message(buffer: Buffer, position: int = 0) -> T:
         size = len(buffer)
         message: T
         try:
-            message, end = read(buffer, position, size)
+            if size - position <= short:
+                message, end = read(buffer, position, size)
+            else:
+                message, end, _ = _reader(inside, counted=True)(buffer, position, size, elements_max)
+        except TooManyElements:
+            raise
         except _BAD_BYTES as fault:
             raise DecodeError(f"{cls.__name__} v{version}: {fault}") from fault
-        if end != size:
+        if end > size or (is_whole and end < size):
             wrong = "cut short" if end > size else f"{size - end} bytes too many"
             raise DecodeError(f"{cls.__name__} v{version}: {wrong}")
         return message
@@ -136,8 +155,11 @@ def _write(message: Any, version: int, put: Callable[[bytes], None], refer: Call
 
 
 @cache
-def _reader(inside: Layout) -> Reader:
-    return DecoderText(inside, lambda cls: _reader(layout(cls, inside.version, inside.flexible))).struct()
+def _reader(inside: Layout, *, counted: bool = False) -> Reader:
+    def nested(cls: type) -> Reader:
+        return _reader(layout(cls, inside.version, inside.flexible), counted=counted)
+
+    return DecoderText(inside, nested, counted=counted).struct()
 
 
 @cache

@@ -1,12 +1,15 @@
 """Texts of decode functions: one flat function per struct and version.
 
     def decode_<Struct>_v<n>(buf, pos, size) -> (value, next pos)
+    def count_<Struct>_v<n>(buf, pos, size, left) -> (value, next pos, left)
 
-`size` is len(buf). Adjacent scalars, and the length or count that follows them, are read by one `unpack_from`. Values
-are stored into a bare instance. Structs in arrays are read in the loop itself, a call for each would cost a fifth of
-the time, unless arrays of structs are stacked deeper in them. Every count is checked against the bytes that are left
-before anything is allocated. A slice that runs past the end comes out short and leaves `pos` beyond `size`: the next
-read fails, or the caller's check of the end does, so that of a length only the sign is checked.
+`size` is len(buf). `left` is the number of elements that the message may still have, in all of its arrays and tagged
+fields together; a short message needs no counting. Adjacent scalars, and the length or count that follows them, are
+read by one `unpack_from`. Values are stored into a bare instance. Structs in arrays are read in the loop itself, a call
+for each would cost a fifth of the time, unless arrays of structs are stacked deeper in them. Every count is checked
+against the bytes that are left before anything is allocated. A slice that runs past the end comes out short and leaves
+`pos` beyond `size`: the next read fails, or the caller's check of the end does, so that of a length only the sign is
+checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +18,14 @@ from struct import Struct, unpack_from
 from types import MappingProxyType
 from typing import Any, Final
 
-from protocol_lib.errors import DecodeError
+from protocol_lib.errors import DecodeError, TooManyElements
 from protocol_lib.layout import Array, Kind, Layout, Nested, Place, Text, fixed_format, layout, levels, size_min
 from protocol_lib.schema import UNKNOWN_TAGS, ZERO_UUID, Fixed, Opaque
 from protocol_lib.source import Source
 from protocol_lib.varint import Buffer, read_unsigned
 
-Reader = Callable[[Buffer, int, int], tuple[Any, int]]
+#: Either of the two functions.
+Reader = Callable[..., tuple[Any, ...]]
 
 #: Arrays of so few scalars are read by a ready made function.
 FEW: Final = 16
@@ -33,17 +37,21 @@ NO_TAGS: Final[Mapping[int, tuple[str, Reader]]] = MappingProxyType({})
 class DecoderText(Source):
     """The text of one decode function."""
 
-    def __init__(self, inside: Layout, nested: Callable[[type], Reader]) -> None:
+    def __init__(self, inside: Layout, nested: Callable[[type], Reader], *, counted: bool) -> None:
         super().__init__(
             DecodeError=DecodeError,
+            TooManyElements=TooManyElements,
             new=object.__new__,
             unpack_from=unpack_from,
             uvarint=read_unsigned,
             read_tags=read_tags,
+            count_tags=count_tags,
             view=memoryview,
         )
         self.inside = inside
         self.nested = nested
+        self.counted = counted
+        self.left = ", left" if counted else ""
         self.run: list[tuple[str, int, str]] = []
         #: the lines above the function
         self.above: list[str] = []
@@ -102,7 +110,7 @@ class DecoderText(Source):
     def nested_struct(self, place: Place, kind: Nested, target: str) -> None:
         if not place.nullable:
             self.flush()
-            self.emit(f"{target}, pos = {self.call(kind.cls)}(buf, pos, size)")
+            self.emit(f"{target}, pos{self.left} = {self.call(kind.cls)}(buf, pos, size{self.left})")
             return
         there = self.variable("n")
         self.run.append(("b", 1, there))
@@ -110,7 +118,7 @@ class DecoderText(Source):
         self.emit(f"if {there} < 0:")
         self.emit(f"{target} = None", 2)
         self.emit("else:")
-        self.emit(f"{target}, pos = {self.call(kind.cls)}(buf, pos, size)", 2)
+        self.emit(f"{target}, pos{self.left} = {self.call(kind.cls)}(buf, pos, size{self.left})", 2)
 
     def sized(self, place: Place, target: str) -> None:
         variable = self.length("h" if isinstance(place.kind, Text) else "i")
@@ -156,6 +164,7 @@ class DecoderText(Source):
         remaining = f"(size - pos) // {fewest}" if fewest > 1 else "size - pos"
         self.emit(f"if {count} > {remaining}:", 2)
         self.emit(f"raise DecodeError('{place.name} counts more elements than there are bytes')", 3)
+        self.count_down(place.name, count)
         if isinstance(element, Fixed):
             self.emit(f"{target} = unpack_from({_many(element, count)}, buf, pos)", 2)
             self.emit(f"pos += {count} * {element.size}", 2)
@@ -172,10 +181,17 @@ class DecoderText(Source):
                 f"raise DecodeError('{place.name} {'has a negative length' if place.nullable else 'is null'}')", 2
             )
 
+    def count_down(self, name: str, count: str) -> None:
+        if self.counted:
+            self.emit(f"left -= {count}", 2)
+            self.emit("if left < 0:", 2)
+            self.emit(f"raise TooManyElements('{name}')", 3)
+
     def few_scalars(self, element: Fixed, count: str, target: str) -> None:
         name = f"few_{element.format.replace('?', 'o')}"
         self.names.setdefault(name, few_unpackers(element.format))
         self.emit(f"if 0 <= {count} < {FEW}:")
+        self.count_down(element.format, count)
         self.emit(f"{target} = {name}[{count}](buf, pos)", 2)
         self.emit(f"pos += {count} * {element.size}", 2)
 
@@ -191,7 +207,7 @@ class DecoderText(Source):
             self.body(inner, item)
             self.loops -= 2
         else:
-            self.emit(f"{item}, pos = {self.call(element.cls)}(buf, pos, size)", 3)
+            self.emit(f"{item}, pos{self.left} = {self.call(element.cls)}(buf, pos, size{self.left})", 3)
         self.emit(f"{items}.append({item})", 3)
         self.emit(f"{target} = tuple({items})", 2)
 
@@ -251,17 +267,22 @@ class DecoderText(Source):
 
     # -- functions ---------------------------------------------------------------------------------------------------
 
+    @property
+    def verb(self) -> str:
+        """The first word of the names of its functions."""
+        return "count" if self.counted else "decode"
+
     def struct(self) -> Reader:
         """Compile the function that reads the whole struct."""
-        name = f"decode_{self.inside.label}"
+        name = f"{self.verb}_{self.inside.label}"
         self.body(self.inside, "o")
-        self.emit("return o, pos")
+        self.emit(f"return o, pos{self.left}")
         self.lines = self.function(name)
         return self.compiled(name)
 
     def function(self, name: str) -> list[str]:
         """Return the lines so far as the body of a function, after the lines that must be above it."""
-        head = [f"def {name}(buf, pos, size):"]
+        head = [f"def {name}(buf, pos, size{self.left}):"]
         if self.refers:
             head.append("    whole = view(buf)")
         return [*self.above, *head, *self.lines]
@@ -280,7 +301,8 @@ class DecoderText(Source):
         self.emit(f"{owner}.{UNKNOWN_TAGS} = ()")
         if inside.flexible:
             self.emit("if tags:")
-            self.emit(f"pos = read_tags({owner}, buf, pos - 1, size, {self.known_tags(inside)})", 2)
+            arguments = f"{owner}, buf, pos - 1, size, {self.known_tags(inside)}{self.left}"
+            self.emit(f"pos{self.left} = {'count' if self.counted else 'read'}_tags({arguments})", 2)
 
     def known_tags(self, inside: Layout) -> str:
         """Return the name of the table of a struct's tagged fields."""
@@ -295,12 +317,12 @@ class DecoderText(Source):
         """Return the name of the function that reads one tagged field's value."""
         if isinstance(place.kind, Nested) and not place.nullable:
             return self.call(place.kind.cls)
-        function = f"decode_{inside.label}_{place.name}"
-        text = DecoderText(self.inside, self.nested)
+        function = f"{self.verb}_{inside.label}_{place.name}"
+        text = DecoderText(self.inside, self.nested, counted=self.counted)
         text.names = self.names
         text.value(place, "value")
         text.flush()
-        text.emit("return value, pos\n")
+        text.emit(f"return value, pos{self.left}\n")
         self.above += text.function(function)
         return function
 
@@ -320,9 +342,38 @@ def _many(element: Fixed, count: str) -> str:
 
 def read_tags(owner: Any, buf: Buffer, pos: int, size: int, known: Mapping[int, tuple[str, Reader]]) -> int:
     """Read a struct's tagged fields: known ones into their slots, others kept as bytes."""
+    count, pos = _tag_count(buf, pos, size)
+    return _read_tags(owner, buf, pos, size, count, known, ())[0]
+
+
+def count_tags(
+    owner: Any, buf: Buffer, pos: int, size: int, known: Mapping[int, tuple[str, Reader]], left: int
+) -> tuple[int, int]:
+    """Read as `read_tags` does, and count the fields and their elements."""
+    count, pos = _tag_count(buf, pos, size)
+    left -= count
+    if left < 0:
+        raise TooManyElements("tagged fields")
+    pos, (left,) = _read_tags(owner, buf, pos, size, count, known, (left,))
+    return pos, left
+
+
+def _tag_count(buf: Buffer, pos: int, size: int) -> tuple[int, int]:
     count, pos = read_unsigned(buf, pos)
     if count > (size - pos) // 2:
         raise DecodeError("more tagged fields than there are bytes")
+    return count, pos
+
+
+def _read_tags(
+    owner: Any,
+    buf: Buffer,
+    pos: int,
+    size: int,
+    count: int,
+    known: Mapping[int, tuple[str, Reader]],
+    left: tuple[int, ...],
+) -> tuple[int, tuple[int, ...]]:
     unknown: list[tuple[int, bytes]] = []
     last = -1
     for _ in range(count):
@@ -336,7 +387,8 @@ def read_tags(owner: Any, buf: Buffer, pos: int, size: int, known: Mapping[int, 
         last = tag
         if tag in known:
             name, read = known[tag]
-            value, pos = read(buf, pos, size)
+            value, pos, *rest = read(buf, pos, size, *left)
+            left = tuple(rest)
             setattr(owner, name, value)
             if pos != end:
                 raise DecodeError(f"tagged field {name} is not as long as it says")
@@ -345,4 +397,4 @@ def read_tags(owner: Any, buf: Buffer, pos: int, size: int, known: Mapping[int, 
             pos = end
     if unknown:
         setattr(owner, UNKNOWN_TAGS, tuple(unknown))
-    return pos
+    return pos, left

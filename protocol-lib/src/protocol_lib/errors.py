@@ -5,6 +5,7 @@ for wrong use of this package:
 
     ProtocolError
     ├── DecodeError          the peer sent malformed bytes
+    │   ├── TooManyElements  a message has more elements than its reader allows
     │   ├── UnknownApiKey    a request names an API that is not declared here
     │   └── UnsupportedVersion  a request names a version that is not declared here
     └── EncodeError          we tried to write a value its field or version cannot hold
@@ -20,6 +21,13 @@ class ProtocolError(Exception):
 
 class DecodeError(ProtocolError):
     """The peer's bytes are malformed; the connection they came from is not worth keeping."""
+
+
+class TooManyElements(DecodeError):  # noqa: N818
+    """The arrays of a message hold more elements than the reader allows."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: the message has too many elements")
 
 
 class UnknownApiKey(DecodeError):  # noqa: N818 (Kafka's own term)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pytest
 from oracles.every_message import every_message
 from oracles.plain_writer import PlainWriter
-from protocol_lib.codec import decode, decoder
-from protocol_lib.errors import DecodeError
+from protocol_lib.codec import decode, decoder, prefix_decoder
+from protocol_lib.errors import DecodeError, TooManyElements
+from protocol_lib.layout import Array, Nested, layout, message_layout
 
 #: The most a decode may take for each byte of its input, and for the input as a whole.
 MEMORY_PER_BYTE, MEMORY_BESIDES = 64, 10_000
@@ -94,6 +95,32 @@ def test_a_message_made_to_cost_costs_a_small_multiple_of_its_size(cls, version,
                 worst.memory_per_byte, worst.largest = memory / len(body), name
             if took * 1e6 / len(body) > worst.microseconds_per_byte:
                 worst.microseconds_per_byte, worst.slowest = took * 1e6 / len(body), name
+
+
+def elements_of(value, kind, inside):
+    """Count the elements of all arrays in a value, and its tagged fields."""
+    if value is None:
+        return 0
+    if isinstance(kind, Array):
+        return len(value) + sum(elements_of(each, kind.element, inside) for each in value)
+    if isinstance(kind, Nested):
+        inner = layout(kind.cls, inside.version, inside.flexible)
+        sent = [place for place in inner.tagged if getattr(value, place.name) != place.default]
+        inside_of_it = [elements_of(getattr(value, each.name), each.kind, inner) for each in (*inner.fields, *sent)]
+        return sum(inside_of_it) + len(sent) + len(value.unknown_tagged_fields)
+    return 0
+
+
+@every_message
+def test_a_reader_may_limit_the_elements_of_a_message(cls, version, fill):
+    for seed in range(2):
+        message = fill(cls, version, random.Random(seed), small=True)
+        body = bytes(PlainWriter().message(message, version).data)
+        count = elements_of(message, Nested(cls), message_layout(cls, version))
+        assert prefix_decoder(cls, version, count)(body + bytes(count)) == message
+        if count:
+            with pytest.raises(TooManyElements):
+                prefix_decoder(cls, version, count - 1)(body)
 
 
 def test_the_costliest_messages(worst, capsys):

@@ -48,6 +48,10 @@ class Requests(Protocol):
         """Return how the request at `begin` shares its connection."""
         ...
 
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
+        ...
+
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Start the request between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
 
@@ -235,6 +239,9 @@ class Connection(asyncio.BufferedProtocol):
             return None
         window.wait(self, self.go_on)
         return Pause.WINDOW
+
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        self._requests.check_long(start, size)
 
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         return self._requests.start(store, begin, frame_end, end)

@@ -36,6 +36,14 @@ class FrameReceiver(Protocol):
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
         ...
 
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        """Check a frame of `size` bytes by the first 8 of them, before the rest is received.
+
+        Raises:
+            RequestRefused: no such request is served.
+        """
+        ...
+
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Start the frame between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
 
@@ -188,9 +196,10 @@ class FrameReader:
         if new or self.started_at is None:
             self.started_at = now
         data = memoryview(store)[position:end]
-        if len(data) >= 4:
+        if len(data) >= 4 + _FRAME_BYTES_MIN:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_FRAME_BYTES:
+                self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)
                 self._rest = b""
                 self._long = LongRequest(size, data[4:], self._budget, self)
                 return

@@ -64,6 +64,10 @@ class RequestPath:
         """Return how the request at `begin` shares its connection."""
         return self._dispatcher.kind(_start_of(store, begin)[0])
 
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
+        self._dispatcher.check_long(start, size)
+
     def close(self) -> None:
         """Forget the connection's patterns: the client is gone."""
         self._patterns.close()

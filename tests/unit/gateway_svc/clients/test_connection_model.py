@@ -107,6 +107,9 @@ class Requests:
     def kind(self, store: bytes | bytearray, begin: int) -> Kind:
         return KINDS[bytes(store[begin : begin + 1])]
 
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        assert len(start) == 8
+
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         assert frame_end <= end
         frame = bytes(store[begin:frame_end])

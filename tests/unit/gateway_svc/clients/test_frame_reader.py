@@ -36,6 +36,8 @@ class Receiver:
         shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.reader = FrameReader(self, self.reading, shared, self.budget, LIMIT, self.loop)
         self.started: list[bytes] = []
+        #: The first bytes and the size of each long frame that began to arrive.
+        self.checked: list[tuple[bytes, int]] = []
         self.admitted = -1
 
     def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
@@ -43,6 +45,10 @@ class Receiver:
             return True
         self.reading.pause(Pause.ORDER)
         return False
+
+    def check_long(self, start: bytes | memoryview, size: int) -> None:
+        assert len(start) == 8
+        self.checked.append((bytes(start), size))
 
     def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         assert frame_end <= end
