@@ -71,7 +71,7 @@ class PartitionCheck:
         yield from self._check_identity()
         yield from self._load_snapshots(found)
         segments = [self._segment(base, size) for base, size in found.logs.items()]
-        self._epochs.load()
+        self._epochs.load(self._known.log_start_offset)
         stored_epochs = self._epochs.entries
         if not self._epochs.found and any(found.logs.values()):
             there = self._files.exists(self._epochs.path)

@@ -2,7 +2,8 @@
 
 E.g. [(0, 0), (3, 1042)]: records 0-1041 were appended under epoch 0, later ones under epoch 3. Epochs and start offsets
 rise. The file is rewritten whenever the list changes. Batches carry their epoch too, so a file that is lost or does not
-agree with them is rebuilt (`agree`, `rebuild`).
+agree with them is rebuilt (`agree`, `rebuild`). The list begins at the log start, as Kafka's does: batches that begin
+before it are no contradiction.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ _log = logs.get(__name__)
 class LeaderEpochs:
     """The leader epochs of one log, owned by its PartitionLog."""
 
-    __slots__ = ("_entries", "_files", "found", "latest", "path")
+    __slots__ = ("_entries", "_files", "_log_start", "found", "latest", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path
         self._entries: list[tuple[int, int]] = []
+        self._log_start = 0
         #: The newest epoch, -1 when there is none.
         self.latest = -1
         #: Whether there was a file that could be read.
@@ -39,6 +41,13 @@ class LeaderEpochs:
     def at(self, offset: int) -> int:
         """Return the epoch under which an offset was appended, -1 when it is not known."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
+    def begins_after(self, offset: int, epoch: int) -> bool:
+        """Return whether a batch of this epoch at this offset is older than the list, which begins at the log start."""
+        if offset >= self._log_start or not self._entries:
+            return False
+        first_epoch, start = self._entries[0]
+        return offset < start and epoch <= first_epoch
 
     def end_of(self, epoch: int) -> tuple[int, int] | None:
         """Return (newest epoch not newer than this one, start of the next newer one); None without a newer one."""
@@ -56,8 +65,12 @@ class LeaderEpochs:
         """(epoch, start offset), oldest first."""
         return list(self._entries)
 
-    def load(self) -> None:
-        """Read the file; one that cannot be read, or whose entries do not rise, counts as empty."""
+    def load(self, log_start: int = 0) -> None:
+        """Read the file; one that cannot be read, or whose entries do not rise, counts as empty.
+
+        The list need not know the batches that begin below `log_start`.
+        """
+        self._log_start = log_start
         data = self._files.read_file(self.path)
         if data is None:
             return
@@ -86,7 +99,10 @@ class LeaderEpochs:
         return all(self._agrees(header) for header in looked_at)
 
     def _agrees(self, header: Header | None) -> bool:
-        return header is None or header.leader_epoch < 0 or self.at(header.base_offset) == header.leader_epoch
+        if header is None or header.leader_epoch < 0:
+            return True
+        offset, epoch = header.base_offset, header.leader_epoch
+        return self.at(offset) == epoch or self.begins_after(offset, epoch)
 
     def rebuild(self, segments: Sequence[Segment]) -> None:
         """Make the list again from the batches. Epochs rise, so a segment is walked only if one begins inside it.
@@ -132,6 +148,7 @@ class LeaderEpochs:
 
     def advance(self, start_offset: int) -> bool:
         """Note that the records before the offset are gone; return whether that changes the list."""
+        self._log_start = max(self._log_start, start_offset)
         before = [entry for entry in self._entries if entry[1] <= start_offset]
         after = [entry for entry in self._entries if entry[1] > start_offset]
         kept = [(before[-1][0], max(before[-1][1], start_offset)), *after] if before else after

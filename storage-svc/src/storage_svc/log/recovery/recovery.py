@@ -96,7 +96,7 @@ class Recovery:
         started = time.perf_counter()
         found = tidy(self._files, self._folder)
         segments = [self._segment(base, size) for base, size in found.logs.items()]
-        self._epochs.load()
+        self._epochs.load(self._known.log_start_offset)
         stored = self._epochs.entries
         self._producers = ProducerRecovery(self._files, self._folder, found.snapshots, self._environment.clock())
         self._end_offset = segments[0].base_offset if segments else self._known.log_start_offset

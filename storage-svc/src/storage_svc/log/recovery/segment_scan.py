@@ -135,7 +135,8 @@ class SegmentScan:
                 break
             if expected >= epoch_end:
                 epoch, epoch_end = self._epochs.at(expected), self._epochs.next_start(expected)
-            if header.base_offset != expected or header.leader_epoch != epoch or header.last_offset_delta < 0:
+            known = header.leader_epoch == epoch or self._epochs.begins_after(expected, header.leader_epoch)
+            if header.base_offset != expected or not known or header.last_offset_delta < 0:
                 self.unlike_synced = True
                 return
             yield position, header
@@ -201,7 +202,7 @@ class SegmentScan:
     def _leader_epoch(self, header: Header, base_offset: int, following: Header | None) -> int:
         stored, known = header.leader_epoch, self._epochs.at(base_offset)
         before = _NO_EPOCH if self._last is None else self._last.leader_epoch
-        if stored in (known, _NO_EPOCH):
+        if stored in (known, _NO_EPOCH) or self._epochs.begins_after(base_offset, stored):
             return stored
         if stored > self._epochs.latest:
             confirmed = not self._epochs.found if following is None else following.leader_epoch >= stored

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.inspection.verification import Totals, verify
+from storage_svc.log.recovery import recovery, segment_recovery
 
 
 def found(path: Path) -> tuple[list[str], list[str]]:
@@ -75,6 +77,38 @@ def test_a_crashed_volume_has_notes(tmp_path, folders, make_batch):
     assert faults == []
     assert notes[0] == ".kafka_cleanshutdown: not there: the last stop was a crash"
     assert f"t-0/{last.name}: torn at position {last.stat().st_size - 4}, 4 bytes, from offset 88 on" in notes
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
+@pytest.mark.parametrize("start", [1, 3, 5])
+def test_records_deleted_inside_a_segment_are_no_damage(tmp_path, folders, make_batch, monkeypatch, start, crash):
+    directory = folders.open(tmp_path)
+    log = directory.create("t", 0, bytes(range(16)), LogConfig())
+    log.append(make_batch(2))
+    log.append(make_batch(2))
+    log.begin_leader_epoch(2)
+    log.append(make_batch(2))
+    log.raise_log_start(start)
+    directory.checkpoints.write_all()
+    kept = log.epochs.entries
+    assert kept == {1: [(0, 1), (2, 4)], 3: [(0, 3), (2, 4)], 5: [(2, 5)]}[start]
+    if crash:
+        directory.sync_recovered()
+        folders.crash(directory)
+    else:
+        folders.stop(directory)
+    assert found(tmp_path)[0] == []
+    lines = Mock()
+    monkeypatch.setattr(recovery, "_log", lines)
+    monkeypatch.setattr(segment_recovery, "_log", lines)
+    assert folders.open(tmp_path).logs["t", 0].epochs.entries == kept
+    assert [call.args[0] for call in lines.method_calls if call.args[0] != "log recovered"] == []
+
+
+def test_a_list_of_epochs_that_begins_after_the_log_start_is_damage(stopped):
+    epochs = stopped / "t-0" / "leader-epoch-checkpoint"
+    epochs.write_text(epochs.read_text().replace("0 0\n", "0 1\n"))
+    assert any(each.startswith("t-0/leader-epoch-checkpoint") for each in found(stopped)[0])
 
 
 def flip(at, mask=1):
