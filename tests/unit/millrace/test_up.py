@@ -144,6 +144,28 @@ def test_second_process_on_a_data_folder_is_refused(layout, tmp_path):
         _produce(up.kafka, ["still served"])
 
 
+def _listening(port):
+    """Return the addresses that listen on a port, as /proc spells them."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    addresses = [fields[1].split(":") for fields in lines if fields[3] == "0A"]
+    return sorted(address for address, found in addresses if int(found, 16) == port)
+
+
+def test_rest_is_opened_only_when_it_is_named():
+    loopback, wildcard = ["0" * 24 + "01000000", "0100007F"], "00000000"
+    with RunningUp(*ANY_PORTS, "--host", "0.0.0.0", "--advertised-host", "127.0.0.1") as up:
+        host, _, port = up.http.rpartition(":")
+        assert host == "localhost"
+        assert set(_listening(int(port))) <= set(loopback)
+        assert _listening(int(up.kafka.rpartition(":")[2])) == [wildcard]
+    with RunningUp(*ANY_PORTS, "--http-host", "0.0.0.0") as up:
+        assert _listening(int(up.http.rpartition(":")[2])) == [wildcard]
+        assert set(_listening(int(up.kafka.rpartition(":")[2]))) <= set(loopback)
+        assert up.http.startswith("localhost:")
+
+
 def test_temporary_data_folder_goes(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("t")  # short enough for a Unix socket below it
     with RunningUp(*ANY_PORTS, environment={"TMPDIR": str(tmp_path)}) as up:

@@ -36,6 +36,8 @@ class UpOptions:
     host: str
     advertised_host: str | None
     kafka_port: int
+    #: REST has no authentication, so it is opened to others by itself, not with Kafka.
+    http_host: str
     http_port: int
     gateways: int
     separate: bool
@@ -48,7 +50,7 @@ def run(options: UpOptions) -> int:
     with contextlib.ExitStack() as held:
         try:
             kafka = held.enter_context(Reservation(options.host, options.kafka_port)).address
-            http = held.enter_context(Reservation(options.host, options.http_port)).address
+            http = held.enter_context(Reservation(options.http_host, options.http_port)).address
         except AddressError as error:
             return _failed(str(error))
         data_dir = (options.data_dir or held.enter_context(private_folder("millrace-data-"))).absolute()
@@ -68,7 +70,7 @@ def run(options: UpOptions) -> int:
         )
         supervisor = Supervisor(layout.processes(lambda: held.enter_context(Reservation("127.0.0.1", 0)).address))
         _on_stop_signals(lambda _number, _frame: supervisor.stop())
-        shown = Address(layout.advertised.host, http.port)
+        shown = Address(layout.advertised.host if http.host in _WILDCARD_HOSTS else http.host, http.port)
         try:
             supervisor.run(lambda: print(f"ready kafka={layout.advertised} http={shown}", flush=True))
         except ServiceFailedError as error:
