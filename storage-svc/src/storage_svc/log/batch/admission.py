@@ -10,7 +10,8 @@ Differences from Apache Kafka 4.3.0, on purpose:
     broken compressed stream                   2; Kafka -1
     shorter than a header                      2; Kafka -1 (below 27 bytes)
     LogAppendTime set on a CreateTime topic    32; Kafka accepts it where the timestamp is in bounds
-    records of a batch that nothing asks to open, its header being sound: not walked; Kafka walks them all
+    records of a batch that nothing asks to open, its header being sound: not walked, but its bytes, or what a batch may
+      decompress to, must have room for their number; Kafka walks them all
     a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
 """
 
@@ -34,12 +35,14 @@ from protocol_lib.records.header import (
 )
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import opened
+from storage_svc.log.batch.record_checks import decompressed_bytes_max, opened
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
 #: The smallest batch length field of any format.
 _LENGTH_MIN: Final = 14
 _CODEC_MAX: Final = 4
+#: Length, attributes, two deltas, two lengths and a count, of a byte each.
+_RECORD_BYTES_MIN: Final = 7
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
 #: A doubtful header of more records is judged, and believed, by itself: opening them would hold up everybody else.
 _DOUBTFUL_RECORDS_MAX: Final = 500
@@ -120,6 +123,8 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
             return checked
         view, header = checked
         size = len(view)
+    elif count * _RECORD_BYTES_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
+        return overcount
     if size > rules.segment_bytes:
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
@@ -137,10 +142,20 @@ def _looked_into(
             return Refusal(
                 ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_timestamp}, lies too far in the future"
             )
-        return view, header
-    if doubtful or rules.opens_codec(header[5] & CODEC_MASK):
+    elif doubtful or rules.opens_codec(header[5] & CODEC_MASK):
         return opened(view, header, rules, now_ms)
-    return view, header
+    return _overcount(header, rules) or (view, header)
+
+
+def _overcount(header: RawHeader, rules: Rules) -> Refusal | None:
+    """Return the refusal of more records than the batch has room for, or than it may decompress to."""
+    length, attributes, count = header[1], header[5], header[12]
+    room = length + LOG_OVERHEAD - HEADER_SIZE
+    if attributes & CODEC_MASK and room:
+        room = decompressed_bytes_max(rules)
+    if count * _RECORD_BYTES_MIN <= room:
+        return None
+    return Refusal(ErrorCode.INVALID_RECORD, f"{count} records announced in {room} bytes")
 
 
 def _short(view: memoryview, rules: Rules) -> Refusal:

@@ -44,10 +44,15 @@ class _MalformedRecordError(Exception):
         self.index = index
 
 
+def decompressed_bytes_max(rules: Rules) -> int:
+    """Return the most bytes that the records of a batch may decompress to."""
+    return max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
+
+
 def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
     """Return the batch as it is to be stored, after checking its records, or its refusal."""
     codec = Codec(header[5] & CODEC_MASK)
-    limit = max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
+    limit = decompressed_bytes_max(rules)
     try:
         body = bytes(decompress(codec, view[HEADER_SIZE:], limit))
     except DecompressedTooLarge as error:

@@ -72,6 +72,12 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
     "15 fewer records than offsets": (edited(GOOD, 57, ">i", 1), {}, 87, []),
     "15 no records": (edited(edited(GOOD, 57, ">i", 0), 23, ">i", -1), {}, 87, []),
     "15 offsets run backwards": (edited(GOOD, 23, ">i", -2), {}, 87, []),
+    "15 records without bytes": (with_records(b"", 5), {}, 87, []),
+    "15 as many records as offsets in a segment": (with_records(b"", 2**31 - 1), {}, 87, []),
+    "15 a record of 6 bytes": (with_records(bytes(6), 1), {}, 87, []),
+    "15 a record more than the bytes have room for": (with_records(bytes(20), 3), {}, 87, []),
+    "15 compressed records without bytes": (with_records(b"", 1, Codec.GZIP), {}, 87, []),
+    "15 a record more than may be decompressed": (with_records(b"\0", (16 << 20) // 7 + 1, Codec.GZIP), {}, 87, []),
     "15 control batch": (edited(GOOD, 21, ">h", 0x30), {}, 87, []),
     "15 producer id without a sequence": (edited(GOOD, 43, ">q", 1), {}, 87, []),
     "16 record without a key": (KEYLESS, COMPACT, 87, [1, 3]),
@@ -166,6 +172,8 @@ ACCEPTED: dict[str, tuple[bytes, dict[str, str]]] = {
     "keys on a compacted topic": (batch_of((NOW_MS, b"k"), (NOW_MS, b"")), COMPACT),
     "opened for nothing": (ZSTD, COMPACT),
     "no key where none is needed": (KEYLESS, {}),
+    "as many records as the bytes have room for": (with_records(bytes(21), 3), {}),
+    "as many records as may be decompressed": (with_records(b"\0", (16 << 20) // 7, Codec.GZIP), {}),
     "records nobody opens": (edited(GOOD, 21, ">h", Codec.ZSTD), {}),
 }
 
