@@ -10,8 +10,8 @@ Differences from Apache Kafka 4.3.0, on purpose:
     broken compressed stream                   2; Kafka -1
     shorter than a header                      2; Kafka -1 (below 27 bytes)
     LogAppendTime set on a CreateTime topic    32; Kafka accepts it where the timestamp is in bounds
-    records of a batch that nothing asks to open, its header being sound: not walked, but its bytes, or what a batch may
-      decompress to, must have room for their number; Kafka walks them all
+    records of a batch that nothing asks to open, its header being sound: not walked, but their number must fit into
+      its bytes, or into the largest size after decompression; Kafka walks them all
     a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
 """
 
