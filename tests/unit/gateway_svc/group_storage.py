@@ -73,6 +73,8 @@ class Members:
     def __init__(self, stream: GroupStream) -> None:
         self._stream = stream
         self.answers: dict[str, Any] = {}
+        #: Whether the clients that commit have kept their connections.
+        self.are_there = True
         self._came = asyncio.Event()
 
     def _answered(self, member_id: str, answer: Any) -> None:
@@ -87,7 +89,7 @@ class Members:
     def commit(self, member_id: str, *offsets: int) -> None:
         wanted = [pb.CommitOffsetsRequest.Offset(offset=offset) for offset in offsets]
         request = pb.CommitOffsetsRequest(member_id=member_id, offsets=wanted)
-        self._stream.commit_offsets(request, lambda answer: self._answered(member_id, answer))
+        self._stream.commit_offsets(request, lambda answer: self._answered(member_id, answer), lambda: self.are_there)
 
     def consumer_heartbeat(self, member_id: str) -> None:
         request = pb.ConsumerGroupHeartbeatRequest(member_id=member_id)

@@ -50,6 +50,7 @@ class FakeClient:
         self.refused: list[RequestRefused] = []
         self.is_aborted = False
         self.is_quiet = False
+        self.has_left = False
         #: Starts the requests that the rig holds.
         self.start_held: Callable[[], None] = lambda: None
 
@@ -68,6 +69,9 @@ class FakeClient:
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def is_there(self) -> bool:
+        return not self.has_left
 
     def quieten(self) -> None:
         self.is_quiet = True

@@ -23,6 +23,7 @@ from service_chassis import logs
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.departure import HELD_S, has_left
 from gateway_svc.clients.entrance import Entry, peer_name
 from gateway_svc.clients.frame_reader import FrameReader
 from gateway_svc.clients.idle_polling import IdlePolling
@@ -58,6 +59,10 @@ class Requests(Protocol):
         Raises:
             RequestRefused: it is not a request that can be answered.
         """
+        ...
+
+    def client_left(self) -> None:
+        """Note that the client has closed its end; requests that it sent before may still be started."""
         ...
 
     def close(self) -> None:
@@ -128,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_due = False
         #: The reason why the first held frame may not start, which `_reading` has as well; None without held frames.
         self._held_for: Pause | None = None
+        #: The event loop's time at which it began to wait.
+        self._held_since = 0.0
         #: Whether a held frame may have become free to start while others were being started.
         self._go_on_due = False
         #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
@@ -198,6 +205,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = now = self._loop.time()
         if self._reading.closed:
             return
+        if not self._connections.prompt_from <= now <= self._connections.prompt_until:
+            self._look()
         self._starting = True
         try:
             try:
@@ -222,6 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading.pause(reason)
             self._end_hold()
             self._held_for = reason
+            self._held_since = self._loop.time()
         return False
 
     def _obstacle(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
@@ -251,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._starting:
             self._go_on_due = True
             return
+        if self._held_for is not None and self._loop.time() - self._held_since > HELD_S:
+            self._look()
         # A loop: the answer to a request that starts here may be what the next one waits for.
         while self._held_for is not None and Pause.FINISHING not in self._reading.reasons:
             if self._reading.closed:
@@ -276,6 +288,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._end_hold()
             elif not started and not self._go_on_due:
                 return
+
+    def _look(self) -> None:
+        """Let the requests that waited know if their client has left."""
+        if not self.is_there():
+            self._requests.client_left()
+
+    def is_there(self) -> bool:
+        """Look whether the client still has its end of the connection open."""
+        return not (self._reading.closed or has_left(self._transport.get_extra_info("socket").fileno()))
 
     def _end_hold(self) -> None:
         if self._held_for is not None:
@@ -414,6 +435,11 @@ class Connection(asyncio.BufferedProtocol):
         started = self._frames.started_at
         if started is not None and now - started > frame_timeout_s:
             self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
+            return
+        waits = self._held_for is Pause.ORDER and now - self._held_since > HELD_S
+        if waits and self._pipeline.can_be_lost() and not self.is_there():
+            # A connection that holds requests is not read: nothing else would find its end.
+            self.abort()
             return
         if self._writer.moves != self._moves_seen:
             self._moves_seen = self._writer.moves

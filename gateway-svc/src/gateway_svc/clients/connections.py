@@ -8,6 +8,7 @@ from typing import Protocol
 
 from service_chassis import logs
 
+from gateway_svc.clients.departure import AFTERMATH_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.quiet_connections import QuietConnections
 from gateway_svc.clients.slices import SliceFiles
@@ -62,6 +63,10 @@ class Connections:
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
         self.quiet = QuietConnections()
+        #: The time in which bytes are read as they arrive. Outside it the event loop has stood still, and the bytes it
+        #: reads may have waited in a socket.
+        self.prompt_from = float("-inf")
+        self.prompt_until = float("inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,9 +105,10 @@ class Connections:
         interval_s = min(SWEEP_S, frame_timeout_s / 2)
         while True:
             due = loop.time() + interval_s
-            await asyncio.sleep(interval_s)
-            now = loop.time()
-            self._metrics.loop_lag_s = max(0.0, now - due)
+            lag_s = 0.0
+            while (now := loop.time()) < due:
+                lag_s = max(lag_s, await self._tick(min(TICK_S, due - now)))
+            self._metrics.loop_lag_s = lag_s
             every = list(self._open)
             while every:
                 # Before the next sweep would be late.
@@ -113,6 +119,17 @@ class Connections:
                     self._files.sweep(now)
             except Exception:
                 _log.exception("files not swept")
+
+    async def _tick(self, length_s: float) -> float:
+        """Wait, and note a standstill of the event loop. Returns its delay in seconds."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + length_s
+        self.prompt_until = due + STANDSTILL_S
+        await asyncio.sleep(length_s)
+        now = loop.time()
+        if now > self.prompt_until:
+            self.prompt_from = now + AFTERMATH_S
+        return max(0.0, now - due)
 
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Check some connections and remove them from the list.

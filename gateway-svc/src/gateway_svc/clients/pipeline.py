@@ -129,6 +129,10 @@ class Pipeline:
         """Return whether all unanswered requests are ones that may take minutes."""
         return all(pending.may_park for pending in self.unanswered())
 
+    def can_be_lost(self) -> bool:
+        """Return whether the request in service is given up with its client."""
+        return bool(self.order) and self.order[0].abandon is not None
+
     def unanswered(self) -> list[Pending]:
         return [pending for pending in self.order if pending.parts is None]
 

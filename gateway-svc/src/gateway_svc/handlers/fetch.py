@@ -39,7 +39,7 @@ from gateway_svc.fetching.message_sets import MessageSetRead
 from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
 
@@ -340,5 +340,14 @@ def refuse(call: Call, request: FetchRequest, error: int, services: Services) ->
 
 
 HANDLER = Handler(
-    ApiKey.FETCH, 0, 18, serve, resources=resources, refuse=refuse, kind=Kind.READ, may_park=True, by_parts=True
+    ApiKey.FETCH,
+    0,
+    18,
+    serve,
+    resources=resources,
+    refuse=refuse,
+    kind=Kind.READ,
+    may_park=True,
+    by_parts=True,
+    orphan=Orphan.SERVE,
 )

@@ -44,6 +44,11 @@ async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> 
     return LeaveGroupResponse(error_code=answer.error_code, members=members), first
 
 
+def names_members(request: LeaveGroupRequest) -> bool:
+    """Return whether all leavers have their member ids: a later member of the same name has another one."""
+    return bool(request.member_id) or all(each.member_id for each in request.members)
+
+
 HANDLER = Handler(
     ApiKey.LEAVE_GROUP,
     0,
@@ -51,4 +56,5 @@ HANDLER = Handler(
     handle,
     resources=of_group(Operation.READ),
     refuse=with_error(LeaveGroupResponse, members=()),
+    is_farewell=names_members,
 )

@@ -17,13 +17,15 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
 
 
 def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
-    services.storage.groups.commit_offsets(asked(call, request), partial(_committed, call, request))
+    services.storage.groups.commit_offsets(
+        asked(call, request), partial(_committed, call, request), call.client.is_there
+    )
 
 
 def _committed(call: Call, request: OffsetCommitRequest, outcome: groups_pb2.CommitOffsetsResponse) -> None:
@@ -35,4 +37,13 @@ def resources(_call: Call, request: OffsetCommitRequest, services: Services) -> 
     return [group(Operation.READ, request.group_id), *topics(Operation.READ, named, services.names)]
 
 
-HANDLER = Handler(ApiKey.OFFSET_COMMIT, 0, 10, serve, resources=resources, refuse=refuse, pattern=OffsetCommitPattern)
+HANDLER = Handler(
+    ApiKey.OFFSET_COMMIT,
+    0,
+    10,
+    serve,
+    resources=resources,
+    refuse=refuse,
+    pattern=OffsetCommitPattern,
+    orphan=Orphan.UNLESS_LATE,
+)

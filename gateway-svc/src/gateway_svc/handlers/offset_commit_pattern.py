@@ -100,7 +100,9 @@ class OffsetCommitPattern:
         message.correlation_id = call.correlation_id
         for row, offset in zip(message.offsets, call.offsets, strict=True):
             row.offset = offset
-        learned.repeat = self._services.storage.groups.commit_offsets(message, partial(_committed, call, learned))
+        learned.repeat = self._services.storage.groups.commit_offsets(
+            message, partial(_committed, call, learned), self._client.is_there
+        )
 
     def refuse(self, call: Call, error: int) -> None:
         assert self._learned is not None

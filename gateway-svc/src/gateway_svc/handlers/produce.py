@@ -26,7 +26,7 @@ from gateway_svc.fetching.message_sets import batches_of, is_quick
 from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
 from gateway_svc.handlers.produce_pattern import ProducePattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
 
@@ -135,4 +135,5 @@ HANDLER = Handler(
     pattern=ProducePattern,
     alone_below=_RECORD_BATCH_VERSION,
     request_bytes_max=None,
+    orphan=Orphan.SERVE,
 )

@@ -51,6 +51,10 @@ class Client(Protocol):
         """Start the requests that are held, as far as they may start by now."""
         ...
 
+    def is_there(self) -> bool:
+        """Look whether the client still has its end of the connection open."""
+        ...
+
     def quieten(self) -> None:
         """Read less often: the client only repeats itself (`quiet_connections`)."""
         ...

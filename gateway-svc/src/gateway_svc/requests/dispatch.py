@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import fields
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
@@ -149,7 +150,9 @@ class Dispatcher:
         key = call.route.api_key
         handler = self.handlers[key]
         if key in self._as_task:
-            self._start(call, handler.serve(call, request, services), services)
+            task = self._start(call, handler.serve(call, request, services), services)
+            if not handler.is_farewell(request):
+                call.abandon = partial(_cancel, task)
             return None
         try:
             kept: object = handler.serve(call, request, services)
@@ -168,10 +171,11 @@ class Dispatcher:
         if refused is not None:
             self._start(call, refused, services)
 
-    def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]], services: Services) -> None:
+    def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]], services: Services) -> asyncio.Task[None]:
         task = services.loop.create_task(self._run(call, work), name=call.route.api_name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _run(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]]) -> None:
         try:
@@ -193,6 +197,10 @@ class Dispatcher:
         if late:
             await asyncio.wait(late)
         return len(late)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 def _refusal(reason: str, detail: str, header: RequestHeader) -> RequestRefused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
+from enum import Enum
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
@@ -18,6 +19,21 @@ from gateway_svc.requests.services import Services
 #: Requests other than Produce are all structure: a decoded one takes some forty times its bytes. No client comes near
 #: this, which is ten thousand partitions with names of the greatest length, several times over.
 CONTROL_REQUEST_BYTES_MAX: Final = 16 << 20
+
+
+class Orphan(Enum):
+    """The fate of a request whose client has closed the connection. The client may have asked again through another
+    gateway, and others may have acted since."""
+
+    #: A request that is carried out. Nothing that happened since can make it wrong.
+    SERVE = "serve"
+    #: A request that is carried out unless it waited in this gateway (`clients.departure`): many clients close
+    #: without the answer.
+    UNLESS_LATE = "unless late"
+    #: A request that is not begun, and is given up if it has begun: without a reader of its answer it does harm, or
+    #: is of no use.
+    DROP = "drop"
+
 
 #: A function that returns the resources a request uses.
 Resources = Callable[[Call, Any, Services], Iterable[Resource]]
@@ -57,6 +73,10 @@ def with_error(response: Callable[..., Any], **fields: Any) -> Refuse:
     return refuse
 
 
+def _never(_request: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler:
     """One API, in a range of versions.
@@ -88,6 +108,9 @@ class Handler:
     #: The request that stands for one of a version not served, which is then answered in the lowest version; None to
     #: refuse it.
     unsupported: Any = None
+    orphan: Orphan = Orphan.DROP
+    #: Whether a request ends its client's part: it is served without the client, too.
+    is_farewell: Callable[[Any], bool] = _never
 
     def __post_init__(self) -> None:
         for name in ("serve", "resources", "refuse"):

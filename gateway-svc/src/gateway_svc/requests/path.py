@@ -16,11 +16,14 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final
 
+from protocol_lib.errors import ErrorCode
+
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pipeline
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.patterns import Patterns, Store
 from gateway_svc.requests.services import Services
 
@@ -37,6 +40,7 @@ class RequestPath:
         "_admission",
         "_by_start",
         "_client",
+        "_client_has_left",
         "_dispatcher",
         "_patterns",
         "_pipeline",
@@ -59,6 +63,8 @@ class RequestPath:
         self._by_start = self._patterns.by_start
         #: Quiet repetitions (`Pattern.is_quiet`) since the last other request.
         self._repeated = 0
+        #: Whether requests that waited were found to have lost their client.
+        self._client_has_left = False
 
     def kind(self, store: Store, begin: int) -> Kind:
         """Return how the request at `begin` shares its connection."""
@@ -67,6 +73,11 @@ class RequestPath:
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
         self._dispatcher.check_long(start, size)
+
+    def client_left(self) -> None:
+        """Decode each request from now on, and drop those that are of no use without their client."""
+        self._client_has_left = True
+        self._patterns.close()
 
     def close(self) -> None:
         """Forget the connection's patterns: the client is gone."""
@@ -129,6 +140,9 @@ class RequestPath:
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
         """Judge a decoded request and serve it; `final`: the names of its topics have been asked of storage."""
         handler = self._dispatcher.handlers[call.route.api_key]
+        if self._is_orphan(handler, request):
+            self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
+            return
         resources = partial(handler.resources, call, request, self._services)
         unnamed = self._admission.judge(call.subject, resources, final=final)
         if unnamed:
@@ -141,8 +155,14 @@ class RequestPath:
             self._dispatcher.refuse(call, request, error, self._services)
             return
         kept = self._dispatcher.serve(call, request, self._services)
-        if handler.pattern is not None:
+        if handler.pattern is not None and not self._client_has_left:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
+
+    def _is_orphan(self, handler: Handler, request: Any) -> bool:
+        """Return whether a request must not begin, because its client has closed the connection."""
+        if handler.orphan is Orphan.SERVE or handler.is_farewell(request):
+            return False
+        return self._client_has_left or (handler.orphan is Orphan.DROP and not self._client.is_there())
 
     def _named(self, call: Call, request: Any, frame: bytes | memoryview, failure: Exception | None) -> None:
         """Go on with a request once storage has named its topics; without storage its topics have no names to judge."""

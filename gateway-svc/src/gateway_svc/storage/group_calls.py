@@ -31,7 +31,7 @@ class Stream(Protocol):
 class GroupCall:
     """A call without an answer."""
 
-    __slots__ = ("asked_at", "done", "is_sent", "kept", "kind", "repeatable", "request")
+    __slots__ = ("asked_at", "done", "is_sent", "is_wanted", "kept", "kind", "repeatable", "request")
 
     def __init__(
         self, kind: str, request: Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
@@ -42,6 +42,8 @@ class GroupCall:
         self.done = done
         self.asked_at = asked_at
         self.repeatable = repeatable
+        #: The function that returns whether its client is still there.
+        self.is_wanted: Callable[[], bool] = _always
         #: Whether storage may have carried it out.
         self.is_sent = False
         #: The caller's means to repeat it in short once it has been answered; None if the caller will not.
@@ -68,6 +70,10 @@ class GroupCall:
                 self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
 
 
+def _always() -> bool:
+    return True
+
+
 class RepeatedCommitCall(GroupCall):
     """A commit like an earlier one; `done` gets the error codes, or none when there is no error."""
 
@@ -76,6 +82,7 @@ class RepeatedCommitCall(GroupCall):
     def __init__(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone, asked_at: float) -> None:
         super().__init__("commit_offsets", like.request, done, asked_at, repeatable=True)
         self.like = like
+        self.is_wanted = like.is_wanted
         self.offsets = offsets
         #: Whether only the offsets are sent.
         self.is_short = True
@@ -124,13 +131,19 @@ class RemoteRepeatableHeartbeat:
 class RemoteRepeatableCommit:
     """The `RepeatableCommit` of a commit that went over the stream."""
 
-    __slots__ = ("_stream", "call_id", "holds", "request", "stream_number")
+    __slots__ = ("_stream", "call_id", "holds", "is_wanted", "request", "stream_number")
 
     def __init__(
-        self, stream: Stream, call_id: int, request: groups_pb2.CommitOffsetsRequest, stream_number: int
+        self,
+        stream: Stream,
+        call_id: int,
+        request: groups_pb2.CommitOffsetsRequest,
+        stream_number: int,
+        is_wanted: Callable[[], bool],
     ) -> None:
         """Keep the whole commit, of which only the offsets change."""
         self._stream = stream
+        self.is_wanted = is_wanted
         self.call_id = call_id
         self.request = request
         #: Number of streams that had been lost when it was answered: storage forgets it with the stream.

@@ -4,12 +4,13 @@ Messages. All calls that wait when the writer wakes leave in one message. A comm
 wakes it at once if nothing has left for GATHER_S, else when GATHER_S is over, and leaves earlier with any message that
 leaves earlier. So a single heartbeat is not delayed, and thousands of members do not cost a message each.
 
-A lost stream. Classic heartbeats wait for the next stream, and are sent again. So do commits that were not sent. One
-that was sent is answered COORDINATOR_NOT_AVAILABLE: storage may have stored it, and another gateway's commit may have
-followed. A consumer group's heartbeat is answered the same at once, then and while there is no stream. Nobody knows the
-effect of one that was sent, and one that waits may run after its client has given up (a client waits for as long as its
-heartbeat interval). A call without an answer after CONTROL_WAIT_S is answered the same and never sent later. Members
-then try again. The calls of one connection keep their order, because it has one at a time.
+A lost stream. Classic heartbeats wait for the next stream, and are sent again. So do commits that were not sent, unless
+their client has closed the connection. One that was sent is answered COORDINATOR_NOT_AVAILABLE: storage may have stored
+it, and another gateway's commit may have followed. A consumer group's heartbeat is answered the same at once, then and
+while there is no stream. Nobody knows the effect of one that was sent, and one that waits may run after its client has
+given up (a client waits for as long as its heartbeat interval). A call without an answer after CONTROL_WAIT_S is
+answered the same and never sent later. Members then try again. The calls of one connection keep their order, because it
+has one at a time.
 
 Repeated commits. Storage keeps a commit whose client is likely to repeat it with other offsets. From then on the
 gateway sends the offsets alone, and storage answers with the call's id. The gateway sends the whole commit again when
@@ -55,6 +56,8 @@ GATHER_S: Final = 0.025
 TOUCH_S: Final = 0.25
 #: Greatest age of storage's last answer for its promises to be used, in seconds.
 TRUST_S: Final = 1.0
+#: Seconds after which a call that has not been sent has waited: its client may have left.
+WAITED_S: Final = 0.1
 #: Most calls in one message, and most without an answer; more are answered as if storage were away.
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
@@ -124,13 +127,19 @@ class GroupStream:
         return self._repeatable(call, request.group_id)
 
     def commit_offsets(
-        self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
+        self,
+        request: groups_pb2.CommitOffsetsRequest,
+        done: Callable[[groups_pb2.CommitOffsetsResponse], None],
+        is_wanted: Callable[[], bool],
     ) -> RemoteRepeatableCommit | None:
         call = self._add("commit_offsets", request, done, repeatable=True)
         self._wake.set()
-        if call is None or not request.will_repeat:
+        if call is None:
             return None
-        call.kept = kept = RemoteRepeatableCommit(self, self._last_call_id, request, self._stream_number)
+        call.is_wanted = is_wanted
+        if not request.will_repeat:
+            return None
+        call.kept = kept = RemoteRepeatableCommit(self, self._last_call_id, request, self._stream_number, is_wanted)
         return kept
 
     def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool:
@@ -275,6 +284,10 @@ class GroupStream:
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
             if call is not None:
+                if self._left_at - call.asked_at > WAITED_S and not call.is_wanted():
+                    del self._calls[call_id]
+                    call.fail()
+                    continue
                 call.is_sent = True
             if isinstance(call, RepeatedCommitCall) and call.is_short:
                 again.append(call_id)

@@ -24,6 +24,7 @@ from typing import Final
 import grpc
 from broker_contract import (
     cluster_pb2_grpc,
+    data_pb2,
     data_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
@@ -40,9 +41,6 @@ from gateway_svc.storage.protocols import Storage
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
 
-#: Seconds for which a group call may be parked beyond the member's own timeouts; those of a SyncGroup are not known.
-PARKED_EXTRA_S: Final = 60.0
-SYNC_WAIT_S: Final = 360.0
 #: Seconds for the calls of a gateway that stops or lists the gateways: these do not wait long.
 _SHORT_WAIT_S: Final = 1.0
 
@@ -53,8 +51,9 @@ _OfGroup = groups_pb2.JoinGroupRequest | groups_pb2.SyncGroupRequest | groups_pb
 _OfGroups = groups_pb2.DescribeGroupsRequest | groups_pb2.DescribeConsumerGroupsRequest | groups_pb2.DeleteGroupsRequest
 
 
-def _join_wait_s(request: groups_pb2.JoinGroupRequest) -> float:
-    return max(request.rebalance_timeout_ms, request.session_timeout_ms, 0) / 1000 + PARKED_EXTRA_S
+def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
+    """Return whether the request deletes below offsets that it names, not below the high watermark of a moment."""
+    return all(target.offset >= 0 for target in request.targets)
 
 
 class GrpcOffsets:
@@ -62,8 +61,7 @@ class GrpcOffsets:
         stub = data_pb2_grpc.DataStub(channel)
         self.list_offsets = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
         self.end_epochs = unary.repeatable(stub.EndEpochs, answers.epochs_missing)
-        # Deleting below the same offset twice is deleting once.
-        self.delete_records = unary.repeatable(stub.DeleteRecords, answers.records_not_deleted)
+        self.delete_records = unary.repeatable(stub.DeleteRecords, answers.records_not_deleted, _names_offsets)
 
 
 def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None]) -> Method[RequestT, AnswerT]:
@@ -125,8 +123,8 @@ class GrpcGroups:
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
-        self.join_group = _before(unary.parked(stub.JoinGroup, answers.not_joined, _join_wait_s), doubt)
-        self.sync_group = _before(unary.parked(stub.SyncGroup, answers.not_synced, lambda _: SYNC_WAIT_S), doubt)
+        self.join_group = _before(unary.parked(stub.JoinGroup, answers.not_joined), doubt)
+        self.sync_group = _before(unary.parked(stub.SyncGroup, answers.not_synced), doubt)
         self.leave_group = _before(unary.once(stub.LeaveGroup, answers.not_left), doubt)
         self.describe_consumer_groups = _before(
             unary.repeatable(stub.DescribeConsumerGroups, answers.consumer_groups_unknown), doubt_many
@@ -135,8 +133,8 @@ class GrpcGroups:
         self.list_groups = _with(unary.repeatable(stub.ListGroups, answers.groups_not_listed), doubt_others)
         self.describe_groups = _before(unary.repeatable(stub.DescribeGroups, answers.groups_unknown), doubt_many)
         self.delete_groups = _before(unary.once(stub.DeleteGroups, answers.groups_not_deleted), doubt_many)
-        # What is gone already is gone.
-        self.delete_offsets = unary.repeatable(stub.DeleteOffsets, answers.offsets_not_deleted)
+        # A member may have committed since the first call.
+        self.delete_offsets = unary.once(stub.DeleteOffsets, answers.offsets_not_deleted)
 
 
 class GrpcProducers:

@@ -111,8 +111,14 @@ class Groups(Protocol):
     ) -> RepeatableHeartbeat | None: ...
 
     def commit_offsets(
-        self, request: groups_pb2.CommitOffsetsRequest, done: Callable[[groups_pb2.CommitOffsetsResponse], None]
-    ) -> RepeatableCommit | None: ...
+        self,
+        request: groups_pb2.CommitOffsetsRequest,
+        done: Callable[[groups_pb2.CommitOffsetsResponse], None],
+        is_wanted: Callable[[], bool],
+    ) -> RepeatableCommit | None:
+        """Commit offsets. `is_wanted`, also for repetitions: returns whether the client is still there; a commit that
+        waits for storage is not sent without it."""
+        ...
 
     def consumer_group_heartbeat(
         self,

@@ -2,7 +2,9 @@
 
 once         at most one call                                     creating a topic
 repeatable   another call when storage dies before it answers     listing offsets
-parked       one call that may take minutes                       joining a group
+parked       one call, as long as it takes                        joining a group
+
+A method that is cancelled cancels its call: storage does not begin one that it has not begun yet.
 """
 
 from __future__ import annotations
@@ -64,11 +66,19 @@ class Unary:
         return call
 
     def repeatable(
-        self, method: StubMethod[RequestT, AnswerT], otherwise: Callable[[RequestT], AnswerT]
+        self,
+        method: StubMethod[RequestT, AnswerT],
+        otherwise: Callable[[RequestT], AnswerT],
+        may_repeat: Callable[[RequestT], bool] = lambda _: True,
     ) -> Method[RequestT, AnswerT]:
         """Return a method that calls storage again when it died before it answered.
 
-        The call must change nothing the second time. `otherwise`: as for `once`.
+        The call must change nothing the second time, not even after acts of others in between.
+
+        Args:
+            method: of a stub.
+            otherwise: as for `once`.
+            may_repeat: returns whether that holds for a request.
         """
 
         async def call(request: RequestT) -> AnswerT:
@@ -78,35 +88,32 @@ class Unary:
                 try:
                     return await self._ask(method, request, until - loop.time())
                 except StorageUnavailable:
-                    if loop.time() + RECONNECT_MAX_S >= until:
+                    if loop.time() + RECONNECT_MAX_S >= until or not may_repeat(request):
                         return otherwise(request)
                     await asyncio.sleep(RECONNECT_MAX_S)
 
         return call
 
     def parked(
-        self,
-        method: StubMethod[RequestT, AnswerT],
-        otherwise: Callable[[RequestT], AnswerT],
-        wait_s: Callable[[RequestT], float],
+        self, method: StubMethod[RequestT, AnswerT], otherwise: Callable[[RequestT], AnswerT]
     ) -> Method[RequestT, AnswerT]:
-        """Return a method for a call that storage may park for minutes; it calls once.
+        """Return a method for a call that storage may park for as long as other clients make it wait; it calls once.
 
-        Storage must be there first: the wait for it would be as long otherwise. `wait_s`: seconds for one request.
+        Storage must be there first: the wait for it would be as long otherwise. `otherwise`: as for `once`.
         """
 
         async def call(request: RequestT) -> AnswerT:
             try:
                 async with asyncio.timeout(CONTROL_WAIT_S):
                     await self._connected.wait()
-                return await self._ask(method, request, wait_s(request))
+                return await self._ask(method, request, None)
             except (TimeoutError, StorageUnavailable):
                 return otherwise(request)
 
         return call
 
-    async def _ask(self, method: StubMethod[RequestT, AnswerT], request: RequestT, timeout_s: float) -> AnswerT:
-        """Call storage, and wait until it is there.
+    async def _ask(self, method: StubMethod[RequestT, AnswerT], request: RequestT, timeout_s: float | None) -> AnswerT:
+        """Call storage, and wait until it is there. `timeout_s`: None for no end but that of the connection.
 
         Raises:
             StorageUnavailable: there was no answer in time, or an error instead.

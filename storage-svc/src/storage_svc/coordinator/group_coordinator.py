@@ -237,7 +237,7 @@ class GroupCoordinator:
             return ErrorCode.NON_EMPTY_GROUP
         gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._hosted.delete(hosted, gone.set_result)
-        error = group_error(await gone)
+        error = group_error(await asyncio.shield(gone))  # it is set without its caller, too
         if not error:
             log.info("group deleted", group=group_id)
         return error

@@ -216,7 +216,7 @@ class GroupOffsets:
         due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]
         gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._hosted.delete_offsets(hosted, list(dict.fromkeys(due)), gone.set_result)
-        outcome = group_error(await gone)
+        outcome = group_error(await asyncio.shield(gone))  # it is set without its caller, too
         return ErrorCode.NONE, [fault or outcome for fault in errors]
 
     def _deletion_fault(self, topic: str, partition: int, subscribed: set[str] | None) -> ErrorCode:

@@ -104,7 +104,10 @@ class GroupsService:
         return pb.LeaveGroupResponse(error_code=answer.error, member_error_codes=answer.members)
 
     def commit_offsets(
-        self, request: pb.CommitOffsetsRequest, done: Callable[[pb.CommitOffsetsResponse], None]
+        self,
+        request: pb.CommitOffsetsRequest,
+        done: Callable[[pb.CommitOffsetsResponse], None],
+        is_wanted: Callable[[], bool] = lambda: True,  # noqa: ARG002 (it does not wait here)
     ) -> RepeatableCommit | None:
         commit = Commit(
             request=0,

@@ -10,7 +10,7 @@ The service lives on the event loop's thread, as the logs do. Other threads open
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker_contract import data_pb2 as pb
@@ -39,6 +39,7 @@ class OffsetsService:
     def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._logs = directory.logs
+        self._beginning: set[asyncio.Task[bool]] = set()
 
     async def _unsynced(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         """Wait until all that is written to these logs now is synced; return the partitions where it took too long.
@@ -166,10 +167,10 @@ class OffsetsService:
             for target in request.targets
         ]
         if starts:
-            stored = await self._directory.checkpoints.store_log_starts(starts)
-            for log, start in starts.items() if stored else ():
-                self._drop_segments(log, start)
-            if not stored:
+            beginning = asyncio.create_task(self._begin_logs(starts))
+            self._beginning.add(beginning)
+            beginning.add_done_callback(self._beginning.discard)
+            if not await asyncio.shield(beginning):
                 answers = [
                     (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
                 ]
@@ -183,6 +184,16 @@ class OffsetsService:
                 for log, error in answers
             ]
         )
+
+    async def _begin_logs(self, starts: Mapping[PartitionLog, int]) -> bool:
+        """Let logs begin at these offsets once that is stored; return whether it was.
+
+        A task of its caller, which may be cancelled: stored offsets would otherwise apply at the next start.
+        """
+        stored = await self._directory.checkpoints.store_log_starts(starts)
+        for log, start in starts.items() if stored else ():
+            self._drop_segments(log, start)
+        return stored
 
     def _delete(
         self, target: pb.DeleteRecordsRequest.Target, starts: dict[PartitionLog, int]

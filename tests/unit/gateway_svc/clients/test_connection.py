@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gateway_svc.clients.connection import Connection, Resources
 from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.departure import AFTERMATH_S, HELD_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
@@ -51,6 +52,8 @@ class Requests:
         self.pending: dict[bytes, Pending] = {}
         #: The depth of the stack at each start.
         self.depths: set[int] = set()
+        #: Number of requests that were started before the client was found to have left; None if it was not.
+        self.left_before: int | None = None
 
     def kind(self, store: bytes | bytearray, begin: int) -> Kind:
         return KINDS[bytes(store[begin : begin + 6])]
@@ -72,6 +75,9 @@ class Requests:
 
     def answer(self, name: bytes) -> None:
         self.connection.answered(self.pending.pop(name), [name])
+
+    def client_left(self) -> None:
+        self.left_before = len(self.started)
 
     def close(self) -> None: ...
 
@@ -290,3 +296,69 @@ async def test_a_slow_reader_is_not_idle_and_a_parked_request_restarts_the_clock
     connection.check_time(now + 20.0, 30.0, 2.0)
     connection.check_time(now + 20.0, 30.0, 2.0)
     assert dict(closed) == {"idle": 1}
+
+
+@pytest.mark.parametrize("late", ["before the sweep", "after the sweep", None])
+async def test_after_a_standstill_requests_whose_client_has_left_are_marked(gateway: Gateway, late: str | None) -> None:
+    now = asyncio.get_running_loop().time()
+    if late == "before the sweep":
+        gateway.connections.prompt_until = now - 1
+    elif late == "after the sweep":
+        gateway.connections.prompt_from = now + 60
+    arrived = gateway.connection.arrived
+    gateway.client.send(struct.pack(">i", 8) + b"append 1")
+    gateway.client.close()
+    await until(lambda: gateway.connection.arrived != arrived)
+    assert gateway.requests.left_before == (None if late is None else 0)
+    assert gateway.requests.started == [b"append 1"]
+
+
+async def test_after_a_standstill_the_requests_of_a_living_client_are_as_others(gateway: Gateway) -> None:
+    gateway.connections.prompt_until = asyncio.get_running_loop().time() - 1
+    await gateway.send(b"append 1")
+    assert gateway.requests.left_before is None
+
+
+@pytest.mark.parametrize(("held_s", "marked"), [(HELD_S + 0.1, 1), (0.0, None)])
+async def test_requests_held_for_long_are_marked_when_their_client_has_left(
+    gateway: Gateway, held_s: float, marked: int | None
+) -> None:
+    await gateway.send(b"append 1", b"alone  1")
+    gateway.connection._held_since = asyncio.get_running_loop().time() - held_s
+    gateway.client.close()
+    gateway.requests.answer(b"append 1")
+    assert gateway.requests.left_before == marked
+    assert gateway.requests.started == [b"append 1", b"alone  1"]
+
+
+@pytest.mark.parametrize(
+    ("can_be_lost", "leaves", "ends"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+async def test_a_request_in_service_is_given_up_though_those_held_after_it_keep_the_socket_from_being_read(
+    gateway: Gateway, can_be_lost: bool, leaves: bool, ends: bool
+) -> None:
+    await gateway.send(b"alone  1", b"append 1")
+    given_up = []
+    if can_be_lost:
+        gateway.requests.pending[b"alone  1"].abandon = lambda: given_up.append(1)
+    if leaves:
+        gateway.client.close()
+    now = asyncio.get_running_loop().time()
+    gateway.connection.check_time(now, 30, 600)
+    assert not gateway.connection._reading.closed, "it has not waited yet"
+    gateway.connection.check_time(now + HELD_S + 0.1, 30, 600)
+    assert gateway.connection._reading.closed == ends
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    assert given_up == [1] * ends
+
+
+async def test_bytes_are_prompt_until_the_sweep_is_late(gateway: Gateway) -> None:
+    connections, loop = gateway.connections, asyncio.get_running_loop()
+    sweeping = asyncio.create_task(connections.sweep())
+    await asyncio.sleep(0)
+    assert connections.prompt_from < loop.time() < connections.prompt_until <= loop.time() + TICK_S + STANDSTILL_S
+    connections.prompt_until = loop.time() - 1  # as after a stop of the process for that long
+    await until(lambda: connections.prompt_from > loop.time())
+    assert connections.prompt_from <= loop.time() + AFTERMATH_S
+    sweeping.cancel()

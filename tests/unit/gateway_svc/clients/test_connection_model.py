@@ -82,6 +82,7 @@ class Others:
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
         self.quiet = QuietOnes()
+        self.prompt_from, self.prompt_until = float("-inf"), float("inf")
 
     def add(self, _: Connection) -> None: ...
 
@@ -125,6 +126,8 @@ class Requests:
 
     def answer(self, frame: bytes) -> None:
         self.connection.answered(self.pending.pop(frame), [frame[:9]])
+
+    def client_left(self) -> None: ...
 
     def close(self) -> None: ...
 

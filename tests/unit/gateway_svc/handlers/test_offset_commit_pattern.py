@@ -51,7 +51,9 @@ class Groups:
         self.known: list[Again] = []
         self._knows = knows
 
-    def commit_offsets(self, request: pb.CommitOffsetsRequest, done: Callable[[Any], None]) -> Again | None:
+    def commit_offsets(
+        self, request: pb.CommitOffsetsRequest, done: Callable[[Any], None], _is_wanted: Callable[[], bool]
+    ) -> Again | None:
         copy = pb.CommitOffsetsRequest()
         copy.CopyFrom(request)
         self.asked.append(copy)

@@ -201,7 +201,9 @@ class Committing:
     def ask(self, *offsets: int) -> RemoteRepeatableCommit | None:
         rows = [pb.CommitOffsetsRequest.Offset(offset=offset) for offset in offsets]
         request = pb.CommitOffsetsRequest(member_id="m", offsets=rows, will_repeat=True)
-        return self._stream.commit_offsets(request, lambda answer: self._answered(offsets[0], answer.error_codes))
+        return self._stream.commit_offsets(
+            request, lambda answer: self._answered(offsets[0], answer.error_codes), lambda: True
+        )
 
     async def begin(self, *offsets: int, may_repeat: bool = True) -> tuple[RemoteRepeatableCommit, int]:
         like = self.ask(*offsets)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from broker_contract import groups_pb2 as pb
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage.group_stream import GATHER_S, GroupStream
+from gateway_svc.storage.group_stream import GATHER_S, WAITED_S, GroupStream
 from service_chassis import rpc
 
 from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest, who
@@ -167,3 +167,29 @@ async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_to
     assert await group_storage.repeated() == ([], [early.call_id])
     await stream.close()
     await channel.close()
+
+
+@pytest.mark.parametrize("are_there", [True, False])
+async def test_a_commit_that_waited_for_storage_is_sent_only_for_a_client_that_is_still_there(
+    group_stream: GroupStream, members: Members, group_storage: GroupStorage, are_there: bool
+) -> None:
+    await group_storage.stop()
+    async with asyncio.timeout(10):
+        while group_stream.connected.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    members.commit("c", 7)
+    members.heartbeat("h")
+    await asyncio.sleep(2 * WAITED_S)
+    members.are_there = are_there
+    await group_storage.start()
+    assert who(await group_storage.message()) == ["first", *(["c"] if are_there else []), "h"]
+    if not are_there:
+        assert members.answers == {"c": pb.CommitOffsetsResponse(error_codes=[15])}
+
+
+async def test_the_client_of_a_commit_that_leaves_at_once_is_not_looked_at(
+    members: Members, group_storage: GroupStorage
+) -> None:
+    members.are_there = False
+    members.commit("c", 7)
+    assert who(await group_storage.message()) == ["c"]

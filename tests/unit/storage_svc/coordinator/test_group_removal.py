@@ -84,3 +84,19 @@ async def test_offsets_stay_where_nobody_knows_what_the_members_read(
     await node.sync("g", joined.member_id, 1, {})
     assert await node.coordinator.offsets.delete("g", [("orders", 0)]) == expected
     assert node.fetched("g") == {("orders", 0): 1}
+
+
+@pytest.mark.parametrize("what", ["group", "offsets"])
+async def test_a_deletion_whose_caller_has_gone_is_carried_out(node: Node, what: str) -> None:
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    await node.commit("g", ("orders", 0, 1))
+    coordinator = node.coordinator
+    deletion = coordinator.delete_group("g") if what == "group" else coordinator.offsets.delete("g", [("orders", 0)])
+    calling = asyncio.ensure_future(deletion)  # type: ignore[var-annotated, arg-type]
+    await asyncio.sleep(0)
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    await node.restart()
+    assert node.fetched("g") == {}
+    assert faults == []

@@ -245,3 +245,25 @@ async def test_nobody_waits_for_a_log_that_is_offline(syncing):
     assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
     assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
     assert asyncio.get_running_loop().time() - started < 2
+
+
+async def test_records_whose_deletion_is_stored_are_gone_though_its_caller_has_gone(service, monkeypatch):
+    """Otherwise the next start would delete them: long after, and records of others are gone then."""
+    stored, begun = asyncio.Event(), asyncio.Event()
+    store = service._directory.checkpoints.store
+
+    async def slow(name):
+        begun.set()
+        await stored.wait()
+        return await store(name)
+
+    monkeypatch.setattr(service._directory.checkpoints, "store", slow)
+    target = data_pb2.DeleteRecordsRequest.Target(topic="t", partition=0, offset=4)
+    calling = asyncio.create_task(service.delete_records(data_pb2.DeleteRecordsRequest(targets=[target])))
+    await begun.wait()
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    (deleting,) = service._beginning
+    stored.set()
+    assert await deleting
+    assert service._directory.logs["t", 0].log_start_offset == 4

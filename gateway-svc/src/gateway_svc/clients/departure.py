@@ -1,0 +1,28 @@
+"""Whether a client has closed its end of a connection, found without reading the bytes that it sent before.
+
+A request that waited in this gateway may belong to a client that has given up and asked again through another gateway.
+So the gateway looks before it begins such a request (`requests.handler.Orphan`). A wait is one of two things: the
+connection held the request for HELD_S, or the event loop stood still, as in a process that was stopped.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Final
+
+#: Seconds for which a request is held before it counts as one that waited.
+HELD_S: Final = 0.5
+#: Seconds between two looks at the event loop's delay, the delay that is a standstill, and the time after a standstill
+#: in which bytes that are read may have waited.
+TICK_S: Final = 0.25
+STANDSTILL_S: Final = 0.25
+AFTERMATH_S: Final = 2.0
+
+
+def has_left(descriptor: int) -> bool:
+    """Return whether the other end of a socket is closed, or the descriptor is no longer open."""
+    if descriptor < 0:
+        return True
+    poller = select.poll()
+    poller.register(descriptor, select.POLLRDHUP)
+    return bool(poller.poll(0))
