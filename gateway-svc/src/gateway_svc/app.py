@@ -203,6 +203,11 @@ class Gateway:
             ("millrace_request_memory_bytes", "Bytes of requests held.", lambda: services.requests.used),
             ("millrace_answer_memory_bytes", "Bytes of answers held.", lambda: services.answers.used),
             ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
+            (
+                "millrace_fetch_session_partitions",
+                "Partitions of all fetch sessions.",
+                lambda: services.sessions.partition_count,
+            ),
             ("millrace_registered", "1 while this gateway's lease is renewed.", lambda: self._membership.registered),
         ]
 

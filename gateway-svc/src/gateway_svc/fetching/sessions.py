@@ -6,15 +6,21 @@
     session id n, epoch k > 0  incremental: `topics` are added or changed, `forgotten` removed; the answer has
                                partitions with records, an error, or a moved high watermark or log start offset
 
-A session lives in the gateway that made it. Another gateway answers FETCH_SESSION_ID_NOT_FOUND, and the client starts
-again. There are SESSIONS_MAX at most; a new one replaces the longest unused after EVICT_AFTER_S without use.
+A session lives in the gateway that made it, for one user at one address. All others, and clients of other gateways,
+are answered FETCH_SESSION_ID_NOT_FOUND and start again with a full fetch. So does a client whose session grows beyond a
+limit.
+
+There are SESSIONS_MAX at most, and SESSION_PARTITIONS_MAX partitions in all of them. A new session replaces the longest
+unused one after EVICT_AFTER_S without use. If there is none, it replaces one of the address that holds the most, while
+that address holds more than its own: one address can have all sessions only while no other wants one.
 """
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Final, Protocol
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest
@@ -22,11 +28,24 @@ from protocol_lib.messages.fetch import FetchPartition, FetchRequest
 #: Kafka's max.incremental.fetch.session.cache.slots and min.incremental.fetch.session.eviction.ms.
 SESSIONS_MAX = 1000
 EVICT_AFTER_S = 120.0
-#: Partitions of one session; a fetch of more is answered without one.
-PARTITIONS_MAX = 10_000
+#: Partitions of one session; a fetch of more is answered without one. An incremental fetch of a few bytes costs the
+#: work for all of them: a hundredth of a second.
+PARTITIONS_MAX: Final = 2000
+#: Partitions of all sessions together, which take some 400 bytes each.
+SESSION_PARTITIONS_MAX: Final = 100_000
 
 _FINAL_EPOCH = -1
 _INITIAL_EPOCH = 0
+
+
+class Owner(Protocol):
+    """The client that a session is made for."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
 
 
 class FetchedPartition:
@@ -49,10 +68,12 @@ PartitionKey = tuple[str, bytes, int]
 class FetchSession:
     """One client's partitions, in the order they are read."""
 
-    __slots__ = ("by_id", "epoch", "partitions", "session_id", "used_at")
+    __slots__ = ("by_id", "epoch", "host", "partitions", "principal", "session_id", "used_at")
 
-    def __init__(self, session_id: int, by_id: bool, now: float) -> None:
+    def __init__(self, session_id: int, owner: Owner, by_id: bool, now: float) -> None:
         self.session_id = session_id
+        self.principal = owner.principal
+        self.host = owner.host
         self.by_id = by_id
         #: The epoch of the next incremental request.
         self.epoch = 1
@@ -95,28 +116,48 @@ class Fetch:
         return changed or bool(error_code) or size > 0 or not self.incremental
 
 
+class _Share:
+    """The sessions of one address."""
+
+    __slots__ = ("partitions", "sessions")
+
+    def __init__(self, sessions: int = 0, partitions: int = 0) -> None:
+        self.sessions = sessions
+        self.partitions = partitions
+
+    @property
+    def weight(self) -> float:
+        """The share of the sessions or the partitions that there may be, whichever is larger."""
+        return max(self.sessions / SESSIONS_MAX, self.partitions / SESSION_PARTITIONS_MAX)
+
+
 class FetchSessions:
     """All sessions of one gateway; the longest unused first."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        #: Partitions of all sessions.
+        self.partition_count = 0
+        self._by_host: dict[str, _Share] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, by_id: bool, now: float) -> Fetch | ErrorCode:
+    def open(self, owner: Owner, request: FetchRequest, by_id: bool, now: float) -> Fetch | ErrorCode:
         """Return the request's partitions, or the error that sends the client back to a full fetch.
 
         `now`: the event loop's time.
         """
         if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            earlier = self._find(owner, request.session_id)
+            if earlier is not None:
+                self._end(earlier)
             partitions = list(_partitions(request))
             session = None
             if request.session_epoch == _INITIAL_EPOCH and partitions:
-                session = self._create(partitions, by_id, now)
+                session = self._create(owner, partitions, by_id, now)
             return Fetch(partitions, session, incremental=False)
-        session = self._sessions.get(request.session_id)
+        session = self._find(owner, request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
@@ -124,12 +165,21 @@ class FetchSessions:
         if session.by_id != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._change(session, request)
+        if len(session.partitions) > PARTITIONS_MAX or self.partition_count > SESSION_PARTITIONS_MAX:
+            self._end(session)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._advance(session, now)
         return Fetch(list(session.partitions.values()), session, incremental=True)
 
     def check_invariants(self) -> None:
         """Assert that sessions are bounded, in the order of their use, and hold their partitions by key."""
         assert len(self._sessions) <= SESSIONS_MAX
+        assert self.partition_count == sum(len(each.partitions) for each in self._sessions.values())
+        assert self.partition_count <= SESSION_PARTITIONS_MAX
+        for host, share in self._by_host.items():
+            held = [len(each.partitions) for each in self._sessions.values() if each.host == host]
+            assert (share.sessions, share.partitions) == (len(held), sum(held))
+            assert held
         used_at = [session.used_at for session in self._sessions.values()]
         assert used_at == sorted(used_at)
         for session_id, session in self._sessions.items():
@@ -139,11 +189,11 @@ class FetchSessions:
             for key, each in session.partitions.items():
                 assert key == (each.topic, each.topic_id, each.asked.partition)
 
-    def topics(self, request: FetchRequest) -> list[tuple[str, bytes]]:
+    def topics(self, owner: Owner, request: FetchRequest) -> list[tuple[str, bytes]]:
         """Return name and id of each partition's topic that an incremental request reads without naming it."""
         if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
             return []
-        session = self._sessions.get(request.session_id)
+        session = self._find(owner, request.session_id)
         return [] if session is None else [(topic, bytes(topic_id)) for topic, topic_id, _ in session.partitions]
 
     def continues(self, last: Fetch, request: FetchRequest) -> bool:
@@ -176,33 +226,67 @@ class FetchSessions:
         session.used_at = now
         self._sessions.move_to_end(session.session_id)
 
-    def _create(self, partitions: list[FetchedPartition], by_id: bool, now: float) -> FetchSession | None:
-        if len(partitions) > PARTITIONS_MAX:
+    def _find(self, owner: Owner, session_id: int) -> FetchSession | None:
+        """Return the session with this id if it was made for this client's user and address."""
+        session = self._sessions.get(session_id)
+        if session is None or session.host != owner.host or session.principal != owner.principal:
             return None
-        if len(self._sessions) >= SESSIONS_MAX:
-            oldest = next(iter(self._sessions.values()))
-            if now - oldest.used_at < EVICT_AFTER_S:
-                return None
-            del self._sessions[oldest.session_id]
-        session_id = random.randint(1, 2**31 - 1)
-        while session_id in self._sessions:
-            session_id = random.randint(1, 2**31 - 1)
-        session = self._sessions[session_id] = FetchSession(session_id, by_id, now)
-        for partition in partitions:
-            session.partitions[partition.topic, partition.topic_id, partition.asked.partition] = partition
         return session
 
+    def _create(self, owner: Owner, partitions: list[FetchedPartition], by_id: bool, now: float) -> FetchSession | None:
+        if len(partitions) > PARTITIONS_MAX:
+            return None
+        while len(self._sessions) >= SESSIONS_MAX or self.partition_count + len(partitions) > SESSION_PARTITIONS_MAX:
+            replaced = self._replaceable(owner.host, len(partitions), now)
+            if replaced is None:
+                return None
+            self._end(replaced)
+        session_id = secrets.randbelow(2**31 - 1) + 1
+        while session_id in self._sessions:
+            session_id = secrets.randbelow(2**31 - 1) + 1
+        session = self._sessions[session_id] = FetchSession(session_id, owner, by_id, now)
+        for partition in partitions:
+            session.partitions[partition.topic, partition.topic_id, partition.asked.partition] = partition
+        self._count(session, 1, len(session.partitions))
+        return session
+
+    def _replaceable(self, host: str, count: int, now: float) -> FetchSession | None:
+        """Return the session that gives way to one of `count` partitions for a client of this address."""
+        oldest = next(iter(self._sessions.values()))
+        if now - oldest.used_at >= EVICT_AFTER_S:
+            return oldest
+        largest, share = max(self._by_host.items(), key=lambda item: item[1].weight)
+        own = self._by_host.get(host, _Share())
+        if share.weight <= _Share(own.sessions + 1, own.partitions + count).weight:
+            return None
+        return next(session for session in self._sessions.values() if session.host == largest)
+
+    def _end(self, session: FetchSession) -> None:
+        del self._sessions[session.session_id]
+        self._count(session, -1, -len(session.partitions))
+
+    def _count(self, session: FetchSession, sessions: int, partitions: int) -> None:
+        self.partition_count += partitions
+        share = self._by_host.setdefault(session.host, _Share())
+        share.sessions += sessions
+        share.partitions += partitions
+        if not share.sessions:
+            del self._by_host[session.host]
+
     def _change(self, session: FetchSession, request: FetchRequest) -> None:
+        before = len(session.partitions)
         for partition in _partitions(request):
             key = (partition.topic, partition.topic_id, partition.asked.partition)
             known = session.partitions.get(key)
             if known is not None:
                 known.asked = partition.asked
-            elif len(session.partitions) < PARTITIONS_MAX:
+            else:
                 session.partitions[key] = partition
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 session.partitions.pop((topic.topic, topic.topic_id, index), None)
+        if len(session.partitions) != before:
+            self._count(session, 0, len(session.partitions) - before)
 
 
 def _partitions(request: FetchRequest) -> Iterable[FetchedPartition]:

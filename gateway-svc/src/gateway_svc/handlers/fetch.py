@@ -66,7 +66,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             ahead.ask(size)
             return
     else:
-        opened = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, now)
+        opened = services.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, now)
         if isinstance(opened, ErrorCode):
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
@@ -315,16 +315,16 @@ def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
                     part.release()
 
 
-def resources(_call: Call, request: FetchRequest, services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: FetchRequest, services: Services) -> Iterable[Resource]:
     """Return the topics that are read: those the request names, and those of its session."""
     named = [(topic.topic, bytes(topic.topic_id)) for topic in request.topics]
-    named += services.sessions.topics(request)
+    named += services.sessions.topics(call.client, request)
     return topics(Operation.READ, named, services.names)
 
 
 def refuse(call: Call, request: FetchRequest, error: int, services: Services) -> None:
     """Answer every partition with the error, and give the client no session."""
-    fetch = services.sessions.open(request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
+    fetch = services.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
     if isinstance(fetch, ErrorCode):
         call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
         return
