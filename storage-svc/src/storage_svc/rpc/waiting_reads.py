@@ -1,20 +1,25 @@
 """Reads, answered at once or parked until enough records are there.
 
-A parked read keeps its results. When the high watermark of one of its logs moves, only that partition is looked at
-again, at the end of the turn: a read over a thousand partitions is never scanned as a whole. Equal reads of one
-partition share one look. A read is answered when its results reach `min_bytes`, a partition has an error, or
-`max_wait_ms` is over.
+A parked read keeps the sizes of its results, and no records: it reads when it is answered. When the high watermark of
+one of its logs moves, only that partition is looked at again, at the end of the turn: a read over a thousand partitions
+is never scanned as a whole. Equal reads of one partition share one look.
+
+A read is answered when a partition has an error, `max_wait_ms` is over, or Kafka would answer it (DelayedFetch): the
+records before the readable end reach `min_bytes`, also in part of a batch, or they lie in a segment before it.
 
 Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked. A read beyond them is answered at once with
-the records that are there.
+the records that are there. Many parked reads may be due in one turn. So a read that may wait gets at most
+INLINE_BYTES_MAX of records by value, and all reads of a turn INLINE_BYTES_A_TURN; beyond that it gets slices. Its
+gateway reads these by value, without waiting, when it has room for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_contract.data import (
     NO_TOPIC_ID,
@@ -34,7 +39,7 @@ from service_chassis import logs as service_logs
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.reading import Span, next_offset
+from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
 
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
@@ -42,6 +47,9 @@ _ZSTD_SINCE_VERSION: Final = 10
 
 #: Most reads that are answered ahead at once.
 AHEAD_READS_MAX: Final = 16
+#: Most bytes of records by value in the answer to a read that may wait, and in all such answers of one turn.
+INLINE_BYTES_MAX: Final = 64 << 10
+INLINE_BYTES_A_TURN: Final = 4 << 20
 
 _log = service_logs.get(__name__)
 
@@ -66,19 +74,34 @@ def _offset_error(log: PartitionLog, offset: int) -> int:
     return 0 if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class _Found(NamedTuple):
+    """What one partition has for a read: the result without its records, and the place of these."""
+
+    result: ReadResult
+    spans: list[Span]
+    size: int
+
+
+class _Look:
+    """A look at one partition, and the answer to all reads that it makes due. `awaited` is -1 until it is needed."""
+
+    __slots__ = ("awaited", "found", "response")
+
+    def __init__(self, found: _Found) -> None:
+        self.found = found
+        self.awaited = -1
+        self.response: ReadResponse | None = None
+
+
 class _ParkedRead:
     """A read that waits. `sizes` are the bytes that each partition had when it was last looked at."""
 
-    __slots__ = ("_owner", "done", "left", "logs", "request", "results", "size", "sizes", "timer")
+    __slots__ = ("_owner", "done", "left", "logs", "request", "size", "sizes", "timer")
 
-    def __init__(
-        self, owner: WaitingReads, request: ReadRequest, done: ReadDone, results: list[ReadResult], sizes: list[int]
-    ) -> None:
+    def __init__(self, owner: WaitingReads, request: ReadRequest, done: ReadDone, sizes: list[int]) -> None:
         self._owner = owner
         self.request = request
         self.done = done
-        #: The results so far; None once a log has moved.
-        self.results: list[ReadResult] | None = results
         self.sizes = sizes
         self.size = sum(sizes)
         self.left = False
@@ -103,6 +126,8 @@ class WaitingReads:
         self._parked: dict[_ParkedRead, None] = {}
         self._touched: dict[_ParkedRead, dict[PartitionLog, None]] = {}
         self._closed = False
+        #: Bytes of records by value that answers of this turn may still hold, if their reads may wait.
+        self._inline_left = INLINE_BYTES_A_TURN
         #: Bytes of records in all answers.
         self.bytes_given = 0
 
@@ -114,13 +139,18 @@ class WaitingReads:
         if self._closed:
             done(ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions]))
             return _nothing
-        waits = request.max_wait_ms > 0 and len(self._parked) < self._parked_max
-        results, sizes, failed = self._collect(request)
-        if failed or not waits or sum(sizes) >= request.min_bytes:
-            self.bytes_given += sum(sizes)
-            done(ReadResponse(results))
+        found, failed = self._collect(request)
+        if failed or request.max_wait_ms <= 0 or len(self._parked) >= self._parked_max:
+            done(self._response(request, found))
             return _nothing
-        parked = _ParkedRead(self, request, done, results, sizes)
+        if sum([each.size for each in found]) >= request.min_bytes:
+            done(self._response(request, found))
+            return _nothing
+        sizes = self._awaited(request, found)
+        if sum(sizes) >= request.min_bytes:
+            done(self._response(request, found))
+            return _nothing
+        parked = _ParkedRead(self, request, done, sizes)
         for index, wanted in enumerate(request.partitions):
             log = self._log_of(wanted.topic_partition)
             if isinstance(log, PartitionLog):
@@ -133,14 +163,13 @@ class WaitingReads:
 
     def touched(self, parked: _ParkedRead, log: PartitionLog) -> None:
         """Note that a log has moved, to look at it when the turn is over."""
-        parked.results = None
         if not self._touched:
             self._loop.call_soon(self._look_again)
         self._touched.setdefault(parked, {})[log] = None
 
     def _look_again(self) -> None:
         touched, self._touched = self._touched, {}
-        alike: dict[tuple[object, ...], tuple[ReadResult, int]] = {}
+        alike: dict[tuple[object, ...], _Look] = {}
         for parked, moved in touched.items():
             if parked.left:
                 continue
@@ -149,22 +178,30 @@ class WaitingReads:
             elif self._is_due(parked, moved):
                 self._answer(parked)
 
-    def _look_at_one(self, parked: _ParkedRead, alike: dict[tuple[object, ...], tuple[ReadResult, int]]) -> None:
-        """Answer a read of one partition if it is due. `alike` holds the results of this turn's looks, by request."""
+    def _look_at_one(self, parked: _ParkedRead, alike: dict[tuple[object, ...], _Look]) -> None:
+        """Answer a read of one partition if it is due. `alike` holds the looks of this turn, by request."""
         request = parked.request
         (wanted,) = request.partitions
         key = (
             *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes, wanted.leader_epoch),
             *(request.version, request.max_bytes, request.isolation_level, request.by_reference),
         )
-        found = alike.get(key)
-        if found is None:
+        look = alike.get(key)
+        if look is None:
             left = min(max(0, request.max_bytes), self._bytes_max)
-            found = alike[key] = self._read_partition(request, wanted, left, True)
-        result, size = found
-        parked.results, parked.sizes = [result], [size]
-        if result.error_code or size >= request.min_bytes:
-            self._answer(parked)
+            look = alike[key] = _Look(self._read_partition(request, wanted, left, True))
+        found = look.found
+        if not found.result.error_code and found.size < request.min_bytes:
+            if look.awaited < 0:
+                (look.awaited,) = self._awaited(request, [found])
+            if look.awaited < request.min_bytes:
+                return
+        self._leave(parked)
+        if look.response is None:
+            look.response = self._response(request, [found])
+        else:
+            self.bytes_given += found.size
+        parked.done(look.response)
 
     def _is_due(self, parked: _ParkedRead, moved: dict[PartitionLog, None]) -> bool:
         request = parked.request
@@ -175,12 +212,34 @@ class WaitingReads:
             for index in parked.logs[log]:
                 wanted = request.partitions[index]
                 try:
-                    size = _total(log.spans(wanted.fetch_offset, wanted.max_bytes, min_one=True, committed=committed))
+                    spans = log.spans(wanted.fetch_offset, wanted.max_bytes, min_one=True, committed=committed)
+                    size = self._awaited_of(log, wanted, spans, request)
                 except StorageFailure:
                     return True
                 parked.size += size - parked.sizes[index]
                 parked.sizes[index] = size
         return parked.size >= request.min_bytes
+
+    def _awaited(self, request: ReadRequest, found: list[_Found]) -> list[int]:
+        """Return the bytes of each partition that count towards `min_bytes`."""
+        sizes = []
+        for wanted, each in zip(request.partitions, found, strict=True):
+            log = self._log_of(wanted.topic_partition)
+            try:
+                sizes.append(
+                    self._awaited_of(log, wanted, each.spans, request) if isinstance(log, PartitionLog) else 0
+                )
+            except StorageFailure:  # the read itself will meet it
+                sizes.append(each.size)
+        return sizes
+
+    def _awaited_of(self, log: PartitionLog, wanted: ReadPartition, spans: list[Span], request: ReadRequest) -> int:
+        readable = log.readable
+        end = readable.offset, readable.segment, readable.position
+        if request.isolation_level == _READ_COMMITTED:
+            end = log.transactions.stable_end()
+        size = awaited_bytes(log, wanted.fetch_offset, wanted.max_bytes, spans, end)
+        return request.min_bytes if size is None else max(size, _total(spans))
 
     def _leave(self, parked: _ParkedRead) -> None:
         """Stop parking a read, without calling `done`."""
@@ -194,27 +253,57 @@ class WaitingReads:
 
     def _answer(self, parked: _ParkedRead) -> None:
         self._leave(parked)
-        results, sizes = parked.results, parked.sizes
-        if results is None:
-            results, sizes, _ = self._collect(parked.request)
-        self.bytes_given += sum(sizes)
-        parked.done(ReadResponse(results))
+        found, _ = self._collect(parked.request)
+        parked.done(self._response(parked.request, found))
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
-    def _collect(self, request: ReadRequest) -> tuple[list[ReadResult], list[int], bool]:
-        """Return every partition's result and its bytes, and whether any of them is an error."""
+    def _collect(self, request: ReadRequest) -> tuple[list[_Found], bool]:
+        """Return what every partition has, and whether any of them has an error."""
         left = min(max(0, request.max_bytes), self._bytes_max)
-        results, sizes, failed, min_one = [], [], False, True
+        found, failed, min_one = [], False, True
         for wanted in request.partitions:
-            result, size = self._read_partition(request, wanted, left, min_one)
-            results.append(result)
-            sizes.append(size)
-            if size:
-                left = max(0, left - size)
+            each = self._read_partition(request, wanted, left, min_one)
+            found.append(each)
+            if each.size:
+                left = max(0, left - each.size)
                 min_one = False
-            failed = failed or result.error_code != 0
-        return results, sizes, failed
+            failed = failed or each.result.error_code != 0
+        return found, failed
+
+    def _response(self, request: ReadRequest, found: list[_Found]) -> ReadResponse:
+        """Return the answer, with its records."""
+        size = sum([each.size for each in found])
+        self.bytes_given += size
+        if size and not request.by_reference:
+            if request.max_wait_ms > 0 and not self._may_inline(size):
+                for each in found:
+                    each.result.slices = _slices(each.spans)
+            else:
+                for each in found:
+                    if each.size:
+                        self._read_records(each)
+        return ReadResponse([each.result for each in found])
+
+    def _may_inline(self, size: int) -> bool:
+        """Return whether an answer of a read that may wait holds these records by value, and count them."""
+        if size > min(INLINE_BYTES_MAX, self._inline_left):
+            return False
+        if self._inline_left == INLINE_BYTES_A_TURN:
+            self._loop.call_soon(self._begin_turn)
+        self._inline_left -= size
+        return True
+
+    def _begin_turn(self) -> None:
+        self._inline_left = INLINE_BYTES_A_TURN
+
+    def _read_records(self, found: _Found) -> None:
+        result = found.result
+        try:
+            result.records = b"".join([segment.read(position, length) for segment, position, length in found.spans])
+        except StorageFailure as error:
+            _log.error("read failed", segment=found.spans[0].segment.relative_path, reason=str(error))
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
     def _log_of(self, partition: TopicIdPartition) -> PartitionLog | int:
         """Return the partition's log, or an error code."""
@@ -227,36 +316,32 @@ class WaitingReads:
         log = self._logs.get((topic, partition.partition))
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else log
 
-    def _read_partition(
-        self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool
-    ) -> tuple[ReadResult, int]:
+    def _read_partition(self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool) -> _Found:
         log = self._log_of(wanted.topic_partition)
         if not isinstance(log, PartitionLog):
-            return ReadResult(log), 0
+            return _Found(ReadResult(log), [], 0)
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
-            return ReadResult(error), 0
+            return _Found(ReadResult(error), [], 0)
         if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
-            return ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), 0
+            return _Found(ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0)
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
         error = _offset_error(log, offset)
         result = ReadResult(error, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if error or offset >= high_watermark:
-            return result, 0
+            return _Found(result, [], 0)
         try:
             spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
             if committed:
                 result.aborted = log.transactions.aborted(offset, spans)
-            if request.by_reference:
-                result.slices = _slices(spans)
-            elif spans:
-                result.records = b"".join([segment.read(position, length) for segment, position, length in spans])
         except StorageFailure as error:
             _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return result, 0
-        return result, _total(spans)
+            return _Found(result, [], 0)
+        if request.by_reference:
+            result.slices = _slices(spans)
+        return _Found(result, spans, _total(spans))
 
     # -- ahead --------------------------------------------------------------------------------------------------------
 
@@ -282,11 +367,18 @@ class WaitingReads:
                 offset, spans = following, log.spans(following, most, min_one=True, committed=committed)
                 if not spans or (committed and log.transactions.aborted(offset, spans)):
                     break
+                if not self._is_enough(log, replace(wanted, fetch_offset=offset), spans, read):
+                    break  # the read itself would wait
                 reads.append(AheadRead(offset, _slices(spans)))
                 self.bytes_given += _total(spans)
         except StorageFailure:
             pass  # the read itself will be answered with the error
         return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()
+
+    def _is_enough(self, log: PartitionLog, wanted: ReadPartition, spans: list[Span], read: ReadRequest) -> bool:
+        if read.max_wait_ms <= 0 or _total(spans) >= read.min_bytes:
+            return True
+        return self._awaited_of(log, wanted, spans, read) >= read.min_bytes
 
     def close(self) -> None:
         """Answer all parked reads with the records that are there."""

@@ -12,7 +12,9 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
+from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX
 
 TOPIC_ID = bytes(range(16))
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
@@ -183,6 +185,83 @@ async def test_max_wait(bench):
     assert records(answer) == [(0, stored(0)), (0, b"")]
 
 
+async def test_a_parked_read_reads_no_records_before_it_is_answered(bench, monkeypatch):
+    bench.logs[0].append(BATCH)
+    read: list[int] = []
+    of_segment = Segment.read
+    monkeypatch.setattr(Segment, "read", lambda segment, *a: read.append(a[1]) or of_segment(segment, *a))
+    for isolation in (0, 1):
+        bench.read(at(0), at(0, 1), wait=60_000, min_bytes=3 * SIZE, isolation=isolation)
+        bench.read(at(0), wait=60_000, min_bytes=3 * SIZE, isolation=isolation)
+    bench.logs[0].append(BATCH)
+    await asyncio.sleep(0.02)
+    assert (bench.answers, read) == ([], [])
+    bench.logs[0].append(BATCH)
+    await asyncio.sleep(0.02)
+    assert len(bench.answers) == 4
+    assert read == [3 * SIZE] * 4
+
+
+async def test_many_records_of_a_read_that_may_wait_come_as_slices(bench):
+    """A thousand parked reads may be due at once: their gateway reads the records when it has room for them."""
+    large = build_batch([Record(0, 1_700_000_000_000, None, bytes(INLINE_BYTES_MAX))])
+    bench.read(at(0), at(0, 1), wait=60_000)
+    bench.logs[0].append(large)
+    (first, other) = (await bench.answered()).partitions
+    assert (first.records, [piece.length for piece in first.slices]) == (b"", [len(large)])
+    assert (other.records, other.slices) == (b"", [])
+    bench.read(at(0), wait=60_000)
+    assert len(bench.answer().partitions[0].slices) == 1
+    bench.read(at(0))
+    assert len(bench.answer().partitions[0].records) == len(large)
+
+
+async def test_reads_of_one_turn_share_a_limit_of_records_by_value(bench):
+    half = build_batch([Record(0, 1_700_000_000_000, None, bytes(INLINE_BYTES_MAX // 2))])
+    count = INLINE_BYTES_A_TURN // len(half)
+    for number in range(count + 5):
+        bench.read(at(0, max_bytes=len(half) + number), wait=60_000)
+    for _ in range(2):
+        bench.logs[0].append(half)
+        await asyncio.sleep(0.02)
+        by_value = [bool(each.partitions[0].records) for each in bench.answers]
+        assert by_value == [True] * count + [False] * 5
+        bench.answers.clear()
+        for number in range(count + 5):
+            bench.read(at(1, max_bytes=len(half) + number), wait=60_000)
+
+
+async def test_a_limit_inside_a_batch_is_reached_by_part_of_it(bench):
+    """Apache Kafka counts the bytes before the readable end, and sends only whole batches' worth of use to clients."""
+    for _ in range(2):
+        bench.logs[0].append(BATCH)
+    bench.read(at(0, max_bytes=SIZE + 1), wait=60_000, min_bytes=SIZE + 1)
+    assert records(bench.answer()) == [(0, stored(0))]
+    bench.read(at(0), wait=60_000, min_bytes=SIZE + 1, max_bytes=SIZE + 1)
+    assert records(bench.answer()) == [(0, stored(0))]
+    bench.read(at(0, max_bytes=SIZE + 1), at(0, 1), wait=60_000, min_bytes=2 * SIZE + 1)
+    assert bench.answers == []
+    bench.logs[1].append(BATCH)
+    assert records(await bench.answered()) == [(0, stored(0)), (0, stored(0))]
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_records_in_a_segment_before_the_last_are_not_waited_with(bench, isolation):
+    log = bench.logs[0]
+    log.append(BATCH)
+    log.roll(log.now_ms())
+    bench.read(at(2), wait=60_000, min_bytes=10 * SIZE, isolation=isolation)
+    assert bench.answers == []
+    bench.read(at(0), wait=60_000, min_bytes=10 * SIZE, isolation=isolation)
+    assert records(bench.answer()) == [(0, stored(0))]
+    log.append(BATCH)
+    await asyncio.sleep(0.02)
+    assert bench.answers == []
+    log.roll(log.now_ms())
+    log.append(BATCH)
+    assert records(await bench.answered()) == [(0, stored(2) + stored(4))]
+
+
 async def test_given_up(bench):
     give_up = bench.read(at(0), wait=60_000)
     give_up()
@@ -310,10 +389,12 @@ async def test_equal_reads_of_one_partition_are_woken_together(bench):
     assert records(await bench.answered()) == [(0, stored(0) + stored(2))]
 
 
-def ahead(bench: Bench, partition: ReadPartition, count: int = 4, *, isolation: int = 0) -> AheadResponse:
+def ahead(
+    bench: Bench, partition: ReadPartition, count: int = 4, *, isolation: int = 0, wait: int = 0, min_bytes: int = 1
+) -> AheadResponse:
     """Return the answers to the reads that follow one of the partition."""
     answers: list[AheadResponse] = []
-    read = ReadRequest(1, "client", 11, 0, 1, 1 << 20, isolation, True, [partition])
+    read = ReadRequest(1, "client", 11, wait, min_bytes, 1 << 20, isolation, True, [partition])
     bench.service.read_ahead(AheadRequest(read, count), answers.append)
     (response,) = answers
     return response
@@ -353,6 +434,19 @@ async def test_reads_ahead_end_with_the_log(bench):
     bench.logs[0].raise_log_start(2)
     for partition in (at(2), at(4), at(0), at(0, partition=9), at(2, leader_epoch=3)):
         assert ahead(bench, partition, 4) == AheadResponse()
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_a_read_that_would_wait_is_not_read_ahead(bench, isolation):
+    log = bench.logs[0]
+    for _ in range(5):
+        log.append(BATCH)
+    asked = {"isolation": isolation, "wait": 60_000, "min_bytes": 2 * SIZE}
+    assert [offset for offset, _ in positions(ahead(bench, at(0, max_bytes=2 * SIZE), **asked))] == [4]
+    bench.read(at(8, max_bytes=2 * SIZE), wait=60_000, min_bytes=2 * SIZE)
+    assert bench.answers == []
+    log.append(BATCH)
+    assert [offset for offset, _ in positions(ahead(bench, at(0, max_bytes=2 * SIZE), **asked))] == [4, 8]
 
 
 async def test_aborted_transactions_are_not_read_ahead(bench):

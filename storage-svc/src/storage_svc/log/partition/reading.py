@@ -62,6 +62,28 @@ def find_spans(
     return found
 
 
+def awaited_bytes(
+    state: LogState, offset: int, max_bytes: int, spans: list[Span], readable_end: tuple[int, Segment, int]
+) -> int | None:
+    """Return the bytes from the offset on that count towards a read's `min_bytes`: at most `max_bytes` of them.
+
+    None stands for any number of bytes: the records lie in a segment before that of `readable_end`, which is the offset
+    after the last readable record and its place. Part of a batch counts (Kafka's DelayedFetch). `spans` are those that
+    the read found.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    end_offset, last, last_position = readable_end
+    if offset >= end_offset:
+        return 0
+    found = spans or find_spans(state, offset, 0, last, last_position, min_one=True)
+    if not found:
+        return 0
+    segment, position, _ = found[0]
+    return min(last_position - position, max_bytes) if segment is last else None
+
+
 def next_offset(state: LogState, spans: list[Span]) -> int | None:
     """Return the offset of the batch after the spans; None where no readable one follows.
 
