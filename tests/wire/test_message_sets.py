@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gateway_svc.fetching.message_sets import INLINE_BYTES_MAX, SET_BYTES_MAX, batches_of, is_quick
+from gateway_svc.fetching.conversions import Allowance
+from gateway_svc.fetching.message_sets import (
+    INLINE_BYTES_MAX,
+    PRODUCED_BYTES_MAX,
+    PRODUCED_RECORDS_MAX,
+    SET_BYTES_MAX,
+    batches_of,
+    is_quick,
+)
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.records.batch import read_batch_header
 from protocol_lib.records.compression import Codec
@@ -178,5 +186,6 @@ def test_what_is_converted_at_once() -> None:
 
 def test_a_record_batch_in_an_old_request_stays_as_it_is() -> None:
     new = batch(b"a")
-    assert batches_of([new, message_set(b"a")])[0][0] is new
-    assert batches_of([bytes(SET_BYTES_MAX + 1)])[1][0].error_code == 10
+    allowance = Allowance(PRODUCED_BYTES_MAX, PRODUCED_RECORDS_MAX)
+    assert batches_of([new, message_set(b"a")], allowance, {})[0][0] is new
+    assert batches_of([bytes(SET_BYTES_MAX + 1)], allowance, {})[1][0].error_code == 10

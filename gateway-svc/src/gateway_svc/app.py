@@ -28,9 +28,10 @@ from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import AnswerLayouts
-from gateway_svc.fetching.message_sets import Conversions
+from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.fetching.shared_reads import SharedReads
+from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
@@ -81,8 +82,9 @@ class Gateway:
         self._dispatcher = Dispatcher(HANDLERS, counts)
         self._connections = Connections(settings, counts, self._entrance(storage), self._files)
         names = TopicNames(storage.topics)
+        records, answers = SharedReads(storage.records, loop), MemoryBudget(settings.gateway_memory_bytes)
         self._services = Services(
-            storage=replace(storage, records=SharedReads(storage.records, loop)),
+            storage=replace(storage, records=records),
             cluster=self._membership,
             settings=settings,
             metrics=counts,
@@ -90,11 +92,12 @@ class Gateway:
             names=names,
             admission=admission(names),
             requests=MemoryBudget(settings.gateway_memory_bytes),
-            answers=MemoryBudget(settings.gateway_memory_bytes),
+            answers=answers,
             files=self._files,
             sessions=FetchSessions(),
             answer_layouts=AnswerLayouts(),
             conversions=Conversions(loop),
+            value_reads=ValueReads(records, answers, loop),
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),
             api_ranges=self._dispatcher.api_ranges,
@@ -149,6 +152,11 @@ class Gateway:
     def memory_held(self) -> int:
         """Bytes of requests and answers held for clients just now."""
         return self._services.requests.used + self._services.answers.used
+
+    @property
+    def conversion_count(self) -> int:
+        """Number of conversions of message sets that run or wait."""
+        return self._services.conversions.count
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -219,7 +227,8 @@ class Gateway:
         for budget in (services.requests, services.answers, services.storage.window):
             if budget is not None:
                 budget.check_invariants()
-        assert (services.requests.used, services.answers.used) == self._connections.memory_held
+        requests, answers = self._connections.memory_held
+        assert (services.requests.used, services.answers.used) == (requests, answers + services.value_reads.held)
 
     async def stop(self) -> None:
         """Stop in order. No client and no storage can make it raise."""

@@ -137,6 +137,7 @@ def services(
         sessions=NOT_NEEDED,
         answer_layouts=NOT_NEEDED,
         conversions=NOT_NEEDED,
+        value_reads=NOT_NEEDED,
         room=NOT_NEEDED,
         polling=NOT_NEEDED,
         api_ranges=(),

@@ -1,11 +1,11 @@
 """Records as clients from before Kafka 0.11 see them: message sets become record batches on their way in, and back.
 
 Every record is decoded and encoded again, which takes some ten microseconds each. So all but the smallest conversions
-run in one separate thread: the event loop goes on, and however many old clients there are, one conversion at a time
-holds memory.
+run in a separate thread (conversions.py).
 
-Limits: a partition's message set is 16 MiB at most, decompressed as well. A batch for an old consumer decompresses to
-64 MiB and holds a million records at most. Above that the answer is MESSAGE_TOO_LARGE.
+Limits: a partition's message set is 16 MiB at most, decompressed as well. The sets of one Produce request have 32 MiB
+and 250,000 records together. The batches of one Fetch answer decompress to 64 MiB and hold a million records at most;
+a batch that does not fit begins the next answer. Above that the answer is MESSAGE_TOO_LARGE.
 
 A read may find no records that an old client can be shown: transaction markers, or a batch that compaction emptied
 after the requested offset. Such a client would ask for the same offset for ever, so the read goes on after them.
@@ -13,11 +13,9 @@ after the requested offset. Such a client would ask for the same offset for ever
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from broker_contract.data import AppendedPartition, Buffer, ReadRequest, ReadResponse, ReadResult
 from protocol_lib.errors import DecodeError, ErrorCode
@@ -26,52 +24,23 @@ from protocol_lib.records.conversion import UnsupportedCompression, down_convert
 from protocol_lib.records.header import CODEC_MASK, MAGIC, MAGIC_AT, read_batch_header, read_magic
 from protocol_lib.records.legacy import MESSAGE_ATTRIBUTES_AT, CorruptMessage, message_size
 
+from gateway_svc.fetching.conversions import Allowance, Conversions, FailingCall
+from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.storage.protocols import Records
 
 #: Most bytes of uncompressed records that are converted on the event loop: a millisecond.
 INLINE_BYTES_MAX: Final = 8 * 1024
 #: Kafka's default max.message.bytes, ten times and more.
 SET_BYTES_MAX: Final = 16 * 1024 * 1024
+#: The allowance of one Produce request: some seconds of processor time.
+PRODUCED_BYTES_MAX: Final = 2 * SET_BYTES_MAX
+PRODUCED_RECORDS_MAX: Final = 250_000
+#: The allowance of one Fetch answer.
 SHOWN_BYTES_MAX: Final = 64 * 1024 * 1024
 SHOWN_RECORDS_MAX: Final = 1_000_000
 
-T = TypeVar("T")
-
-
-class FailingCall(Protocol):
-    """A request's call (context.py), as far as it is needed here."""
-
-    abandon: Callable[[], None] | None
-
-    def failed(self, error: Exception) -> None: ...
-
-
-class Conversions:
-    """The thread of conversions; the gateway owns it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread = ThreadPoolExecutor(1, "conversion")
-
-    def run(self, call: FailingCall, work: Callable[[], T], done: Callable[[T], None], *, inline: bool) -> None:
-        """Call `done` with the result of `work`, now or later; an exception of either fails the call."""
-        if inline:
-            _finish(call, work, done)
-            return
-        future = self._loop.run_in_executor(self._thread, work)
-        future.add_done_callback(lambda ended: _finish(call, ended.result, done))
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _finish(call: FailingCall, result: Callable[[], T], done: Callable[[T], None]) -> None:
-    try:
-        done(result())
-    except asyncio.CancelledError:
-        return
-    except Exception as error:
-        call.failed(error)
+#: The outcomes of sets that are not appended, by index.
+Outcomes = dict[int, AppendedPartition]
 
 
 # -- in ---------------------------------------------------------------------------------------------------------------
@@ -84,53 +53,86 @@ def is_quick(sets: Sequence[Buffer]) -> bool:
     )
 
 
-def batches_of(sets: Sequence[Buffer]) -> tuple[list[Buffer], dict[int, AppendedPartition]]:
+def is_compressed(message_set: Buffer) -> bool:
+    """Return whether a message set begins with a wrapper of others."""
+    return (
+        len(message_set) > MESSAGE_ATTRIBUTES_AT
+        and message_set[MAGIC_AT] < MAGIC
+        and bool(message_set[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK)
+    )
+
+
+def batches_of(
+    sets: Sequence[Buffer], allowance: Allowance, refused: Mapping[int, AppendedPartition]
+) -> tuple[list[Buffer], Outcomes]:
     """Return a record batch for each message set, and by index the outcome of those that have none to append.
 
-    A record batch stays as it is. An empty set has no error and no offset, as in Kafka.
+    A record batch stays as it is. An empty set has no error and no offset, as in Kafka. Sets that are `refused` already
+    are not converted.
     """
     batches: list[Buffer] = []
-    outcomes: dict[int, AppendedPartition] = {}
+    outcomes = dict(refused)
     for index, each in enumerate(sets):
         batch: Buffer = b""
-        if len(each) > MAGIC_AT and each[MAGIC_AT] == MAGIC:
+        if index in outcomes:
+            pass
+        elif len(each) > MAGIC_AT and each[MAGIC_AT] == MAGIC:
             batch = each
-        elif len(each) > SET_BYTES_MAX:
-            fault = f"a message set of {len(each)} bytes; {SET_BYTES_MAX} can be converted"
-            outcomes[index] = AppendedPartition(ErrorCode.MESSAGE_TOO_LARGE, error_message=fault)
         else:
-            try:
-                batch = up_convert(each, limit=SET_BYTES_MAX)
-            except DecompressedTooLarge as error:
-                outcomes[index] = AppendedPartition(ErrorCode.MESSAGE_TOO_LARGE, error_message=str(error))
-            except CorruptMessage as error:
-                outcomes[index] = AppendedPartition(ErrorCode.CORRUPT_MESSAGE, error_message=str(error))
-            except DecodeError as error:
-                outcomes[index] = AppendedPartition(ErrorCode.INVALID_RECORD, error_message=str(error))
+            converted = _batch_of(each, allowance)
+            if isinstance(converted, AppendedPartition):
+                outcomes[index] = converted
             else:
-                if not batch:
-                    outcomes[index] = AppendedPartition(ErrorCode.NONE)
+                batch = converted
         batches.append(batch)
     return batches, outcomes
+
+
+def _batch_of(message_set: Buffer, allowance: Allowance) -> bytes | AppendedPartition:
+    """Return the set's batch, or the outcome of a set that has none.
+
+    Raises:
+        Abandoned: nobody waits for it.
+    """
+    allowance.check()
+    limit = min(SET_BYTES_MAX, allowance.bytes_left)
+    if len(message_set) > limit:
+        fault = f"a message set of {len(message_set)} bytes; {limit} can be converted"
+        return AppendedPartition(ErrorCode.MESSAGE_TOO_LARGE, error_message=fault)
+    try:
+        batch = up_convert(message_set, limit=limit, each=allowance)
+    except DecompressedTooLarge as error:
+        return AppendedPartition(ErrorCode.MESSAGE_TOO_LARGE, error_message=str(error))
+    except CorruptMessage as error:
+        return AppendedPartition(ErrorCode.CORRUPT_MESSAGE, error_message=str(error))
+    except DecodeError as error:
+        return AppendedPartition(ErrorCode.INVALID_RECORD, error_message=str(error))
+    return batch or AppendedPartition(ErrorCode.NONE)
 
 
 # -- out --------------------------------------------------------------------------------------------------------------
 
 
 class MessageSetRead:
-    """One Fetch request of version 0 to 3: read by value, converted, and read on where nothing could be shown."""
+    """One Fetch request of version 0 to 3: read, converted, and read on where nothing could be shown.
+
+    Storage is asked for slices, or for few bytes; more are read once there is room for them (value_reads.py).
+    """
 
     def __init__(
         self,
         call: FailingCall,
         records: Records,
+        value_reads: ValueReads,
         conversions: Conversions,
         magic: int,
         done: Callable[[ReadResponse], None],
     ) -> None:
         self._call = call
         self._records = records
+        self._value_reads = value_reads
         self._conversions = conversions
+        self._allowance = Allowance(SHOWN_BYTES_MAX, SHOWN_RECORDS_MAX)
         self._magic = magic
         self._done = done
         self._results: list[ReadResult] = []
@@ -147,20 +149,56 @@ class MessageSetRead:
             nonlocal answered
             answered = True
             self._call.abandon = None
-            results = response.partitions
-            self._conversions.run(
-                self._call,
-                lambda: [
-                    _converted(result, asked.fetch_offset, self._magic)
-                    for result, asked in zip(results, request.partitions, strict=True)
-                ],
-                lambda converted: self._converted(request, indexes, converted),
-                inline=not any(result.records for result in results),
-            )
+            results = list(response.partitions)
+            if any(result.slices for result in results):
+                self._read_slices(request, indexes, results)
+            else:
+                self._convert(request, indexes, results, _nothing)
 
-        cancel = self._records.read(request, read)
+        cancel = self._records.read(replace(request, by_reference=request.max_wait_ms <= 0), read)
         if not answered:
             self._call.abandon = cancel
+
+    def _read_slices(self, request: ReadRequest, indexes: list[int], results: list[ReadResult]) -> None:
+        """Read the records that results have as slices; without room for them they have no records."""
+        sliced = [number for number, result in enumerate(results) if result.slices]
+        size = sum(piece.length for number in sliced for piece in results[number].slices)
+        again = replace(request, max_bytes=size, partitions=[request.partitions[number] for number in sliced])
+        answered = False
+
+        def read(response: ReadResponse | None, release: Callable[[], None]) -> None:
+            nonlocal answered
+            answered = True
+            self._call.abandon = None
+            for place, number in enumerate(sliced):
+                results[number] = (
+                    replace(results[number], slices=[]) if response is None else response.partitions[place]
+                )
+            self._convert(request, indexes, results, release)
+
+        give_up = self._value_reads.read(again, read)
+        if not answered:
+            self._call.abandon = give_up
+
+    def _convert(
+        self, request: ReadRequest, indexes: list[int], results: list[ReadResult], release: Callable[[], None]
+    ) -> None:
+        magic = self._magic
+
+        def work(allowance: Allowance) -> list[tuple[ReadResult, int | None]]:
+            return [
+                _converted(result, asked.fetch_offset, magic, allowance)
+                for result, asked in zip(results, request.partitions, strict=True)
+            ]
+
+        self._conversions.run(
+            self._call,
+            work,
+            lambda converted: self._converted(request, indexes, converted),
+            self._allowance,
+            inline=not any(result.records for result in results),
+            release=release,
+        )
 
     def _converted(
         self, request: ReadRequest, indexes: list[int], converted: list[tuple[ReadResult, int | None]]
@@ -178,20 +216,27 @@ class MessageSetRead:
         self._read(replace(request, partitions=partitions, max_wait_ms=0 if something else request.max_wait_ms), again)
 
 
-def _converted(result: ReadResult, fetch_offset: int, magic: int) -> tuple[ReadResult, int | None]:
+def _converted(
+    result: ReadResult, fetch_offset: int, magic: int, allowance: Allowance
+) -> tuple[ReadResult, int | None]:
     """Return a result with its records converted, and the next offset to read if none of them can be shown.
 
-    The result itself stays as it is: other requests may share it.
+    The result itself stays as it is: other requests may share it. It has no records where an earlier partition of the
+    same answer has used up the allowance.
     """
     if not result.records:
         return result, None
+    allowance.check()
+    was_used = allowance.used
     try:
         end_offset = _end_offset(result.records)
-        records = down_convert(result.records, magic, first_offset=fetch_offset, limit=SHOWN_BYTES_MAX)
+        limit = max(0, allowance.bytes_left)
+        records = down_convert(result.records, magic, first_offset=fetch_offset, limit=limit, each=allowance)
     except UnsupportedCompression:
         return replace(result, records=b"", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), None
     except DecompressedTooLarge:
-        return replace(result, records=b"", error_code=ErrorCode.MESSAGE_TOO_LARGE), None
+        error_code = ErrorCode.NONE if was_used else ErrorCode.MESSAGE_TOO_LARGE
+        return replace(result, records=b"", error_code=error_code), None
     except DecodeError:
         return replace(result, records=b"", error_code=ErrorCode.CORRUPT_MESSAGE), None
     return replace(result, records=records), None if records else end_offset
@@ -215,3 +260,7 @@ def _end_offset(records: Buffer) -> int:
         end_offset = header.last_offset + 1
         position += header.size
     return end_offset
+
+
+def _nothing() -> None:
+    """Hold nothing: the records are few."""

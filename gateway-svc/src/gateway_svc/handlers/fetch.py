@@ -1,8 +1,9 @@
 """Fetch: read record batches from partitions, waiting in storage until there are enough or the time is over.
 
 Storage answers with slices of segment files where this gateway sees them: large ones go from the file to the socket,
-small ones are read here. A slice whose file is gone by then is read again by value. A client that disconnects gives
-its read up. Fetch sessions are served (`fetch_sessions`). Version 13 names topics by id.
+small ones are read here. A slice whose file is gone by then, or that this gateway does not see, is read by value once
+there is room for it (value_reads.py). A client that disconnects gives its read up. Fetch sessions are served
+(sessions.py). Version 13 names topics by id.
 
 Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
 a gateway), `last_fetched_epoch` (a log is never truncated below offsets that were read).
@@ -16,7 +17,8 @@ version, if it is the first; Kafka cut it off before version 3, where an old con
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
@@ -38,6 +40,7 @@ from gateway_svc.fetching.answer_layout import answer_parts
 from gateway_svc.fetching.message_sets import MessageSetRead
 from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
+from gateway_svc.fetching.value_reads import bytes_allowed
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, topics
@@ -48,9 +51,6 @@ _RECORD_BATCH_VERSION = 4
 _TOPIC_ID_VERSION = 13
 #: First version whose clients know KAFKA_STORAGE_ERROR.
 _STORAGE_ERROR_VERSION = 6
-#: Most bytes of one answer that is held in memory; less while many answers are (an eighth of the rest).
-_BY_VALUE_MAX_BYTES = 8 * 1024 * 1024
-_BY_VALUE_MIN_BYTES = 64 * 1024
 
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
@@ -82,7 +82,9 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
 
     if call.version < _RECORD_BATCH_VERSION:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
-        MessageSetRead(call, services.storage.records, services.conversions, magic, done).start(read)
+        MessageSetRead(call, services.storage.records, services.value_reads, services.conversions, magic, done).start(
+            read
+        )
         return
     cancel = services.storage.records.read(read, done)
     if call.parts is None:
@@ -122,18 +124,19 @@ def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -
 def _read_request(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> ReadRequest:
     by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
+    max_wait_ms = max(request.max_wait_ms, 0)
     if not by_reference:
-        room = services.answers.limit - services.answers.used
-        max_bytes = min(max_bytes, max(_BY_VALUE_MIN_BYTES, min(_BY_VALUE_MAX_BYTES, room // 8)))
+        max_bytes = min(max_bytes, bytes_allowed(services.answers))
     return ReadRequest(
         call.correlation_id,
         call.client_id,
         call.version,
-        max(request.max_wait_ms, 0),
+        max_wait_ms,
         max(min(request.min_bytes, max_bytes), 0),
         max_bytes,
         request.isolation_level,
-        by_reference,
+        # The answer to a read that waits holds few bytes, or slices. One that does not wait asks for slices.
+        by_reference or not max_wait_ms,
         [_wanted(partition) for partition in fetch.partitions],
     )
 
@@ -255,30 +258,26 @@ def _data(call: Call, services: Services, partition: FetchedPartition, result: R
 def _read_by_value(
     call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: list[ReadResult], gone: list[int]
 ) -> None:
-    again = ReadRequest(
-        read.correlation_id,
-        read.client_id,
-        read.version,
-        0,
-        0,
-        min(_BY_VALUE_MAX_BYTES, sum(piece.length for index in gone for piece in results[index].slices)),
-        read.isolation_level,
-        False,
-        [read.partitions[index] for index in gone],
-    )
+    size = sum(piece.length for index in gone for piece in results[index].slices)
+    again = replace(read, max_bytes=size, partitions=[read.partitions[index] for index in gone])
+    answered = False
 
-    def done(response: ReadResponse) -> None:
+    def done(response: ReadResponse | None, release: Callable[[], None]) -> None:
+        nonlocal answered
+        answered = True
         call.abandon = None
         try:
-            for index, result in zip(gone, response.partitions, strict=True):
-                results[index] = result
+            for place, index in enumerate(gone):
+                results[index] = replace(results[index], slices=[]) if response is None else response.partitions[place]
             _answer(call, services, fetch, read, results)
         except Exception as error:
             call.failed(error)
+        finally:
+            release()
 
-    cancel = services.storage.records.read(again, done)
-    if call.parts is None:
-        call.abandon = cancel
+    give_up = services.value_reads.read(again, done)
+    if not answered:
+        call.abandon = give_up
 
 
 def _must_tell(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -> bool:

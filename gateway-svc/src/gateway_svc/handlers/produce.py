@@ -5,8 +5,8 @@ otherwise); everything else about the records is storage's. The answer leaves wh
 partitions: after the sync with acks -1, after the write with acks 1. With acks 0 there is no answer; an error then
 closes the connection, the only sign such a client can receive.
 
-Versions 0-2 carry message sets of formats 0 and 1, which are converted here (message_sets.py); such requests are
-worked on one at a time for each connection. Version 13 names topics by id. Storage answers transactional records
+Versions 0-2 carry message sets of formats 0 and 1, which are converted first (produce_message_sets.py); such requests
+are worked on one at a time for each connection. Version 13 names topics by id. Storage answers transactional records
 INVALID_TXN_STATE: transactions are not served. `current_leader` and `node_endpoints` (KIP-951) are never sent: every
 gateway serves every partition.
 """
@@ -14,6 +14,7 @@ gateway serves every partition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from broker_contract.data import Append, AppendedPartition, AppendOutcome, AppendResponse, Buffer, TopicIdPartition
 from protocol_lib.api import ApiKey
@@ -22,8 +23,8 @@ from protocol_lib.messages.produce import ProduceRequest
 from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 from gateway_svc.clients.pipeline import Kind
-from gateway_svc.fetching.message_sets import batches_of, is_quick
 from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
+from gateway_svc.handlers.produce_message_sets import serve_message_sets
 from gateway_svc.handlers.produce_pattern import ProducePattern
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, Orphan
@@ -41,7 +42,8 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> None:
             partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
             batches.append(data.records or b"")
     if call.version < _RECORD_BATCH_VERSION:
-        _serve_message_sets(call, request, services, partitions, batches)
+        append = partial(_append, call, request, services, partitions)
+        serve_message_sets(call, services, partitions, batches, append)
     elif request.transactional_id is None and _are_transactional(batches):
         refused = AppendedPartition(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
@@ -49,20 +51,6 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> None:
         _answer(call, request, services, partitions, batches, [refused for _ in partitions])
     else:
         _append(call, request, services, partitions, batches, {})
-
-
-def _serve_message_sets(
-    call: Call,
-    request: ProduceRequest,
-    services: Services,
-    partitions: list[TopicIdPartition],
-    sets: list[Buffer],
-) -> None:
-    def converted(result: tuple[list[Buffer], dict[int, AppendedPartition]]) -> None:
-        batches, outcomes = result
-        _append(call, request, services, partitions, batches, outcomes)
-
-    services.conversions.run(call, lambda: batches_of(sets), converted, inline=is_quick(sets))
 
 
 def _append(

@@ -9,8 +9,9 @@ from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import AnswerLayouts
-from gateway_svc.fetching.message_sets import Conversions
+from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
+from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import OTHER_TOPICS, GatewayMetrics, TopicCounts
 from gateway_svc.refusals import Refusals
@@ -41,6 +42,7 @@ class Services:
     sessions: FetchSessions
     answer_layouts: AnswerLayouts
     conversions: Conversions
+    value_reads: ValueReads
     #: The waiting room of answers whose sockets are full.
     room: SocketRoom
     polling: IdlePolling

@@ -39,7 +39,7 @@ from protocol_lib.records.header import (
     read_magic,
 )
 from protocol_lib.records.record import Header, Record, write_record
-from protocol_lib.varint import write_signed
+from protocol_lib.varint import Buffer, write_signed
 
 __all__ = [
     "HEADER",
@@ -69,6 +69,8 @@ __all__ = [
 _NO_TIMESTAMP: Final = -1
 #: A record's attributes and timestamp delta.
 _AT_BASE_TIME: Final = b"\0\0"
+#: Most pieces of records, two for each, that wait to be joined.
+_PIECES_MAX: Final = 1024
 
 
 def build_batch(
@@ -93,20 +95,31 @@ def build_batch(
     `last_offset` is the end of the batch when compaction has removed its last records. With `log_append_time` readers
     give every record the largest timestamp among them. `delete_horizon_ms` takes the place of the base timestamp: the
     time until which tombstones and control records stay (KIP-534). `base_timestamp` defaults to the first record's.
+    The records are read once, so that an iterator needs no memory for all of them.
     """
-    listed = list(records)
-    if not listed:
-        raise EncodeError("a record batch without records")
-    if base_timestamp is None:
-        base_timestamp = listed[0].timestamp
-    if delete_horizon_ms is not None:
-        base_timestamp = delete_horizon_ms
-    ends_at = listed[-1].offset if last_offset is None else last_offset
-    if not len(listed) - 1 <= listed[-1].offset - base_offset <= SEQUENCE_MAX or listed[0].offset < base_offset:
-        raise EncodeError(f"offsets {listed[0].offset} to {listed[-1].offset} in a batch of base offset {base_offset}")
+    body = bytearray()
     pieces: list[bytes] = []
-    for record in listed:
-        write_record(record, base_offset, base_timestamp, pieces)
+    count, first_offset, end_offset, max_timestamp = 0, 0, 0, 0
+    for record in records:
+        if not count:
+            first_offset, max_timestamp = record.offset, record.timestamp
+            if delete_horizon_ms is not None:
+                base_timestamp = delete_horizon_ms
+            elif base_timestamp is None:
+                base_timestamp = record.timestamp
+        elif record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+        write_record(record, base_offset, base_timestamp or 0, pieces)
+        end_offset = record.offset
+        count += 1
+        if len(pieces) > _PIECES_MAX:
+            body += b"".join(pieces)
+            pieces.clear()
+    if not count:
+        raise EncodeError("a record batch without records")
+    if not count - 1 <= end_offset - base_offset <= SEQUENCE_MAX or first_offset < base_offset:
+        raise EncodeError(f"offsets {first_offset} to {end_offset} in a batch of base offset {base_offset}")
+    body += b"".join(pieces)
     attributes = (
         codec
         | (LOG_APPEND_TIME if log_append_time else 0)
@@ -115,15 +128,15 @@ def build_batch(
         | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
     )
     return _sealed(
-        compress(codec, b"".join(pieces), level),
+        body if codec is Codec.NONE else compress(codec, body, level),
         base_offset=base_offset,
-        last_offset=ends_at,
+        last_offset=end_offset if last_offset is None else last_offset,
         leader_epoch=leader_epoch,
         attributes=attributes,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in listed),
+        base_timestamp=base_timestamp or 0,
+        max_timestamp=max_timestamp,
         producer=(producer_id, producer_epoch, base_sequence),
-        records_count=len(listed),
+        records_count=count,
     )
 
 
@@ -168,7 +181,7 @@ def build_empty_batch(emptied: BatchHeader) -> bytes:
 
 
 def _sealed(
-    body: bytes,
+    body: Buffer,
     *,
     base_offset: int,
     last_offset: int,

@@ -154,7 +154,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
     from cramjam import lz4
 
     writer = lz4.Compressor(level=1 if level is None else level, content_checksum=False, block_linked=False)
-    writer.compress(data)
+    writer.compress(bytes(data))
     return bytes(writer.finish())
 
 

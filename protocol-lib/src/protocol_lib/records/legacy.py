@@ -21,7 +21,7 @@ The sources are Kafka's LegacyRecord and AbstractLegacyRecordBatch (3.9). A fetc
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -34,8 +34,6 @@ from protocol_lib.records.record import Record
 from protocol_lib.varint import SIGNED_MAX, Buffer
 
 NO_TIMESTAMP: Final = -1
-#: The greatest depth of compressed sets inside each other. Kafka refuses a compressed message inside a compressed one.
-COMPRESSION_DEPTH_MAX: Final = 1
 
 _OFFSET_AND_SIZE: Final = Struct(">qi")
 _PREFIX_SIZE: Final = _OFFSET_AND_SIZE.size
@@ -143,12 +141,22 @@ def read_messages(buffer: Buffer, *, partial: bool = False) -> Iterator[Message]
 
 
 def message_records(message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    """Return the record a message is, or the records it wraps, as `walk_message_records` yields them."""
+    return list(walk_message_records(message, limit=limit))
+
+
+def walk_message_records(message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Yield the record a message is, or the records it wraps, with their offsets and timestamps in the log.
 
-    `limit` bounds the bytes that a wrapper may decompress to.
+    `limit` bounds the bytes that a wrapper may decompress to, which happens when the first record is asked for.
+
+    Raises:
+        DecodeError: the wrapper is malformed.
     """
-    records, _ = _unwrapped(message, COMPRESSION_DEPTH_MAX, limit)
-    return records
+    if message.codec == Codec.NONE:
+        yield Record(message.offset, message.timestamp, message.key, message.value)
+    else:
+        yield from _wrapped(message, _body(message, limit))
 
 
 def read_message_set(buffer: Buffer, *, partial: bool = False, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -157,89 +165,105 @@ def read_message_set(buffer: Buffer, *, partial: bool = False, limit: int = DECO
     `partial` skips part of a message at the end, `limit` bounds the bytes all its wrappers decompress to.
     """
     for message in read_messages(buffer, partial=partial):
-        records, limit = _unwrapped(message, COMPRESSION_DEPTH_MAX, limit)
-        yield from records
+        if message.codec == Codec.NONE:
+            yield Record(message.offset, message.timestamp, message.key, message.value)
+        else:
+            body = _body(message, limit)
+            limit -= len(body)
+            yield from _wrapped(message, body)
 
 
-def _unwrapped(message: Message, depth: int, limit: int) -> tuple[list[Record], int]:
-    """Return the records of a message, and the rest of the limit."""
+def _body(message: Message, limit: int) -> Buffer:
+    """Return the message set that a wrapper holds."""
     if message.codec not in _CODECS:
         raise DecodeError(f"a message of format {message.magic} with codec {message.codec}")
-    if message.codec == Codec.NONE:
-        return [Record(message.offset, message.timestamp, message.key, message.value)], limit
-    if depth == 0:
-        raise DecodeError("a compressed message inside a compressed message")
     if message.value is None:
         raise DecodeError("a compressed message without a value")
     value: Buffer = message.value
     if message.codec == Codec.LZ4 and message.magic == 0:
         value = with_right_checksum(value)
-    body = decompress(message.codec, value, limit)
-    limit -= len(body)
-    records: list[Record] = []
+    return decompress(message.codec, value, limit)
+
+
+def _wrapped(wrapper: Message, body: Buffer) -> Iterator[Record]:
+    """Yield the records inside a wrapper; in format 1 with their offsets in the log, and its time when that rules."""
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+    base_offset = _base_offset(wrapper, body)
+    if base_offset < 0:
+        for _ in _inside(wrapper, body):
+            pass
+        last_offset = wrapper.offset - base_offset
+        raise DecodeError(f"a wrapper of offset {wrapper.offset} around a message of offset {last_offset}")
+    for inner in _inside(wrapper, body):
+        offset = base_offset + inner.offset
+        if offset > SIGNED_MAX:
+            raise DecodeError(f"a message of offset {offset}")
+        yield Record(offset, inner.timestamp if append_time is None else append_time, inner.key, inner.value)
+
+
+def _inside(wrapper: Message, body: Buffer) -> Iterator[Message]:
+    found = False
     for inner in read_messages(body):
-        if inner.magic != message.magic:
-            raise DecodeError(f"a message of format {inner.magic} inside one of format {message.magic}")
-        found, limit = _unwrapped(inner, depth - 1, limit)
-        records += found
-    if not records:
+        if inner.magic != wrapper.magic:
+            raise DecodeError(f"a message of format {inner.magic} inside one of format {wrapper.magic}")
+        if inner.codec != Codec.NONE:
+            raise DecodeError("a compressed message inside a compressed message")
+        found = True
+        yield inner
+    if not found:
         raise DecodeError("a compressed message with no message inside")
-    if message.magic == 1:
-        _place(records, message)
-    return records, limit
 
 
-def _place(records: list[Record], wrapper: Message) -> None:
-    """Give the records of a wrapper of format 1 their offsets in the log, and its time when that rules."""
-    base_offset = 0
-    if wrapper.offset != 0:
-        base_offset = wrapper.offset - records[-1].offset
-        if base_offset < 0:
-            raise DecodeError(f"a wrapper of offset {wrapper.offset} around a message of offset {records[-1].offset}")
-    for record in records:
-        record.offset += base_offset
-        if record.offset > SIGNED_MAX:
-            raise DecodeError(f"a message of offset {record.offset}")
-        if wrapper.is_log_append_time:
-            record.timestamp = wrapper.timestamp
+def _base_offset(wrapper: Message, body: Buffer) -> int:
+    """Return the number to add to the offsets inside a wrapper: in format 1 its own offset is that of the last one.
+
+    The sizes lead to the last message. Where they do not, the reading of the messages finds the fault.
+    """
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    position = last = 0
+    try:
+        while position < len(body):
+            last = position
+            position += message_size(body, position)
+        return wrapper.offset - message_offset(body, last) if body else 0
+    except CorruptMessage:
+        return 0
 
 
 def build_message_set(
-    records: Sequence[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: int | None = None
+    records: Iterable[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: int | None = None
 ) -> bytes:
     """Return a message set of format 0 or 1 that holds the records, one wrapper of them all when there is a codec.
 
     Headers have no place in these formats and are left out, as are timestamps in format 0. `log_append_time` is the
-    time of every record in format 1, in milliseconds since 1970.
+    time of every record in format 1, in milliseconds since 1970. The records are read once.
     """
     if magic >= len(_HEADERS) or magic < 0:
         raise EncodeError(f"a message set of format {magic}")
     if codec not in _CODECS:
         raise EncodeError(f"a message set of format {magic} with codec {codec.name}")
-    if not records:
-        raise EncodeError("a message set without records")
-    relative_to = records[0].offset if magic == 1 and codec is not Codec.NONE else 0
+    relative = magic == 1 and codec is not Codec.NONE
     attributes = LOG_APPEND_TIME if magic == 1 and log_append_time is not None else 0
-    body = b"".join(
-        write_message(
-            Message(
-                record.offset - relative_to,
-                magic,
-                attributes,
-                record.timestamp if log_append_time is None else log_append_time,
-                record.key,
-                record.value,
-            )
+    body = bytearray()
+    base_offset = last_offset = max_timestamp = 0
+    for record in records:
+        if not body:
+            base_offset, max_timestamp = record.offset if relative else 0, record.timestamp
+        max_timestamp, last_offset = max(max_timestamp, record.timestamp), record.offset
+        timestamp = record.timestamp if log_append_time is None else log_append_time
+        body += write_message(
+            Message(record.offset - base_offset, magic, attributes, timestamp, record.key, record.value)
         )
-        for record in records
-    )
+    if not body:
+        raise EncodeError("a message set without records")
     if codec is Codec.NONE:
-        return body
+        return bytes(body)
     value = compress(codec, body)
     if codec is Codec.LZ4 and magic == 0:
         value = with_old_checksum(value)
-    timestamp = max(record.timestamp for record in records) if log_append_time is None else log_append_time
-    return write_message(Message(records[-1].offset, magic, attributes | codec, timestamp, None, value))
+    timestamp = max_timestamp if log_append_time is None else log_append_time
+    return write_message(Message(last_offset, magic, attributes | codec, timestamp, None, value))
 
 
 def write_message(message: Message) -> bytes:

@@ -75,7 +75,7 @@ def _offset_error(log: PartitionLog, offset: int) -> int:
 
 
 class _Found(NamedTuple):
-    """What one partition has for a read: the result without its records, and the place of these."""
+    """The outcome of a look at one partition: the result without its records, and the place of these."""
 
     result: ReadResult
     spans: list[Span]
@@ -226,9 +226,7 @@ class WaitingReads:
         for wanted, each in zip(request.partitions, found, strict=True):
             log = self._log_of(wanted.topic_partition)
             try:
-                sizes.append(
-                    self._awaited_of(log, wanted, each.spans, request) if isinstance(log, PartitionLog) else 0
-                )
+                sizes.append(self._awaited_of(log, wanted, each.spans, request) if isinstance(log, PartitionLog) else 0)
             except StorageFailure:  # the read itself will meet it
                 sizes.append(each.size)
         return sizes
@@ -259,7 +257,7 @@ class WaitingReads:
     # -- finding ------------------------------------------------------------------------------------------------------
 
     def _collect(self, request: ReadRequest) -> tuple[list[_Found], bool]:
-        """Return what every partition has, and whether any of them has an error."""
+        """Look at every partition; return the outcomes, and whether any of them has an error."""
         left = min(max(0, request.max_bytes), self._bytes_max)
         found, failed, min_one = [], False, True
         for wanted in request.partitions:

@@ -9,7 +9,10 @@ from typing import cast
 
 import pytest
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
-from gateway_svc.fetching.message_sets import Conversions, MessageSetRead
+from gateway_svc.fetching.conversions import Conversions
+from gateway_svc.fetching.message_sets import MessageSetRead
+from gateway_svc.fetching.value_reads import ValueReads
+from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.storage.protocols import Records
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
@@ -50,8 +53,10 @@ def batch(codec: Codec = Codec.NONE) -> bytes:
 async def test_a_result_that_others_share_stays_as_it_is(records: bytes, error_code: int) -> None:
     storage = Storage(ReadResult(0, 8, 8, 0, records=records))
     before, found = copy.deepcopy(storage.response), asyncio.get_running_loop().create_future()
-    conversions = Conversions(asyncio.get_running_loop())
-    MessageSetRead(Call(), cast(Records, storage), conversions, 1, found.set_result).start(READ)
+    loop = asyncio.get_running_loop()
+    conversions, records_of = Conversions(loop), cast(Records, storage)
+    reads = ValueReads(records_of, MemoryBudget(1 << 30), loop)
+    MessageSetRead(Call(), records_of, reads, conversions, 1, found.set_result).start(READ)
     (result,) = (await found).partitions
     conversions.close()
     assert result.error_code == error_code

@@ -1,0 +1,169 @@
+"""The thread of conversions, and the allowance of each.
+
+Conversions run in one thread, one at a time, so that however many old clients there are, one conversion at a time holds
+memory. The thread and the event loop share Python's interpreter lock. So a conversion works for SLICE_S and then
+sleeps for PAUSE_S, in which the event loop goes on; decompression does not hold the lock.
+
+A conversion has an allowance of decompressed bytes and of records for its whole request. Once its call is abandoned it
+does not begin, or ends with the next record, and lets go of its input. `close` abandons all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from protocol_lib.records.compression import DecompressedTooLarge
+from protocol_lib.records.record import Record
+
+#: Seconds of work between two pauses, and of a pause: more than a thread needs to wake up.
+SLICE_S: Final = 0.0005
+PAUSE_S: Final = 0.0002
+
+#: Bytes of a record that are counted in addition to its key and its value.
+_RECORD_BYTES: Final = 26
+
+T = TypeVar("T")
+
+
+class FailingCall(Protocol):
+    """A request's call (call.py), as far as it is needed here."""
+
+    abandon: Callable[[], None] | None
+
+    def failed(self, error: Exception) -> None: ...
+
+
+class Abandoned(Exception):  # noqa: N818 (it is no error)
+    """Nobody waits for the conversion any more."""
+
+
+class Allowance:
+    """The bytes and records that one request may still convert; called with each record (`conversion.Each`)."""
+
+    __slots__ = ("bytes_left", "is_abandoned", "records_left", "slice_end", "used")
+
+    def __init__(self, bytes_max: int, records_max: int) -> None:
+        self.bytes_left = bytes_max
+        self.records_left = records_max
+        #: Whether any record was converted.
+        self.used = False
+        self.is_abandoned = False
+        #: The reading of `time.perf_counter` at which the next pause begins; infinite on the event loop.
+        self.slice_end = float("inf")
+
+    def __call__(self, record: Record) -> None:
+        """Count a record, and pause when it is time.
+
+        Raises:
+            DecompressedTooLarge: the request has used up its allowance.
+            Abandoned: nobody waits for the outcome.
+        """
+        self.used = True
+        self.records_left -= 1
+        self.bytes_left -= _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+        if self.records_left < 0 or self.bytes_left < 0:
+            raise DecompressedTooLarge("the records of one request are more than can be converted")
+        if time.perf_counter() >= self.slice_end:
+            self.pause()
+
+    def check(self) -> None:
+        """Raise Abandoned if nobody waits for the outcome."""
+        if self.is_abandoned:
+            raise Abandoned
+
+    def pause(self) -> None:
+        """Let the event loop go on.
+
+        Raises:
+            Abandoned: nobody waits for the outcome.
+        """
+        self.check()
+        time.sleep(PAUSE_S)
+        self.slice_end = time.perf_counter() + SLICE_S
+
+
+class _Conversion(Generic[T]):
+    """One conversion in the thread."""
+
+    __slots__ = ("allowance", "work")
+
+    def __init__(self, work: Callable[[Allowance], T], allowance: Allowance) -> None:
+        self.work: Callable[[Allowance], T] | None = work
+        self.allowance = allowance
+
+    def __call__(self) -> T:
+        work, self.work = self.work, None
+        if work is None:
+            raise Abandoned
+        self.allowance.slice_end = 0.0
+        return work(self.allowance)
+
+    def abandon(self) -> None:
+        self.work = None
+        self.allowance.is_abandoned = True
+
+
+class Conversions:
+    """The thread of conversions; the gateway owns it, and uses it from its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = ThreadPoolExecutor(1, "conversion")
+        self._running: dict[asyncio.Future[Any], _Conversion[Any]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of conversions that run or wait."""
+        return len(self._running)
+
+    def run(
+        self,
+        call: FailingCall,
+        work: Callable[[Allowance], T],
+        done: Callable[[T], None],
+        allowance: Allowance,
+        *,
+        inline: bool,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `done` with the result of `work`, now or later; an exception of either fails the call.
+
+        While the conversion is in the thread, `call.abandon` ends it. `release` is called once when it has ended in any
+        way, before `done`.
+        """
+        if inline:
+            release()
+            _finish(call, lambda: work(allowance), done)
+            return
+        conversion = _Conversion(work, allowance)
+        future = self._loop.run_in_executor(self._thread, conversion)
+        self._running[future] = conversion
+        call.abandon = conversion.abandon
+
+        def ended(outcome: asyncio.Future[T]) -> None:
+            del self._running[outcome]
+            release()
+            if outcome.cancelled() or isinstance(outcome.exception(), Abandoned) or allowance.is_abandoned:
+                return
+            call.abandon = None
+            _finish(call, outcome.result, done)
+
+        future.add_done_callback(ended)
+
+    def close(self) -> None:
+        """Abandon all conversions; the thread ends with the record it is at."""
+        for future, conversion in list(self._running.items()):
+            conversion.abandon()
+            future.cancel()
+        self._thread.shutdown(wait=False)
+
+
+def _finish(call: FailingCall, result: Callable[[], T], done: Callable[[T], None]) -> None:
+    try:
+        done(result())
+    except Exception as error:
+        call.failed(error)

@@ -1,0 +1,152 @@
+"""Reads by value, as many at once as the memory for answers has room for.
+
+A read that waits holds no records (storage keeps sizes only). When records are there, storage sends slices, and this
+gateway asks for their bytes here: without waiting, and counted in the budget for answers from before the question until
+the records are handed on. A read that finds no room within WAIT_S gets no records; its client asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from broker_contract.data import ReadRequest, ReadResponse
+
+from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.storage.protocols import Records
+
+#: Most bytes of one read; less while many answers are held in memory (an eighth of the rest). It is seldom less than a
+#: batch: storage sends a whole one in any case.
+READ_BYTES_MAX: Final = 8 * 1024 * 1024
+READ_BYTES_MIN: Final = 1024 * 1024 + 64 * 1024
+#: Most bytes that storage is asked for at once: it holds them, too.
+ASKED_BYTES_MAX: Final = 32 * 1024 * 1024
+#: Longest wait for room, in seconds.
+WAIT_S: Final = 1.0
+
+#: A function that gets the answer, or None where there was no room, and a function to call once the records are not
+#: held any more, or counted by somebody else.
+ValueDone = Callable[[ReadResponse | None, Callable[[], None]], None]
+
+
+def bytes_allowed(budget: MemoryBudget) -> int:
+    """Return how many bytes one read may ask for."""
+    room = budget.limit - budget.used
+    return min(budget.limit, max(READ_BYTES_MIN, min(READ_BYTES_MAX, room // 8)))
+
+
+class _ValueRead:
+    """One read: it waits for room, is on its way, or its records are held."""
+
+    __slots__ = ("cancel", "done", "has_begun", "held", "owner", "request", "timer")
+
+    def __init__(self, owner: ValueReads, request: ReadRequest, done: ValueDone) -> None:
+        self.owner = owner
+        self.request = request
+        self.done: ValueDone | None = done
+        self.has_begun = False
+        self.held = 0
+        self.cancel: Callable[[], None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def give_up(self) -> None:
+        """End the read: nobody waits for it. Nothing happens once `done` was called."""
+        self.owner.give_up(self)
+
+
+class ValueReads:
+    """The reads by value of one gateway, which owns it."""
+
+    def __init__(self, records: Records, budget: MemoryBudget, loop: asyncio.AbstractEventLoop) -> None:
+        self._records = records
+        self._budget = budget
+        self._loop = loop
+        self._waiting: deque[_ValueRead] = deque()
+        self._asked = 0
+        #: Bytes of the budget that reads hold.
+        self.held = 0
+
+    def read(self, request: ReadRequest, done: ValueDone) -> Callable[[], None]:
+        """Read by value at most `request.max_bytes`, without waiting for records. Return a function to give it up.
+
+        `done` is called once, now or later, unless the read is given up first.
+        """
+        read = _ValueRead(self, request, done)
+        self._waiting.append(read)
+        self._begin_waiting()
+        if not read.has_begun:
+            read.timer = self._loop.call_later(WAIT_S, self._expire, read)
+        return read.give_up
+
+    def _begin_waiting(self) -> None:
+        """Begin the first reads that wait, as far as there is room."""
+        waiting, budget = self._waiting, self._budget
+        while waiting:
+            read = waiting[0]
+            if read.done is None:
+                waiting.popleft()
+                continue
+            size = min(read.request.max_bytes, bytes_allowed(budget))
+            if budget.used + size > budget.limit:
+                # Not called at once: the budget calls its owners one after the other as long as it has room.
+                budget.wait(self, lambda: None if not waiting else self._soon())
+                return
+            if self._asked and self._asked + size > ASKED_BYTES_MAX:
+                return
+            waiting.popleft()
+            self._begin(read, size)
+
+    def _soon(self) -> None:
+        self._loop.call_soon(self._begin_waiting)
+
+    def _begin(self, read: _ValueRead, size: int) -> None:
+        read.has_begun = True
+        if read.timer is not None:
+            read.timer.cancel()
+        self._hold(read, size)
+        self._asked += size
+        request = replace(read.request, max_wait_ms=0, min_bytes=0, max_bytes=size, by_reference=False)
+        cancel = self._records.read(request, lambda response: self._answered(read, size, response))
+        if read.done is not None:
+            read.cancel = cancel
+
+    def _answered(self, read: _ValueRead, asked: int, response: ReadResponse) -> None:
+        self._asked -= asked
+        done, read.done = read.done, None
+        read.cancel = None
+        self._hold(read, sum(len(result.records) for result in response.partitions))
+        if done is not None:
+            done(response, lambda: self._hold(read, 0))
+        else:
+            self._hold(read, 0)
+        self._begin_waiting()
+
+    def _hold(self, read: _ValueRead, size: int) -> None:
+        """Count this number of bytes for the read instead of those it held before."""
+        before, read.held = read.held, size
+        self.held += size - before
+        if size > before:
+            self._budget.take(size - before)
+        elif size < before:
+            self._budget.give(before - size)
+
+    def _expire(self, read: _ValueRead) -> None:
+        """Answer a read that found no room; it stays among those that wait until it is the first."""
+        done, read.done = read.done, None
+        if done is not None:
+            done(None, lambda: None)
+
+    def give_up(self, read: _ValueRead) -> None:
+        if read.done is None:
+            return
+        read.done = None
+        if read.timer is not None:
+            read.timer.cancel()
+        if read.cancel is not None:
+            read.cancel()
+            self._asked -= read.held
+            self._hold(read, 0)
+            self._begin_waiting()
