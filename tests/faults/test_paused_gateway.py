@@ -107,3 +107,30 @@ async def test_requests_of_living_clients_are_carried_out_after_the_pause(cluste
         (committed,) = (await committing).topics
         assert committed.partitions[0].error_code == 0
         await living.describe("a")
+
+
+async def test_members_outlive_a_pause_of_their_gateway_that_is_longer_than_their_session(cluster):
+    pid, addresses = cluster
+    session = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 6000}
+    async with talks(addresses, "sessions") as (stopped, living):
+        first = await stopped.join("a", version=3, **session)
+        rejoining = await stopped.join_later("b", version=3, **session)
+        again = await stopped.join("a", version=3, member_id=first.member_id, **session)
+        other = await stopped.answer(rejoining)
+        members = {"a": again.member_id, "b": other.member_id}
+        generation = again.generation_id
+        synced = await stopped.sync_later("b", other.member_id, generation)
+        await stopped.sync("a", again.member_id, generation, assignments=dict.fromkeys(members.values(), b"x"))
+        await stopped.answer(synced)
+        for _ in range(3):
+            for who, member in members.items():
+                assert (await stopped.heartbeat(who, member, generation)).error_code == 0
+            await asyncio.sleep(0.3)
+        with paused(pid):
+            beats = [asyncio.create_task(stopped.heartbeat(who, each, generation)) for who, each in members.items()]
+            await asyncio.sleep(9)
+            (group,) = (await living.describe("c")).groups
+            assert (group.group_state, len(group.members)) == ("Stable", 2)
+        assert [(await each).error_code for each in beats] == [0, 0]
+        for who, member in members.items():
+            assert (await stopped.heartbeat(who, member, generation)).error_code == 0

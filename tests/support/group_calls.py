@@ -58,6 +58,11 @@ class GroupExchange:
             while self.reports < 0:
                 await self.receive_one()
 
+    async def pulse(self) -> None:
+        """Show that the gateway is alive, and wait until storage knows."""
+        await self._stream.write(groups_pb2.GroupCalls(pulses=True))
+        await self.ask(heartbeat=groups_pb2.HeartbeatRequest(group_id="nobody's"))
+
     async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
         """Repeat commits, each a call id, the id of its original, and its offsets; wait until all are answered."""
         ids, likes, offsets = zip(*commits, strict=True)

@@ -24,6 +24,9 @@ class GroupStorage:
         #: Repeated commits: call id, call id of the commit that it is like, offsets.
         self.again: asyncio.Queue[list[tuple[int, int, list[int]]]] = asyncio.Queue()
 
+        #: Number of messages that show that the gateway is alive: all of them.
+        self.pulses = 0
+
     async def start(self) -> None:
         self._server = rpc.server()
         handler = grpc.stream_stream_rpc_method_handler(
@@ -40,6 +43,7 @@ class GroupStorage:
     async def _exchange(self, _requests: Any, context: Any) -> None:
         self._context = context
         while (message := await context.read()) is not grpc.aio.EOF:
+            self.pulses += message.pulses
             if message.calls:
                 self.messages.put_nowait(list(message.calls))
             if message.again:

@@ -20,7 +20,8 @@ Repeated heartbeats. While storage promises that a heartbeat's answer holds, the
 itself. Every TOUCH_S it reports which members repeated theirs; that keeps their sessions. A promise ends when storage
 revokes it, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`):
 such an answer travels another way and may overtake the revocation. No promise is used unless storage has answered
-within TRUST_S: while storage hangs, heartbeats are sent to it whole, and wait.
+within TRUST_S: while storage hangs, heartbeats are sent to it whole, and wait. While there are promises, a message
+leaves every PULSE_S, so that storage can tell a gateway that stands still from one whose members are silent.
 
 So a client that knows of a change through this gateway never gets a heartbeat's answer from before it. Through another
 gateway the answer may be some milliseconds older, and TRUST_S older when storage or the way to it hangs.
@@ -54,6 +55,8 @@ CONTROL_WAIT_S: Final = 10.0
 GATHER_S: Final = 0.025
 #: Seconds between two reports of repeated heartbeats; half of the delay that `storage_svc.rpc.group_stream` allows for.
 TOUCH_S: Final = 0.25
+#: Seconds between two messages while there are promises, a third of `storage_svc.rpc.group_stream`, STILL_S.
+PULSE_S: Final = 0.5
 #: Greatest age of storage's last answer for its promises to be used, in seconds.
 TRUST_S: Final = 1.0
 #: Seconds after which a call that has not been sent has waited: its client may have left.
@@ -99,6 +102,9 @@ class GroupStream:
         self._repeated: set[int] = set()
         self._touching: asyncio.TimerHandle | None = None
         self._touch_due = False
+        #: The timer of the next message without content, unless another has left; and whether it is due now.
+        self._pulsing: asyncio.TimerHandle | None = None
+        self._pulse_due = False
         #: Times at which reports left that storage has not acknowledged.
         self._reported_at: deque[float] = deque()
         self._wake = asyncio.Event()
@@ -234,6 +240,16 @@ class GroupStream:
             self._touch_due = True
             self._wake.set()
 
+    def _pulse(self) -> None:
+        self._pulsing = None
+        due = self._left_at + PULSE_S
+        if self._loop.time() >= due:
+            self._pulse_due = True
+            self._wake.set()
+            due = self._loop.time() + PULSE_S
+        if self._promised or self._forgotten:
+            self._pulsing = self._loop.call_at(due, self._pulse)
+
     def _trust(self, since: float) -> None:
         """Note that storage has answered a message that left at `since`."""
         self._trusted_until = max(self._trusted_until, since + self._trust_s)
@@ -265,7 +281,7 @@ class GroupStream:
 
     async def _write(self, stream: Any) -> None:
         while True:
-            while self._unsent or self._touch_due:
+            while self._unsent or self._touch_due or self._pulse_due:
                 await stream.write(self._next_message())
             await self._wake.wait()
             self._wake.clear()
@@ -275,7 +291,8 @@ class GroupStream:
             self._gathering.cancel()
             self._gathering = None
         self._left_at = self._loop.time()
-        message = groups_pb2.GroupCalls()
+        self._pulse_due = False
+        message = groups_pb2.GroupCalls(pulses=True)
         again: list[int] = []
         likes: list[int] = []
         counts: list[int] = []
@@ -362,7 +379,10 @@ class GroupStream:
         """Note that storage allows a call to be repeated in short."""
         if isinstance(kept, RemoteRepeatableCommit):
             kept.holds, kept.stream_number = True, self._stream_number
-        elif kept is None or call_id <= self._doubted:
+            return
+        if self._pulsing is None:
+            self._pulsing = self._loop.call_at(self._left_at + PULSE_S, self._pulse)
+        if kept is None or call_id <= self._doubted:
             self._forgotten.append(call_id)
         else:
             kept.holds = True
@@ -374,7 +394,7 @@ class GroupStream:
             self._end(call_id)
         self._forgotten.clear()
         self._repeated.clear()
-        self._touch_due = False
+        self._touch_due = self._pulse_due = False
         self._reported_at.clear()
         self._trusted_until = 0.0
         self._stream_number += 1
@@ -392,7 +412,8 @@ class GroupStream:
         await self._stream.close()
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._touching is not None:
-            self._touching.cancel()
+        for timer in (self._touching, self._pulsing):
+            if timer is not None:
+                timer.cancel()
         if self._gathering is not None:
             self._gathering.cancel()

@@ -32,6 +32,11 @@ class GroupCalls(_message.Message):
     AGAIN_LIKE_FIELD_NUMBER: _builtins.int
     AGAIN_COUNTS_FIELD_NUMBER: _builtins.int
     AGAIN_OFFSETS_FIELD_NUMBER: _builtins.int
+    PULSES_FIELD_NUMBER: _builtins.int
+    pulses: _builtins.bool
+    """While the gateway holds promises it sends a message every PULSE_S (gateway_svc.storage.group_stream), if need be with
+    nothing but this. So storage can tell a gateway that stands still from one whose members are silent.
+    """
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
     @_builtins.property
@@ -66,10 +71,11 @@ class GroupCalls(_message.Message):
         again_like: _abc.Iterable[_builtins.int] | None = ...,
         again_counts: _abc.Iterable[_builtins.int] | None = ...,
         again_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        pulses: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "again_counts", b"again_counts", "again_like", b"again_like", "again_offsets", b"again_offsets", "calls", b"calls", "forgotten", b"forgotten", "repeats", b"repeats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "again_counts", b"again_counts", "again_like", b"again_like", "again_offsets", b"again_offsets", "calls", b"calls", "forgotten", b"forgotten", "pulses", b"pulses", "repeats", b"repeats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

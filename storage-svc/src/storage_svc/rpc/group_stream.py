@@ -17,6 +17,10 @@ or would not be accepted, has to come whole.
 
 A session that promises keep up lasts REPEATS_LATE_MS longer, for heartbeats that the gateway has not reported yet. When
 the stream ends it starts again, for those that it will never report.
+
+A gateway that holds promises sends a message even when it has nothing to say. If none comes for STILL_S, the gateway
+stands still, and heartbeats may wait in its sockets: no session of its promises ends until it has had GRACE_S after its
+next message. A gateway that says nothing for STILL_MAX_S counts as dead, and its members' sessions end.
 """
 
 from __future__ import annotations
@@ -40,6 +44,12 @@ _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
 #: Twice the time between two reports of a gateway (`gateway_svc.storage.group_stream`, TOUCH_S).
 REPEATS_LATE_MS: Final = 500
+#: Silence in seconds after which a gateway stands still (`gateway_svc.storage.group_stream`, PULSE_S: it is silent for
+#: a third), and after which it is dead; the time between two looks; the time a gateway has after a standstill.
+STILL_S: Final = 1.5
+STILL_MAX_S: Final = 30.0
+LOOK_S: Final = 0.5
+GRACE_S: Final = 2.0
 
 _log = service_logs.get(__name__)
 
@@ -68,6 +78,13 @@ class _Exchange:
         self._room.set()
         self._open_calls = 0
         self._ended = False
+        self._loop = asyncio.get_running_loop()
+        #: The event loop's time of the gateway's last message; whether it sends some without content, and whether
+        #: it stands still.
+        self._received_at = self._loop.time()
+        self._pulses = False
+        self._stands_still = False
+        self._look = self._loop.call_at(self._received_at + LOOK_S, self._look_for_standstill)
         self._methods: dict[
             str, Callable[[Any, Callable[[Any], None]], RepeatableHeartbeat | RepeatableCommit | None]
         ] = {
@@ -80,6 +97,7 @@ class _Exchange:
         writer = asyncio.create_task(self._write())
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
+                self._note_life(message)
                 for call in message.calls:
                     self._take(call)
                 if message.again:
@@ -97,11 +115,33 @@ class _Exchange:
             self._wake.set()
             await writer
         finally:
+            self._look.cancel()
             for repeat in self._repeats.values():
                 repeat.start_session(REPEATS_LATE_MS)
                 repeat.forget()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+
+    def _note_life(self, message: pb.GroupCalls) -> None:
+        self._received_at = self._loop.time()
+        self._pulses = self._pulses or message.pulses
+        if self._stands_still:
+            self._stands_still = False
+            self._keep_sessions()
+
+    def _look_for_standstill(self) -> None:
+        now = self._loop.time()
+        self._look = self._loop.call_at(now + LOOK_S, self._look_for_standstill)
+        silent_s = now - self._received_at
+        if self._pulses and STILL_S < silent_s < STILL_MAX_S:
+            if not self._stands_still:
+                _log.warning("a gateway stands still", promises=len(self._repeats))
+            self._stands_still = True
+            self._keep_sessions()
+
+    def _keep_sessions(self) -> None:
+        for repeat in self._repeats.values():
+            repeat.keep_session(int(GRACE_S * 1000))
 
     def _take(self, call: pb.GroupCall) -> None:
         self._open_calls += 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from broker_contract import groups_pb2 as pb
 from gateway_svc.storage.group_calls import RemoteRepeatableCommit, RemoteRepeatableHeartbeat
-from gateway_svc.storage.group_stream import GATHER_S, TOUCH_S, TRUST_S, GroupStream
+from gateway_svc.storage.group_stream import GATHER_S, PULSE_S, TOUCH_S, TRUST_S, GroupStream
 
-from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, who
+from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest, who
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
@@ -321,3 +321,28 @@ async def test_storage_is_told_which_commits_are_not_said_again(
     await committing.answered(3)
     members.commit("next", 1)
     assert await group_storage.repeated() == ([], [call.call_id])
+
+
+async def test_a_gateway_with_promises_shows_that_it_is_alive(
+    beating: Beating, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
+) -> None:
+    promise, call_id = await beating.begin()
+    before = group_storage.pulses
+    for count in range(1, 6):
+        clock.go_on(PULSE_S)
+        await seen(lambda count=count: group_storage.pulses == before + count)  # type: ignore[misc]
+        await at_rest(group_stream)
+    promise.forget()
+    clock.go_on(PULSE_S)
+    assert (await group_storage.repeated())[1] == [call_id]
+    await at_rest(group_stream)
+    for _ in range(10):
+        clock.go_on(PULSE_S)
+        await asyncio.sleep(0.01)
+    assert group_storage.pulses <= before + 7, "without promises it is silent"
+
+
+async def seen(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ from broker_contract import groups_pb2_grpc
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
-from storage_svc.rpc.group_stream import REPEATS_LATE_MS, group_stream
+from storage_svc.rpc.group_stream import GRACE_S, LOOK_S, REPEATS_LATE_MS, STILL_MAX_S, group_stream
 from storage_svc.settings import StorageSettings
 from support.group_calls import GroupExchange
 
@@ -383,3 +383,50 @@ async def test_a_session_begins_again_when_the_stream_ends(peer: Peer, played: P
     await played.go_on(PAUSE_S)
     answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     assert answer.error_code == E.NONE
+
+
+async def test_no_session_ends_while_its_gateway_stands_still(peer: Peer, played: PlayedTime) -> None:
+    who = await peer.member("g")
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    await exchange.pulse()
+    await played.go_on(STILL_MAX_S - GRACE_S)
+    members = peer.storage.coordinator.groups["g"].group.members
+    assert len(members) == 1
+    await exchange.pulse()
+    await played.go_on(GRACE_S - 0.2)
+    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    assert answer.error_code == E.NONE
+
+
+@pytest.mark.parametrize("why", ["the gateway is dead", "the gateway goes on", "its member is silent"])
+async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, why: str) -> None:
+    who = await peer.member("g")
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    await exchange.pulse()
+    members = peer.storage.coordinator.groups["g"].group.members
+    if why == "the gateway is dead":
+        await played.go_on(STILL_MAX_S + LOOK_S + GRACE_S + 0.5)
+    elif why == "the gateway goes on":
+        await played.go_on(20)
+        await exchange.pulse()
+        for _ in range(4):
+            await played.go_on((GRACE_S + 0.5) / 4)
+            await exchange.pulse()
+    else:
+        for _ in range(int(PAUSE_S + 1)):
+            await played.go_on(1)
+            await exchange.pulse()
+    assert len(members) == 0
+
+
+async def test_a_gateway_without_pulses_is_never_waited_for(peer: Peer, played: PlayedTime) -> None:
+    who = await peer.member("g")
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    await played.go_on(PAUSE_S + 0.5)
+    assert len(peer.storage.coordinator.groups["g"].group.members) == 0

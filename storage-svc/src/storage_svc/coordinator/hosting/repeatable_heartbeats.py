@@ -55,6 +55,10 @@ class RepeatableHeartbeat(ABC):
         reported."""
         return self._timers.push_back(self._session, self._timeout_ms + late_ms)
 
+    def keep_session(self, delay_ms: int) -> None:
+        """Let the session last for `delay_ms` from now at least, if it has not ended."""
+        self._timers.extend(self._session, delay_ms)
+
     @abstractmethod
     def holds(self) -> bool:
         """Return whether the answer is still the same."""

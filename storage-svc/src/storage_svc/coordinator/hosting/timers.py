@@ -81,6 +81,11 @@ class Timers(Generic[KeyT]):
         deadline.at = at
         return True
 
+    def extend(self, deadline: Deadline, delay_ms: int) -> None:
+        """Push a deadline that would be over before `delay_ms` have passed back to that time."""
+        if self._loop.time() + delay_ms / 1000 > deadline.at:
+            self.push_back(deadline, delay_ms)
+
     def cancel(self, key: KeyT) -> None:
         deadline = self._running.pop(key, None)
         if deadline is not None:
