@@ -16,6 +16,7 @@ from starlette.routing import Match
 from admin_api import errors
 from admin_api.exporter import Exporter
 from admin_api.middleware import HttpMetrics, RequestRing, error_response
+from admin_api.origins import Hosts
 from admin_api.routers import brokers, clusters, consumer_groups, lags, partitions, service, topic_configs, topics
 from admin_api.routers.operations import JsonRoute
 from admin_api.settings import AdminSettings
@@ -57,7 +58,7 @@ def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_faults)
-    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), allowed_hosts=_allowed_hosts(settings))
+    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=Hosts(_allowed_hosts(settings)))
     return app
 
 

@@ -7,8 +7,9 @@
     {consumergroup,topic}: kafka_consumergroup_current_offset_sum, kafka_consumergroup_lag_sum
     {consumergroup}: kafka_consumergroup_members
 
-A partition without a commit has no lag series. The text is made at most once in CACHE_S, by one scrape while others
-wait, and outside the event loop. Series are capped; `millrace_exporter_truncated 1` says when the cap cut some off.
+A partition without a commit has no lag series. The text is made at most once in CACHE_S, outside the event loop. A
+scrape waits PATIENCE_S for it at most, and then gets the text from before: scrapers give up after 10 s. Series are
+capped; `millrace_exporter_truncated 1` says when the cap cut some off.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from admin_api.view import BrokerAddress, brokers_of
 __all__ = ["Exporter", "Snapshot", "collect", "take_snapshot"]
 
 CACHE_S = 5.0
+PATIENCE_S = 1.0
 #: Most partitions, and most committed offsets, shown: 20 000 of each are about 15 MB of text.
 PARTITIONS_MAX = 20_000
 COMMITS_MAX = 20_000
@@ -57,21 +59,34 @@ class Snapshot:
 class Exporter:
     """The cached text. Owned by the event loop."""
 
-    def __init__(self, storage: Storage, listener_name: str, *, cache_s: float = CACHE_S) -> None:
+    def __init__(
+        self, storage: Storage, listener_name: str, *, cache_s: float = CACHE_S, patience_s: float = PATIENCE_S
+    ) -> None:
         self._storage = storage
         self._listener_name = listener_name
-        self._lock = asyncio.Lock()
-        self._text = b""
+        self._text = _rendered(None)
+        self._making: asyncio.Task[None] | None = None
         self._cache_s = cache_s
+        self._patience_s = patience_s
         self._made_at = float("-inf")
 
     async def text(self, correlation_id: int) -> bytes:
         """Return the metrics in Prometheus text format. Without storage they are only `millrace_storage_up 0`."""
-        async with self._lock:
-            if time.monotonic() - self._made_at >= self._cache_s:
-                self._text = await self._made(self._storage.calls(correlation_id))
-                self._made_at = time.monotonic()
-            return self._text
+        if self._making is None and time.monotonic() - self._made_at >= self._cache_s:
+            self._making = asyncio.create_task(self._make(correlation_id), name="metrics of storage")
+        if self._making is not None:
+            await asyncio.wait({self._making}, timeout=self._patience_s)
+        return self._text
+
+    async def _make(self, correlation_id: int) -> None:
+        try:
+            self._text = await self._made(self._storage.calls(correlation_id))
+            self._made_at = time.monotonic()
+        except Exception:
+            log.exception("no exporter metrics", correlation_id=correlation_id)
+            self._text = _rendered(None)
+        finally:
+            self._making = None
 
     async def _made(self, calls: StorageCalls) -> bytes:
         try:

@@ -4,15 +4,16 @@
    first. The debug lines of admin-api have both, those of storage the second.
 2. /kafka/v3 is the same as /v3: the prefix becomes the request's root path, so that links keep it.
 3. %2F and %25 stay escaped in the routed path, so that a consumer group named "a/b" is one segment.
-4. Limits: requests at once, seconds per request, bytes of body; a host name that is not ours is refused.
-5. Requests are counted and timed by route template, never by raw path.
-6. An unhandled exception is logged whole and answered with a 500 that does not mention it.
+4. A request of a page of another site is refused: see `origins`.
+5. Limits: a request counts from the moment at which its body is there, see `bodies`. RUNNING_MAX run at once. More
+   wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not wait.
+6. Requests are counted and timed by route template, never by raw path.
+7. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import re
 import time
@@ -27,28 +28,29 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admin_api import errors
+from admin_api.bodies import Body
+from admin_api.connections import FIELDS_MAX
+from admin_api.origins import PROBES, Hosts
 
 __all__ = ["REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
 
 #: The key of the RequestContext in the ASGI scope.
 REQUEST_KEY = "admin_api.request"
-#: Requests at once; more are refused with 503. uvicorn has no default, Tomcat's thread pool is 200.
-REQUESTS_MAX = 256
-#: Seconds a request may take in all, its slow sender included; nginx's client_body_timeout is 60.
+#: Requests that run at once: they share one thread, and each may hold an answer of storage for a large cluster.
+RUNNING_MAX = 16
+#: Requests that wait for their turn; more are refused with 503, as those that waited for too long.
+WAITING_MAX = 256
+WAIT_TIMEOUT_S = 5.0
+#: Seconds a request may take in all, from the moment at which its body is there.
 REQUEST_TIMEOUT_S = 60.0
-#: Largest body. No request here has use for more; nginx's client_max_body_size is the same.
-BODY_BYTES_MAX = 1_048_576
-#: Limits, in bytes and seconds, of reading a refused body before its sender is cut off; nginx lingers for 5 s.
-DRAIN_BYTES_MAX = 16 * BODY_BYTES_MAX
-DRAIN_TIMEOUT_S = 5.0
+#: Parameters of a query: no operation has more than two.
+PARAMETERS_MAX = 16
 #: Correlation ids are int32 and start again at 1.
 _CORRELATION_ID_MAX = 2**31 - 1
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _KEPT_ESCAPES = re.compile(rb"%(?=2[fF]|25)")
 _KAFKA_PREFIX = "/kafka"
-#: Paths that a kubelet requests by the pod's address, under any host name.
-_PROBES = ("/healthz", "/readyz")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SAFE_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -82,13 +84,13 @@ class HttpMetrics:
 class RequestRing:
     """The ASGI middleware of this module's docstring. The event loop alone runs it."""
 
-    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics, allowed_hosts: frozenset[str] | None) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics, hosts: Hosts) -> None:
         self._app = app
         self._metrics = metrics
-        #: Lower case, without ports; None allows any.
-        self._allowed_hosts = allowed_hosts
+        self._hosts = hosts
         self._correlation_ids = itertools.count(1)
-        self._in_flight = 0
+        self._waiting = 0
+        self._running = asyncio.Semaphore(RUNNING_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,27 +101,30 @@ class RequestRing:
             _request_id(headers.get("x-request-id")), next(self._correlation_ids) % _CORRELATION_ID_MAX
         )
         scope[REQUEST_KEY] = context
-        body = _Body(receive, headers)
+        body = Body(receive, headers)
         answer = _Answer(send, body, context)
         started = time.perf_counter()
-        self._in_flight += 1
         try:
             await self._run(scope, headers, body, answer)
         finally:
-            self._in_flight -= 1
             self._record(scope, context, answer.status, time.perf_counter() - started)
 
-    async def _run(self, scope: Scope, headers: Headers, body: _Body, answer: _Answer) -> None:
+    async def _run(self, scope: Scope, headers: Headers, body: Body, answer: _Answer) -> None:
         """Run the application and answer the exceptions that it did not handle. Raises only cancellation."""
         try:
-            if self._in_flight > REQUESTS_MAX:
-                raise errors.ApiError(503, 50003, "Too many requests at once.", {"retry-after": "1"})
-            if scope["path"] not in _PROBES:
-                self._check_host(headers.get("host", ""))
-            body.check_announced_length()
+            _check_size(scope)
+            self._hosts.check(scope["method"], scope["path"], headers)
+            await body.read()
             _set_path(scope)
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
+                return
+            await self._take_turn()
+            try:
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    await self._app(scope, body.receive, answer.send)
+            finally:
+                self._running.release()
         except errors.ApiError as error:
             await answer.give(scope, body.receive, error)
         except TimeoutError:
@@ -129,11 +134,21 @@ class RequestRing:
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await answer.give(scope, body.receive, errors.internal_error())
 
-    def _check_host(self, host: str) -> None:
-        if self._allowed_hosts is not None and _host_name(host) not in self._allowed_hosts:
-            raise errors.of_status(
-                421, "This host name is not served; MILLRACE_ADMIN_ALLOWED_HOSTS can add it.", {"connection": "close"}
-            )
+    async def _take_turn(self) -> None:
+        """Acquire the semaphore of running requests. Raises ApiError if there are too many requests."""
+        if not self._running.locked():
+            await self._running.acquire()
+            return
+        if self._waiting >= WAITING_MAX:
+            raise _too_many()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT_S):
+                await self._running.acquire()
+        except TimeoutError:
+            raise _too_many() from None
+        finally:
+            self._waiting -= 1
 
     def _record(self, scope: Scope, context: RequestContext, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
@@ -153,48 +168,12 @@ class RequestRing:
             )
 
 
-class _Body:
-    """The body on its way in, counted: a chunked one announces no length."""
-
-    __slots__ = ("_announced", "_receive", "_received", "to_come")
-
-    def __init__(self, receive: Receive, headers: Headers) -> None:
-        self._receive = receive
-        self._announced = headers.get("content-length", "")
-        self._received = 0
-        has_body = self._announced not in ("", "0") or "transfer-encoding" in headers
-        #: Whether more bytes will come. A client that expects 100 Continue sends nothing until the body is read.
-        self.to_come = has_body and "expect" not in headers
-
-    def check_announced_length(self) -> None:
-        digits = self._announced
-        if digits.isascii() and digits.isdigit() and (len(digits) > 18 or int(digits) > BODY_BYTES_MAX):
-            raise _too_large()
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
-        self.to_come = bool(message.get("more_body"))
-        if self._received > BODY_BYTES_MAX:
-            raise _too_large()
-        return message
-
-    async def drain(self) -> None:
-        """Discard the rest of the body, within limits: a sender that is cut off in the middle sees no answer."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                while self.to_come and self._received <= DRAIN_BYTES_MAX:
-                    message = await self._receive()
-                    self._received += len(message.get("body", b""))
-                    self.to_come = bool(message.get("more_body"))
-
-
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
     __slots__ = ("_body", "_context", "_send", "status")
 
-    def __init__(self, send: Send, body: _Body, context: RequestContext) -> None:
+    def __init__(self, send: Send, body: Body, context: RequestContext) -> None:
         self._send = send
         self._body = body
         self._context = context
@@ -227,6 +206,19 @@ def error_response(error: errors.ApiError) -> JSONResponse:
     )
 
 
+def _too_many() -> errors.ApiError:
+    return errors.ApiError(503, 50003, "Too many requests at once.", {"retry-after": "1"})
+
+
+def _check_size(scope: Scope) -> None:
+    """Refuse a request of too many parts, each of which the application makes objects for. Drop the cookies."""
+    if len(scope["headers"]) > FIELDS_MAX:
+        raise errors.of_status(431, headers={"connection": "close"})
+    if scope["query_string"].count(b"&") >= PARAMETERS_MAX:
+        raise errors.of_status(400, f"The query has more than {PARAMETERS_MAX} parameters.")
+    scope["headers"] = [field for field in scope["headers"] if field[0] != b"cookie"]
+
+
 def _request_id(given: str | None) -> str:
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
@@ -237,13 +229,3 @@ def _set_path(scope: Scope) -> None:
         scope["path"] = path
     if scope["path"].startswith(_KAFKA_PREFIX + "/v3/"):
         scope["root_path"] = _KAFKA_PREFIX
-
-
-def _host_name(host: str) -> str:
-    name = host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
-    return name.lower()
-
-
-def _too_large() -> errors.ApiError:
-    message = f"The request body is larger than {BODY_BYTES_MAX} bytes."
-    return errors.of_status(413, message, {"connection": "close"})

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
 from service_chassis.address import Address
 from starlette.types import ASGIApp
+
+from admin_api.connections import HEAD_BYTES_MAX, Connection, Connections
 
 __all__ = ["listen", "serving"]
 
@@ -39,12 +42,16 @@ def listen(address: Address) -> list[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s: float) -> AsyncIterator[None]:
+async def serving(
+    app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s: float, connections: Connections | None = None
+) -> AsyncIterator[None]:
     """Serve for the length of a block."""
     config = uvicorn.Config(
         app,
         loop="none",
-        http="h11",
+        interface="asgi3",
+        http=functools.partial(Connection, connections=connections or Connections()),  # type: ignore[arg-type]  # called like a class
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -28,8 +28,9 @@ class AdminSettings(ServiceSettings):
     admin_allowed_hosts: str = Field(
         "",
         description=(
-            "Host names, separated by commas, that requests may be addressed to, except health checks. Empty: any;"
-            " on a loopback address only localhost and loopback addresses (against DNS rebinding)."
+            "Host names, separated by commas, that requests may be addressed to, except health checks; /metrics also by"
+            " IP address. Empty: any; on a loopback address only localhost and loopback addresses (against DNS"
+            " rebinding)."
         ),
     )
     admin_storage_timeout_s: float = Field(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from admin_api import errors
 from admin_api.exporter import CACHE_S, Exporter, Snapshot, collect, take_snapshot
 from admin_api.storage import Storage as StorageClient
 from admin_api.view import BrokerAddress
@@ -162,3 +166,51 @@ def test_odd_group_ids_are_escaped(name: str) -> None:
 
 async def _connected(stack: Stack) -> StorageClient:
     return StorageClient(stack.storage_address, timeout_s=5)
+
+
+async def test_a_scrape_waits_a_moment_for_storage_and_then_gets_the_text_from_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[asyncio.Future[Snapshot]] = []
+
+    async def take(_calls: object, _listener: str) -> Snapshot:
+        made.append(asyncio.get_running_loop().create_future())
+        return await made[-1]
+
+    monkeypatch.setattr("admin_api.exporter.take_snapshot", take)
+    client = StorageClient("unix:/nowhere", timeout_s=5)
+    exporter = Exporter(client, "", cache_s=0, patience_s=0.01)
+
+    def has_topic(text: bytes) -> bool:
+        return b'kafka_topic_partitions{topic="late"} 2.0' in text
+
+    for _ in range(3):
+        assert b"\nmillrace_storage_up 0.0\n" in await exporter.text(1)
+    assert len(made) == 1
+    made[0].set_result(Snapshot(partition_counts={"late": 2}))
+    making = exporter._making
+    assert making is not None
+    await making
+    assert has_topic(await exporter.text(1))
+    assert len(made) == 2
+    made[1].set_exception(errors.internal_error())
+    making = exporter._making
+    assert making is not None
+    await making
+    text = await exporter.text(1)
+    assert b"\nmillrace_storage_up 0.0\n" in text
+    assert not has_topic(text)
+    made[2].set_exception(ValueError("unforeseen"))
+    await asyncio.sleep(0)
+    assert b"\nmillrace_storage_up 0.0\n" in await exporter.text(1)
+    await client.close()
+
+
+def test_metrics_with_storage_that_hangs(admin: Callable[..., httpx.Client]) -> None:
+    """The process's own metrics are there before the client gives up: storage has five minutes to answer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        answer = admin(address, admin_storage_timeout_s=300).get("/metrics")
+    assert answer.status_code == 200
+    assert "\nmillrace_storage_up 0.0\n" in answer.text
+    assert 'millrace_build_info{service="admin-api"' in answer.text

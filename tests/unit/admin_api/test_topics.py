@@ -128,7 +128,7 @@ def test_refused_bodies(stack: Stack, body: Any, error_code: int) -> None:
         (b'{"topic_name": "a"', "The body is not JSON: Expecting ',' delimiter (character 18)"),
         (b"topic_name=a", "The body is not JSON: Expecting value (character 0)"),
         (b'{"topic_name": "\xff"}', "The body cannot be read as JSON."),
-        (b"[" * 100_000, "The body cannot be read as JSON."),
+        (b"[" * 4000, "The body cannot be read as JSON."),
         (b'{"topic_name": "a", "partitions_count": ' + b"9" * 5000 + b"}", "The body cannot be read as JSON."),
         (
             b'{"topic_name": "\\ud800"}',

@@ -83,9 +83,9 @@ def test_a_service_restarts_and_says_whether_it_is_healthy(name: str, compose: d
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"] == {
         "test": ["CMD", "healthcheck", HEALTH_ADDRESSES[name]],
-        "interval": "5s",
+        "interval": "10s",
         "timeout": "3s",
-        "retries": 12,
+        "retries": 6,
         "start_period": "20s",
     }
 
@@ -100,11 +100,11 @@ def test_everything_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
         name: {other: condition["condition"] for other, condition in service.get("depends_on", {}).items()}
         for name, service in compose["services"].items()
     }
-    healthy = "service_healthy"
+    healthy, started = "service_healthy", "service_started"
     assert waits == {
         "storage-svc": {},
-        "gateway-svc": {"storage-svc": healthy},
-        "admin-api": {"storage-svc": healthy},
+        "gateway-svc": {"storage-svc": started},
+        "admin-api": {"storage-svc": started},
         "demo": {"gateway-svc": healthy, "admin-api": healthy},
         "spark": {"gateway-svc": healthy},
     }

@@ -229,6 +229,27 @@ def test_gateways_advertise_the_address_of_their_service(documents: list[Documen
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(9092, "kafka")]
 
 
+def test_admin_api_serves_the_names_of_its_service_and_of_a_port_forward(documents: list[Document]) -> None:
+    kustomization = yaml.safe_load((K8S / "base" / "kustomization.yaml").read_text())
+    (settings,) = [each for each in kustomization["configMapGenerator"] if each["name"] == "admin-settings"]
+    given = dict(literal.split("=", 1) for literal in settings["literals"])
+    namespace = kustomization["namespace"]
+    assert given["MILLRACE_ADMIN_ALLOWED_HOSTS"].split(",") == [
+        "localhost",
+        "127.0.0.1",
+        "admin-api",
+        f"admin-api.{namespace}",
+        f"admin-api.{namespace}.svc",
+    ]
+    (admin,) = [document for document in documents if named(document) == "Deployment/admin-api"]
+    (container,) = pod_of(admin)["containers"]
+    health = f"0.0.0.0:{ {port['name']: port['containerPort'] for port in container['ports']}['health'] }"
+    assert given["MILLRACE_ADMIN_HEALTH_HTTP"] == health
+    assert {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")} == {
+        "health"
+    }
+
+
 def test_rolling_out_never_takes_the_last_gateway(documents: list[Document]) -> None:
     for deployment in of_kind(documents, "Deployment"):
         assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}

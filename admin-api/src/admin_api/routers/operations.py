@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from admin_api import errors
+from admin_api import bodies, errors
 from admin_api.schemas.resources import Error
 
 __all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations"]
@@ -24,6 +24,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Error, "description": "The request is refused; the message says why."},
     "5XX": {"model": Error, "description": "The server or storage cannot answer now."},
 }
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        return bodies.parsed(await self.body())
 
 
 class JsonRoute(APIRoute):
@@ -38,7 +43,7 @@ class JsonRoute(APIRoute):
             media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":
                 raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
-            return await handle(request)
+            return await handle(_JsonRequest(request.scope, request.receive))
 
         return handle_json
 

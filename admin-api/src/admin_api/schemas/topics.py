@@ -27,6 +27,11 @@ __all__ = [
     "TopicList",
 ]
 
+#: Limits of a new topic's lists: there are 34 configurations, and a partition has one replica.
+CONFIGS_MAX = 100
+ASSIGNMENTS_MAX = 1000
+BROKER_IDS_MAX = 16
+
 _Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
 
 
@@ -73,15 +78,15 @@ class ConfigEntry(_Request):
 
 class ReplicaAssignment(_Request):
     partition_id: _Int32
-    broker_ids: list[_Int32]
+    broker_ids: Annotated[list[_Int32], Field(max_length=BROKER_IDS_MAX, fail_fast=True)]
 
 
 class CreateTopicRequest(_Request):
     topic_name: _Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
     partitions_count: _Int32 | None = Field(None, description="At least 1; the broker's num.partitions when absent.")
     replication_factor: _Int32 | None = Field(None, description="1, also when absent or -1: a record is held once.")
-    replicas_assignments: list[ReplicaAssignment] = []
-    configs: list[ConfigEntry] = []
+    replicas_assignments: Annotated[list[ReplicaAssignment], Field(max_length=ASSIGNMENTS_MAX, fail_fast=True)] = []
+    configs: Annotated[list[ConfigEntry], Field(max_length=CONFIGS_MAX, fail_fast=True)] = []
     validate_only: bool = Field(False, description="Only check whether the topic could be created.")
 
 

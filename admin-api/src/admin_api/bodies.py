@@ -1,0 +1,109 @@
+"""Request bodies: read whole within limits of size and time, parsed within limits of structure.
+
+    BODY_BYTES_MAX    bytes of a body, on every route; the only one that needs a body creates a topic
+    BODY_TIMEOUT_S    from the head to the last byte
+    VALUES_MAX        commas and opening brackets: about the number of values in the JSON text
+    MEMBERS_MAX       members of one object
+
+A value of JSON can be as short as a comma, and its object in Python takes up to 200 bytes. The limits of structure keep
+the memory of a request at 20 times BODY_BYTES_MAX.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive
+
+from admin_api import errors
+
+__all__ = ["BODY_BYTES_MAX", "BODY_TIMEOUT_S", "MEMBERS_MAX", "VALUES_MAX", "Body", "parsed"]
+
+#: A topic with 34 configurations and the assignments of 1,000 partitions takes 40 KB.
+BODY_BYTES_MAX = 65_536
+#: nginx's client_body_timeout is 60 s, but between two reads and for bodies of any size.
+BODY_TIMEOUT_S = 10.0
+VALUES_MAX = 4096
+MEMBERS_MAX = 16
+#: Limits, in bytes and seconds, of reading a refused body before its sender is cut off; nginx lingers for 5 s.
+DRAIN_BYTES_MAX = 256 * BODY_BYTES_MAX
+DRAIN_TIMEOUT_S = 5.0
+
+
+class Body:
+    """The body of one request on its way in."""
+
+    __slots__ = ("_announced", "_receive", "_received", "_whole", "to_come")
+
+    def __init__(self, receive: Receive, headers: Headers) -> None:
+        self._receive = receive
+        self._announced = headers.get("content-length", "")
+        self._received = 0
+        self._whole: bytes | None = b""
+        has_body = self._announced not in ("", "0") or "transfer-encoding" in headers
+        #: Whether more bytes will come. A client that expects 100 Continue sends nothing until the body is read.
+        self.to_come = has_body and "expect" not in headers
+        if has_body:
+            self._whole = None
+
+    async def read(self, timeout_s: float = BODY_TIMEOUT_S) -> None:
+        """Read the whole body, for `receive`. Raises ApiError when it is too large or too slow."""
+        digits = self._announced
+        if digits.isascii() and digits.isdigit() and (len(digits) > 18 or int(digits) > BODY_BYTES_MAX):
+            raise _too_large()
+        if self._whole is not None:
+            return
+        whole = bytearray()
+        self.to_come = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.to_come:
+                    whole += await self._next()
+                    if len(whole) > BODY_BYTES_MAX:
+                        raise _too_large()
+        except TimeoutError:
+            raise errors.of_status(408, "The request body took too long.", {"connection": "close"}) from None
+        self._whole = bytes(whole)
+
+    async def receive(self) -> Message:
+        """Return the body that `read` got, and then the caller's departure, as ASGI has it."""
+        if self._whole is None:
+            return await self._receive()
+        whole, self._whole = self._whole, None
+        return {"type": "http.request", "body": whole, "more_body": False}
+
+    async def drain(self) -> None:
+        """Discard the rest of the body, within limits: a sender that is cut off in the middle sees no answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                while self.to_come and self._received <= DRAIN_BYTES_MAX:
+                    await self._next()
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        part: bytes = message.get("body", b"")
+        self._received += len(part)
+        self.to_come = bool(message.get("more_body"))
+        return part
+
+
+def parsed(body: bytes) -> Any:
+    """Return the value of a JSON text. Raises ApiError for too large a structure, ValueError for other texts."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES_MAX:
+        raise errors.of_status(400, f"The body has more than {VALUES_MAX} commas and opening brackets.")
+    return json.loads(body, object_pairs_hook=_object)
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(members) > MEMBERS_MAX:
+        raise errors.of_status(400, f"An object of the body has more than {MEMBERS_MAX} members.")
+    return dict(members)
+
+
+def _too_large() -> errors.ApiError:
+    message = f"The request body is larger than {BODY_BYTES_MAX} bytes."
+    return errors.of_status(413, message, {"connection": "close"})

@@ -1,0 +1,244 @@
+"""Connections of the REST API, bounded in number, time and memory, around uvicorn's HTTP/1.1 protocol.
+
+    CONNECTIONS_MAX      at once; one more closes the connection that owes us a request for the longest time
+    HEAD_TIMEOUT_S       from the connection, or the first byte of a later request, to the end of the head
+    BODY_TIMEOUT_S       from there to the end of the body, if the application does not read it
+    SEND_TIMEOUT_S       for the client to receive another part of its answer
+    HEAD_BYTES_MAX       bytes of a head, FIELDS_MAX its lines
+    UNSENT_BYTES_MAX     bytes of all answers that clients are slow to receive; above it the slowest is cut off
+
+Silent and slow clients thus cost a bounded share, and a new client finds a place at once among any number of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from enum import Enum, auto
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["Connection", "Connections"]
+
+#: Tomcat's acceptor allows 8,192 for 200 threads; here requests share one thread.
+CONNECTIONS_MAX = 512
+HEAD_TIMEOUT_S = 10.0
+#: The application allows 10 s for a body and 5 s for the rest of a refused one.
+BODY_TIMEOUT_S = 20.0
+SEND_TIMEOUT_S = 30.0
+#: h11's own default.
+HEAD_BYTES_MAX = 16 * 1024
+#: Apache's LimitRequestFields.
+FIELDS_MAX = 100
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
+#: Bytes of one read. A head that a read completes is longer than HEAD_BYTES_MAX by no more than that.
+_READ_BYTES = 8 * 1024
+#: An end of a head that began in an earlier read begins in that read's last bytes.
+_END_BYTES = 3
+_HEAD_END = re.compile(rb"\n\r?\n")
+
+
+class _Waits(Enum):
+    """The event that the server waits for on a connection."""
+
+    HEAD = auto()
+    BODY = auto()
+    NEXT_REQUEST = auto()
+    ANSWER = auto()
+    CLOSE = auto()
+
+
+_TIMEOUTS_S = {_Waits.HEAD: HEAD_TIMEOUT_S, _Waits.BODY: BODY_TIMEOUT_S}
+_OWING = (_Waits.HEAD, _Waits.BODY, _Waits.NEXT_REQUEST)
+
+
+class Connections:
+    """The connections of one server. The event loop owns it."""
+
+    def __init__(self, limit: int = CONNECTIONS_MAX, unsent_bytes_max: int = UNSENT_BYTES_MAX) -> None:
+        self._limit = limit
+        self._unsent_bytes_max = unsent_bytes_max
+        self.open: set[Connection] = set()
+        #: The connections whose client owes a request, and the slow receivers of answers; the oldest first.
+        self.owing: dict[Connection, None] = {}
+        self.unsent: dict[Connection, None] = {}
+
+    def add(self, connection: Connection) -> None:
+        """Add a connection, in the place of another if there are too many."""
+        if len(self.open) >= self._limit:
+            victim = next(iter(self.owing), None) or next(iter(self.unsent), None) or connection
+            victim.cut()
+            if victim is connection:
+                return
+        self.open.add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self.open.discard(connection)
+        self.owing.pop(connection, None)
+        self.unsent.pop(connection, None)
+
+    def bound_unsent(self) -> None:
+        """Cut off the slowest receivers until the rest is within the limit. The newest may exceed it alone."""
+        sizes = {each: each.unsent_bytes for each in self.unsent}
+        total = sum(sizes.values())
+        for connection in list(sizes)[:-1]:
+            if total <= self._unsent_bytes_max:
+                return
+            total -= sizes[connection]
+            connection.cut()
+
+
+class Connection(H11Protocol, asyncio.BufferedProtocol):
+    """One connection. As a BufferedProtocol it reads a few kilobytes at a time, where asyncio would read 256."""
+
+    #: Every connection's: a read is over before another begins.
+    _read = bytearray(_READ_BYTES)
+
+    def __init__(self, *arguments: Any, connections: Connections, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._all = connections
+        self._waits: _Waits | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        #: Unsent bytes when the send timer began.
+        self._unsent_before = 0
+        self._fields = 0
+        self._end_of_read = b""
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        self._all.add(self)
+        self._note(_Waits.HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        super().connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(memoryview(self._read)[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self.conn.their_state is h11.IDLE and self._has_too_many_fields(data):
+            self._refuse(431)
+        else:
+            super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._all.unsent[self] = None
+        self._time_sending()
+        self._all.bound_unsent()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._all.unsent.pop(self, None)
+        _cancel(self._send_timer)
+        self._look()
+
+    def cut(self) -> None:
+        """Close at once and drop unsent bytes. The connection counts no more."""
+        self._release()
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Note the state that h11 and the transport have come to."""
+        if self.transport.is_closing():
+            self._note(_Waits.CLOSE)
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._note(_Waits.BODY)
+        elif self.conn.their_state is not h11.IDLE or self in self._all.unsent:
+            self._note(_Waits.ANSWER)
+        elif self.cycle is None or self.conn.trailing_data[0]:
+            self._note(_Waits.HEAD)
+        else:
+            self._note(_Waits.NEXT_REQUEST)
+
+    def _note(self, waits: _Waits) -> None:
+        if waits is self._waits or self not in self._all.open:
+            return
+        self._waits = waits
+        _cancel(self._timer)
+        if waits not in _OWING:
+            self._all.owing.pop(self, None)
+        else:
+            self._all.owing.setdefault(self)
+        if waits is not _Waits.HEAD:
+            self._fields, self._end_of_read = 0, b""
+        if waits is _Waits.CLOSE:
+            self._time_sending()
+        elif waits in _TIMEOUTS_S:
+            self._timer = self.loop.call_later(_TIMEOUTS_S[waits], self._on_late)
+
+    def _time_sending(self) -> None:
+        """Begin to wait for the client to receive more."""
+        _cancel(self._send_timer)
+        self._unsent_before = self.unsent_bytes
+        self._send_timer = self.loop.call_later(SEND_TIMEOUT_S, self._on_slow)
+
+    def _on_slow(self) -> None:
+        if self.unsent_bytes < self._unsent_before:
+            self._time_sending()
+        else:
+            self.cut()
+
+    def _on_late(self) -> None:
+        if self._waits is _Waits.HEAD and self.conn.trailing_data[0]:
+            self._refuse(408)
+            self._look()
+        else:
+            self.cut()
+
+    def _has_too_many_fields(self, data: bytes) -> bool:
+        """Count the lines of the head in `data`; return whether there are too many."""
+        head = self._end_of_read + data
+        end = _HEAD_END.search(head)
+        self._fields += head.count(b"\n", len(self._end_of_read), end.start() if end else len(head))
+        self._end_of_read = head[-_END_BYTES:]
+        return self._fields > FIELDS_MAX
+
+    def _refuse(self, status: int) -> None:
+        """Answer a request whose head cannot be read, and close."""
+        body = b'{"error_code":%d,"message":"HTTP %d %s"}' % (status, status, _PHRASES[status])
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        response = h11.Response(status_code=status, headers=fields, reason=_PHRASES[status])
+        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _release(self) -> None:
+        self._all.forget(self)
+        _cancel(self._timer)
+        _cancel(self._send_timer)
+
+
+_PHRASES = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

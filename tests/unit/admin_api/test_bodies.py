@@ -1,0 +1,286 @@
+"""Bodies: the memory of the worst ones of every route, the limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from admin_api import bodies, errors
+from admin_api.app import create_app
+from admin_api.bodies import BODY_BYTES_MAX, MEMBERS_MAX, VALUES_MAX, Body
+from admin_api.errors import ApiError
+from admin_api.settings import AdminSettings
+from broker_contract import cluster_pb2, topics_pb2
+from starlette.datastructures import Headers
+from starlette.types import Message
+
+DESCRIPTION = json.loads((Path(__file__).parents[3] / "admin-api" / "openapi.json").read_text())
+#: Memory of one request, as a multiple of the largest body.
+MEMORY_FACTOR = 20
+ANSWER_BYTES_MAX = 2048
+#: Every kind of short value, and longer ones of which each is another object.
+FILLERS: dict[str, Callable[[int], str]] = {
+    "number": lambda _: "1",
+    "negative": lambda _: "-1",
+    "float": lambda _: "0.5",
+    "null": lambda _: "null",
+    "text": lambda _: '""',
+    "astral text": lambda _: '"\U0001f980"',
+    "object": lambda _: "{}",
+    "array": lambda _: "[]",
+    "object of one": lambda _: '{"a":1}',
+    "other object": lambda n: f'{{"{n}":1}}',
+    "array of one": lambda _: "[1]",
+    "other number": lambda n: str(1000 + n),
+    "large number": lambda n: str(2**70 + n),
+    "other text": lambda n: f'"{n:x}"',
+}
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+    schema: dict[str, Any]
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema that this one refers to, or that is the alternative to null."""
+    for option in schema.get("anyOf", ()):
+        if option != {"type": "null"}:
+            schema = option
+    if "$ref" in schema:
+        found: dict[str, Any] = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return found
+    return schema
+
+
+OPERATIONS = {
+    operation["operationId"]: Operation(
+        method.upper(), path, _resolved(operation["requestBody"]["content"]["application/json"]["schema"])
+    )
+    for path, methods in DESCRIPTION["paths"].items()
+    for method, operation in methods.items()
+    if "requestBody" in operation
+}
+
+
+def _example(schema: dict[str, Any], number: int) -> Any:
+    """Return a small value of this schema, for each number another one where the schema has more than one."""
+    schema = _resolved(schema)
+    match schema["type"]:
+        case "object":
+            return {name: _example(schema["properties"][name], number) for name in schema.get("required", ())}
+        case "array":
+            return [_example(schema["items"], number)]
+        case "string":
+            return f"a{number}"
+        case "integer":
+            return number
+        case kind:
+            raise AssertionError(f"no example of {kind}")
+
+
+def _repeated(before: str, filler: Callable[[int], str], after: str) -> Iterator[str]:
+    """Yield the text with as many values as the bytes allow, and as the limit of values allows."""
+    room = BODY_BYTES_MAX - len((before + after).encode()) - 64
+    for count in (BODY_BYTES_MAX, VALUES_MAX - 64, (VALUES_MAX - 64) // 2, 100):
+        values: list[str] = []
+        size = 0
+        for number in range(count):
+            value = filler(number)
+            size += len(value.encode()) + 1
+            if size > room:
+                break
+            values.append(value)
+        yield before + ",".join(values) + after
+
+
+def _arrays(schema: dict[str, Any], before: str, after: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the text around each array's values, and its items' schema, for the arrays of an object."""
+    for name, each in schema["properties"].items():
+        inner = _resolved(each)
+        if inner["type"] == "array":
+            items = _resolved(inner["items"])
+            opened, closed = f'{before}"{name}":[', f"]{after}"
+            yield opened, items, closed
+            if items["type"] == "object":
+                yield from _arrays(items, opened + "{", "}" + closed)
+
+
+def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
+    required = json.dumps(_example(schema, 1))[1:-1]
+    before, after = "{" + required + ",", "}"
+    texts: list[str] = []
+    for opened, items, closed in [*_arrays(schema, before, after), ("[", {"type": "string"}, "]")]:
+        for filler in (*FILLERS.values(), lambda n, items=items: json.dumps(_example(items, n))):
+            texts += _repeated(opened, filler, closed)
+    for filler in FILLERS.values():  # members that the schema does not know, and known ones many times
+        texts += _repeated(before, lambda n, filler=filler: f'"{n:x}":{filler(n)}', after)
+        texts += _repeated(before, lambda n, filler=filler: f'"validate_only":{filler(n)}', after)
+    for depth in (900, min(VALUES_MAX, 5000) - 8):
+        texts += ["[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, before + '"configs":' + "[" * depth]
+    for name, each in schema["properties"].items():
+        kind = _resolved(each)["type"]
+        room = BODY_BYTES_MAX - len(before) - len(name) - 64
+        if kind == "string":
+            for unit in ("a", "\U0001f980", "\\u0000", "\\ud800"):
+                texts.append("{" + f'"{name}":"' + unit * (room // len(unit.encode())) + '"}')
+            texts.append("{" + f'"{name}":"\U0001f980' + "a" * (room - 8) + '"}')
+        elif kind in ("integer", "boolean"):
+            texts += ["{" + f'"{name}":{digits}' + "}" for digits in ("9" * 4000, "9" * room, "1e9" + "0" * room)]
+    texts += [" " * BODY_BYTES_MAX, before + '"' + "k" * (BODY_BYTES_MAX - len(before) - 8) + '":1}']
+    assert len(texts) > 200
+    for text in dict.fromkeys(texts):
+        body = text.encode()
+        assert len(body) <= BODY_BYTES_MAX, text[:200]
+        yield body
+
+
+class FakeStorage:
+    """Storage that creates every topic with a legal name."""
+
+    def calls(self, *_: object, **__: object) -> FakeStorage:
+        return self
+
+    async def cluster(self) -> cluster_pb2.DescribeClusterResponse:
+        return cluster_pb2.DescribeClusterResponse(cluster_id="C")
+
+    async def create_topic(self, topic: topics_pb2.NewTopic, *, validate_only: bool) -> topics_pb2.CreatedTopic:
+        assert validate_only in (False, True)
+        errors.check(0 if len(topic.name) < 250 else 17)
+        return topics_pb2.CreatedTopic(name=topic.name, partition_count=1, replication_factor=1)
+
+
+async def _status_and_answer(app: Any, operation: Operation, parts: list[bytes]) -> tuple[int, bytes]:
+    """Make one request whose body arrives in these parts."""
+    left = list(reversed(parts))
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not left:
+            return {"type": "http.disconnect"}
+        part = left.pop()
+        return {"type": "http.request", "body": part, "more_body": bool(left)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    path = operation.path.replace("{cluster_id}", "C")
+    assert "{" not in path, "the memory of this route is not measured: give its parameters"
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % sum(map(len, parts))),
+    ]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": operation.method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": headers,
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8082), "state": {},
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@pytest.mark.parametrize("operation_id", OPERATIONS)
+def test_the_worst_bodies_take_little_memory_and_get_a_short_answer(operation_id: str) -> None:
+    operation = OPERATIONS[operation_id]
+    app = create_app(AdminSettings(), FakeStorage())  # type: ignore[arg-type]
+    good = json.dumps(_example(operation.schema, 1)).encode()
+
+    def peak(runner: asyncio.Runner, body: bytes) -> int:
+        parts = [body[at : at + 8192] for at in range(0, len(body), 8192)]
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        status, answer = runner.run(_status_and_answer(app, operation, parts))
+        grown = tracemalloc.get_traced_memory()[1] - before
+        assert status in (200, 201, 400, 413, 422), answer
+        assert len(answer) <= ANSWER_BYTES_MAX, answer[:500]
+        return grown
+
+    with asyncio.Runner() as runner:
+        assert runner.run(_status_and_answer(app, operation, [good]))[0] in (200, 201)
+        tracemalloc.start()
+        try:
+            peaks = {body: peak(runner, body) for body in _worst(operation.schema)}
+        finally:
+            tracemalloc.stop()
+    worst = max(peaks, key=lambda body: peaks[body])
+    assert peaks[worst] <= MEMORY_FACTOR * BODY_BYTES_MAX, (peaks[worst] / BODY_BYTES_MAX, worst[:300])
+
+
+def test_every_list_of_a_body_has_a_largest_length() -> None:
+    def lists(name: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        schema = _resolved(schema)
+        if schema["type"] == "array":
+            yield name, schema
+            yield from lists(f"{name}[]", schema["items"])
+        for each, inner in schema.get("properties", {}).items():
+            yield from lists(f"{name}.{each}", inner)
+
+    found = {
+        name: schema.get("maxItems")
+        for operation_id, operation in OPERATIONS.items()
+        for name, schema in lists(operation_id, operation.schema)
+    }
+    assert found == {
+        "createKafkaTopic.configs": 100,
+        "createKafkaTopic.replicas_assignments": 1000,
+        "createKafkaTopic.replicas_assignments[].broker_ids": 16,
+    }
+
+
+def test_structure_is_counted_before_it_is_built() -> None:
+    assert bodies.parsed(b"[" + b"1," * (VALUES_MAX - 2) + b"1]") == [1] * (VALUES_MAX - 1)
+    for text in (b"[" + b"1," * VALUES_MAX + b"1]", b"[" * 2000 + b"{" * 2097, b"," * 5000):
+        with pytest.raises(ApiError, match="commas and opening brackets"):
+            bodies.parsed(text)
+    members = ",".join(f'"{number}":1' for number in range(MEMBERS_MAX))
+    assert len(bodies.parsed(f"{{{members}}}".encode())) == MEMBERS_MAX
+    with pytest.raises(ApiError, match="more than 16 members"):
+        bodies.parsed(f'{{"more":1,{members}}}'.encode())
+
+
+def _arriving(*parts: bytes, ends: bool = True) -> Callable[[], Awaitable[Message]]:
+    """Return a `receive` of these parts; if the body does not end, it waits for ever after them."""
+    left = list(reversed(parts))
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.Event().wait()
+        part = left.pop()
+        return {"type": "http.request", "body": part, "more_body": bool(left) or not ends}
+
+    return receive
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
+    body = Body(_arriving(b"{", b'"', ends=False), Headers({"content-length": "100"}))
+    with pytest.raises(ApiError) as refused:
+        await body.read(timeout_s=0.01)
+    assert (refused.value.status_code, refused.value.headers) == (408, {"connection": "close"})
+
+
+async def test_many_small_parts_are_one_body() -> None:
+    body = Body(_arriving(*[b"x"] * 5000), Headers({"transfer-encoding": "chunked"}))
+    await body.read()
+    assert await body.receive() == {"type": "http.request", "body": b"x" * 5000, "more_body": False}
+    assert not body.to_come
+
+
+@pytest.mark.parametrize("announced", [{"transfer-encoding": "chunked"}, {"content-length": "65536"}])
+async def test_a_body_stops_at_its_limit(announced: dict[str, str]) -> None:
+    body = Body(_arriving(b"x" * BODY_BYTES_MAX, b"x"), Headers(announced))
+    with pytest.raises(ApiError) as refused:
+        await body.read()
+    assert refused.value.status_code == 413
+
+
+async def test_without_a_body_nothing_is_waited_for() -> None:
+    body = Body(_arriving(ends=False), Headers({}))
+    await body.read()
+    assert await body.receive() == {"type": "http.request", "body": b"", "more_body": False}
