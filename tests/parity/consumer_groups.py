@@ -193,7 +193,7 @@ async def pattern_and_names(talk: GroupTalk) -> None:
 
 
 async def invalid_patterns(talk: GroupTalk) -> None:
-    for regex in ("(", "a**", "[a", "(?=a)", r"\1", "*", "[z-a]", "a{1001}", "(?P<n>a)(?P<n>b)", "\\"):
+    for regex in ("(", "a**", "[a", "(?=a)", r"\1", "*", "[z-a]", "a{1001}", "(?P<n>a)(?P<n>b)", "\\", r"\C", "(?-)a"):
         await talk.enter("a", MEMBER, subscribed_topic_names=None, subscribed_topic_regex=regex)
     await talk.described("a")
     await talk.enter("a", MEMBER)
@@ -201,7 +201,17 @@ async def invalid_patterns(talk: GroupTalk) -> None:
 
 
 async def valid_patterns(talk: GroupTalk) -> None:
-    regexes = (r"\pL+", "[[:alpha:]]+", r"\Qorders\E", "(?i)ORDERS", "(?P<n>orders)|x", "o.{4}s", r"\border\w\b", "")
+    regexes = (
+        r"\pL+",
+        "[[:alpha:]]+",
+        r"\Qorders\E",
+        "(?i)ORDERS",
+        "(?P<n>orders)|x",
+        "o.{4}s",
+        r"\border\w\b",
+        "(?)orders",
+        "",
+    )
     for regex in regexes:
         joined = await talk.enter("a", MEMBER, subscribed_topic_names=None, subscribed_topic_regex=regex)
         if regex:

@@ -24,6 +24,7 @@ from storage_svc.coordinator.classic.events import (
     JoinAnswer,
     Leave,
     LeaveAnswer,
+    Leaver,
     Sync,
     SyncAnswer,
 )
@@ -157,6 +158,12 @@ class GroupCoordinator:
             return await self._performer.ask(hosted, join, JoinAnswer)
         except CallsEndedError:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
+        except asyncio.CancelledError:
+            if not join.member_id and join.instance_id is None:
+                # A client that never got its id joins as another member; until its session ends this one would hold up
+                # the rebalance, and be assigned partitions.
+                self._performer.send(hosted, Leave(request=0, members=[Leaver(join.new_member_id)]))
+            raise
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
         """Sync with a group, and return its answer once the leader's assignment is durable."""

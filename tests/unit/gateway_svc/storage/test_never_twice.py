@@ -92,11 +92,14 @@ class DyingStorage:
 
     def __init__(self) -> None:
         self.received: list[Any] = []
+        #: The time that the gateway gave each call, in seconds; None without an end.
+        self.times: list[float | None] = []
         self.is_dead = asyncio.Event()
 
     def handler(self, method: Any) -> grpc.RpcMethodHandler[Any, Any]:
         async def receive(request: Any, context: Any) -> Any:
             self.received.append(request)
+            self.times.append(context.time_remaining())
             self.is_dead.set()
             if len(self.received) == 1:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "died")
@@ -162,6 +165,19 @@ async def test_a_call_that_storage_died_over_is_sent_again_only_if_that_changes_
     except StorageUnavailable:
         assert not SENT_AGAIN[name]
     assert len(dying.received) == 1 + SENT_AGAIN[name]
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("name", ["Groups.JoinGroup", "Groups.SyncGroup", "Groups.LeaveGroup"])
+async def test_a_call_that_waits_for_other_members_has_no_end_of_the_gateways(
+    storage: GrpcStorage, address: str, name: str
+) -> None:
+    """Others may have a longer rebalance timeout than the member that waits."""
+    dying = DyingStorage()
+    server = await serve(address, dying)
+    await method_of(storage, name)(GetMessageClass(unary_methods()[name].input_type)())
+    (given,) = dying.times
+    assert (given is None) == (name != "Groups.LeaveGroup")
     await server.stop(0)
 
 

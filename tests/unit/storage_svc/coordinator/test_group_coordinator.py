@@ -273,7 +273,25 @@ async def test_a_caller_that_goes_away_does_not_hold_the_group_up(node: Node) ->
     await asyncio.gather(parked, return_exceptions=True)
     assert await node.heartbeat("g", member_id, generation_id) == E.REBALANCE_IN_PROGRESS
     joined = await node.join("g", member_id)
-    assert (joined.error, len(joined.members)) == (E.NONE, 2)
+    assert (joined.error, len(joined.members)) == (E.NONE, 1)
+
+
+@pytest.mark.parametrize("instance_id", [None, "static"])
+async def test_a_new_member_whose_client_goes_before_it_has_its_id_does_not_stay(
+    node: Node, instance_id: str | None
+) -> None:
+    """A static one may come back by its name."""
+    first, generation = await node.member("g")
+    gone = asyncio.create_task(node.join("g", instance_id=instance_id))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    members = node.coordinator.groups["g"].group.members
+    assert len(members) == (1 if instance_id is None else 2)
+    again = asyncio.create_task(node.join("g", first))
+    if instance_id is None:
+        assert (await again).generation_id > generation
+    again.cancel()
 
 
 async def test_unreadable_records_are_skipped_not_fatal(node: Node) -> None:

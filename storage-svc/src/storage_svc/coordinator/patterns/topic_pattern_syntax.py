@@ -4,7 +4,8 @@ r"""The syntax of patterns, RE2's, as a tree.
 
 Topic names are of letters, digits, `.`, `_` and `-`, so that only these count in a class;
 `$` and `\z` hold at a name's end, `^` and `\A` at its start; and laziness makes no difference to whether a whole name
-matches. Refused as RE2 refuses them: backreferences, lookaround, atomic groups, `**`, counts above 1000, `\Z`.
+matches. Refused as Kafka's RE2/J refuses them: backreferences, lookaround, atomic groups, `**`, counts above 1000,
+`\Z`, `\C`.
 """
 
 from __future__ import annotations
@@ -265,7 +266,7 @@ class _Parser:
         while (character := self._take("missing closing )")) not in ":)":
             flags += character
         on, minus, off = flags.partition("-")
-        if not set(on) | set(off) <= _FLAGS or (minus and not off) or (character == ")" and not flags):
+        if not set(on) | set(off) <= _FLAGS or (minus and not off):
             raise InvalidPatternError("invalid or unsupported Perl syntax")
         self._folds_case = (self._folds_case or "i" in on) and "i" not in off
         return character == ")"
@@ -276,8 +277,6 @@ class _Parser:
         character = self._take("trailing backslash at end of expression")
         if character in _ASSERTIONS:
             return Assertion(_ASSERTIONS[character])
-        if character == "C":
-            return Characters(ALPHABET)
         self._at -= 1
         found = self._escaped_class()
         return Characters(self._folded(frozenset(self._escaped()) if found is None else found))

@@ -130,10 +130,11 @@ def fails_while(condition: Callable[[], bool]) -> Iterator[None]:
 
 
 class FakeLog:
-    """A log that refuses when the test says so, and that is durable after a turn of the loop."""
+    """A log that refuses when the test says so, as for a full disk, or raises; else it is durable after a turn."""
 
-    def __init__(self, refuses: Callable[[], bool]) -> None:
+    def __init__(self, refuses: Callable[[], bool], random: Random) -> None:
         self.refuses = refuses
+        self._random = random
         self.on_offline: Any = None
 
     def partition_of(self, _: str) -> int:
@@ -144,7 +145,10 @@ class FakeLog:
 
     def write(self, _partition: int, _records: Any, _now_ms: int, done: Any, **_: Any) -> None:
         if self.refuses():
-            done(E.MESSAGE_TOO_LARGE)
+            how = self._random.choice([E.MESSAGE_TOO_LARGE, E.KAFKA_STORAGE_ERROR, None])
+            if how is None:
+                raise OSError("a fault of the log")
+            done(how)
         else:
             asyncio.get_running_loop().call_soon(done, 0)
 
@@ -216,9 +220,12 @@ async def _survive(random: Random, protocol: str) -> None:
     topics = FakeTopics()
     topics.create("orders", 4)
     limits = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, consumer=CONSUMER)
-    coordinator = GroupCoordinator(FakeLog(fails), limits, lambda *_: True, topics, lambda: int(played.now() * 1000))  # type: ignore[arg-type]
+    coordinator = GroupCoordinator(
+        FakeLog(fails, random), limits, lambda *_: True, topics, lambda: int(played.now() * 1000)
+    )  # type: ignore[arg-type]
     clients = [Client(coordinator, name) for name in ("a", "b", "c")]
-    tasks = [asyncio.create_task(each.run(getattr(each, protocol))) for each in clients]
+    speaks = {each: random.choice(["classic", "consumer"]) if protocol == "mixed" else protocol for each in clients}
+    tasks = [asyncio.create_task(each.run(getattr(each, speaks[each]))) for each in clients]
     try:
         await played.go_on(15)
         share = random.choice([0.02, 0.2, 1.0])
@@ -241,7 +248,7 @@ async def _survive(random: Random, protocol: str) -> None:
         del loop.time
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "mixed"])
 def test_after_any_failure_the_living_are_members_and_the_dead_are_not(protocol: str) -> None:
     @settings(max_examples=12, deadline=None)
     @given(st.integers(0, 1 << 32))
