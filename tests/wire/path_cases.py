@@ -21,7 +21,7 @@ from protocol_lib.messages.offset_commit import (
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from tests.wire import versions_of_groups, versions_of_records, versions_of_topics
+from tests.wire import versions_of_cluster, versions_of_groups, versions_of_records, versions_of_topics
 from tests.wire.conftest import Wire, batch
 
 #: (resource type, name, operation), each by its name in Kafka.
@@ -225,7 +225,12 @@ REPEATED = [
 
 # -- all others --------------------------------------------------------------------------------------------------------
 
-_ASK = {**versions_of_records.CASES, **versions_of_topics.CASES, **versions_of_groups.CASES}
+_ASK = {
+    **versions_of_records.CASES,
+    **versions_of_topics.CASES,
+    **versions_of_groups.CASES,
+    **versions_of_cluster.CASES,
+}
 _CONFIGS = [*topics("ALTER_CONFIGS", "single", "nowhere"), (*CLUSTER, "ALTER_CONFIGS")]
 
 
@@ -268,6 +273,14 @@ OTHERS = [
     _once(ApiKey.OFFSET_DELETE, 0, *groups("DELETE", "committed"), *topics("READ", "single")),
     _once(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, *groups("DESCRIBE", "committed", "")),
     _once(ApiKey.LIST_CONFIG_RESOURCES, 1, (*CLUSTER, "DESCRIBE_CONFIGS")),
+    _once(ApiKey.DESCRIBE_CLUSTER, 2),
+    _once(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, *topics("DESCRIBE", "single", "nowhere", "bad/name")),
+    _once(ApiKey.ELECT_LEADERS, 2, (*CLUSTER, "ALTER")),
+    _once(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, (*CLUSTER, "ALTER")),
+    _once(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, (*CLUSTER, "DESCRIBE")),
+    _once(ApiKey.DESCRIBE_QUORUM, 2, (*CLUSTER, "DESCRIBE")),
+    _once(ApiKey.UPDATE_FEATURES, 2, (*CLUSTER, "ALTER")),
+    _once(ApiKey.UNREGISTER_BROKER, 0, (*CLUSTER, "ALTER")),
 ]
 
 CASES = [*REPEATED, *OTHERS]

@@ -14,11 +14,16 @@ from protocol_lib.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-from tests.wire import versions_of_groups, versions_of_records, versions_of_topics
+from tests.wire import versions_of_cluster, versions_of_groups, versions_of_records, versions_of_topics
 from tests.wire.conftest import Running, StartBroker, Wire
 from tests.wire.version_case import Case
 
-CASES: dict[ApiKey, Case] = {**versions_of_records.CASES, **versions_of_topics.CASES, **versions_of_groups.CASES}
+CASES: dict[ApiKey, Case] = {
+    **versions_of_records.CASES,
+    **versions_of_topics.CASES,
+    **versions_of_groups.CASES,
+    **versions_of_cluster.CASES,
+}
 
 
 async def prepared(start_broker: StartBroker) -> tuple[Running, bytes]:

@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway_svc.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -11,8 +12,12 @@ from gateway_svc.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_cluster,
     describe_configs,
     describe_groups,
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -23,6 +28,7 @@ from gateway_svc.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -30,6 +36,8 @@ from gateway_svc.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
+    update_features,
 )
 from gateway_svc.requests.handler import Handler
 
@@ -61,4 +69,12 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     consumer_group_heartbeat.HANDLER,
     consumer_group_describe.HANDLER,
     list_config_resources.HANDLER,
+    alter_partition_reassignments.HANDLER,
+    describe_cluster.HANDLER,
+    describe_quorum.HANDLER,
+    describe_topic_partitions.HANDLER,
+    elect_leaders.HANDLER,
+    list_partition_reassignments.HANDLER,
+    unregister_broker.HANDLER,
+    update_features.HANDLER,
 )

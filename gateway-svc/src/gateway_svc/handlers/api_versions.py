@@ -25,6 +25,7 @@ from protocol_lib.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+from gateway_svc.handlers import features
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, Orphan, with_error
 from gateway_svc.requests.services import Services
@@ -33,10 +34,14 @@ from gateway_svc.requests.services import Services
 UNSUPPORTED: Final = ApiVersionsRequest()
 
 _ZERO_FEATURE_VERSION: Final = 4
-_SUPPORTED: Final = (SupportedFeatureKey(name="group.version", min_version=0, max_version=1),)
-_FINALIZED: Final = (FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),)
-#: The features never change while the broker runs.
-_FEATURES_EPOCH: Final = 0
+_SUPPORTED: Final = tuple(
+    SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+    for name, (lowest, highest) in features.SUPPORTED.items()
+)
+_FINALIZED: Final = tuple(
+    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+    for name, level in features.FINALIZED.items()
+)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -60,7 +65,7 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
         error_code=error,
         api_keys=versions,
         supported_features=_SUPPORTED if call.version >= _ZERO_FEATURE_VERSION else (),
-        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features_epoch=features.EPOCH,
         finalized_features=_FINALIZED,
     )
     call.answer(response, error)

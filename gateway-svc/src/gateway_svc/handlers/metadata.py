@@ -32,22 +32,23 @@ from protocol_lib.schema import ZERO_UUID
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, topics
+from gateway_svc.requests.resources import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
+    Operation,
+    Resource,
+    topics,
+)
 from gateway_svc.requests.services import Services
 from gateway_svc.storage.membership import Broker
 
 _BY_ID_VERSION = 12
-#: Bits of Kafka's operations: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10,
-#: ALTER_CONFIGS 11.
-_ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-#: The bits CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
-_ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
     brokers = await services.cluster.brokers(call.client.listener)
     found = await _topics(call, request, services, [each.node_id for each in brokers])
-    operations = _ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
     return _response(services, brokers, found, operations), first_error(found)
 
 
@@ -91,7 +92,7 @@ async def _topics(
             auto_create=request.allow_auto_topic_creation,
         )
     )
-    operations = _ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     for found in answer.topics:
         if not found.error_code:
             services.names.learn(found.id, found.name)
@@ -114,13 +115,14 @@ def _topic(found: topics_pb2.Topic, node_ids: Sequence[int], operations: int, ve
         topic_id=found.id or ZERO_UUID,
         is_internal=found.is_internal,
         partitions=tuple(
-            _partition(found.name, index, epoch, node_ids) for index, epoch in enumerate(found.leader_epochs)
+            partition_of(found.name, index, epoch, node_ids) for index, epoch in enumerate(found.leader_epochs)
         ),
         topic_authorized_operations=operations,
     )
 
 
-def _partition(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]) -> MetadataResponsePartition:
+def partition_of(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]) -> MetadataResponsePartition:
+    """Return a partition with its one replica: the leader among the live brokers."""
     leader = node_ids[0] if len(node_ids) == 1 else partition_leader(node_ids, topic, index)
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE,

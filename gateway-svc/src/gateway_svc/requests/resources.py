@@ -37,6 +37,30 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+#: The operations that Kafka has for a topic and for the cluster, as the bits of `…_authorized_operations`.
+ALL_TOPIC_OPERATIONS: Final = _bits(
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ALL_CLUSTER_OPERATIONS: Final = _bits(
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
 #: The name of the one resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
 #: Stands for every name: any resource of the type meets the rule.

@@ -52,5 +52,6 @@ def test_a_handler_says_what_it_needs_and_how_it_is_refused() -> None:
 def test_apis_that_anybody_may_ask() -> None:
     assert {each.api_key for each in HANDLERS if each.resources is NOTHING} == {
         ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CLUSTER,
         ApiKey.LIST_GROUPS,
     }

@@ -47,6 +47,14 @@ DECISIONS: dict[ApiKey, Orphan] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: UNLESS_LATE,  # a late one would add or keep a dead member; unless it leaves
     ApiKey.CONSUMER_GROUP_DESCRIBE: DROP,
     ApiKey.LIST_CONFIG_RESOURCES: DROP,
+    ApiKey.DESCRIBE_CLUSTER: DROP,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: DROP,
+    ApiKey.ELECT_LEADERS: DROP,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: DROP,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: DROP,
+    ApiKey.DESCRIBE_QUORUM: DROP,
+    ApiKey.UPDATE_FEATURES: DROP,
+    ApiKey.UNREGISTER_BROKER: DROP,  # the broker may have come back
 }
 
 JOIN = framed(

@@ -1,0 +1,130 @@
+"""DescribeTopicPartitions: partitions of topics in name order, page by page (KIP-966).
+
+A page has at most 2,000 partitions (Kafka's max.request.partition.size.limit), or fewer if the client says so. Its
+cursor names the first partition of the next one. A cursor whose topic the request does not name is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from protocol_lib.schema import ZERO_UUID
+
+from gateway_svc.handlers.metadata import partition_of
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import ALL_TOPIC_OPERATIONS, Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
+
+PAGE_PARTITIONS_MAX: Final = 2000
+
+
+async def handle(
+    call: Call, request: DescribeTopicPartitionsRequest, services: Services
+) -> tuple[DescribeTopicPartitionsResponse, int]:
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics if cursor is None or topic.name >= cursor.topic_name})
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
+        return _refused(request, ErrorCode.INVALID_REQUEST)
+    brokers = await services.cluster.brokers(call.client.listener)
+    answer = await services.storage.topics.describe_topics(
+        topics_pb2.DescribeTopicsRequest(
+            correlation_id=call.correlation_id,
+            all=not request.topics,
+            topics=[topics_pb2.TopicRef(name=name) for name in names],
+        )
+    )
+    found = zip(names, answer.topics, strict=True) if names else ((each.name, each) for each in answer.topics)
+    page = _Page(min(PAGE_PARTITIONS_MAX, max(request.response_partition_limit, 1)), [each.node_id for each in brokers])
+    for name, topic in found:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        begin = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if not page.add(name, topic, begin):
+            break
+    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=tuple(page.topics), next_cursor=page.next)
+    return response, first_error(page.topics)
+
+
+class _Page:
+    """One answer."""
+
+    def __init__(self, limit: int, node_ids: Sequence[int]) -> None:
+        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
+        #: the first partition of the next page
+        self.next: Cursor | None = None
+        self._left = limit
+        self._node_ids = node_ids
+
+    def add(self, name: str, found: topics_pb2.Topic, begin: int) -> bool:
+        """Add a topic from its partition `begin` on, as far as there is room; return whether there may be more."""
+        if not self._left:
+            self.next = Cursor(topic_name=name, partition_index=0)
+            return False
+        epochs = found.leader_epochs[begin : begin + self._left]
+        self._left -= len(epochs)
+        self.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=found.error_code,
+                name=name,
+                topic_id=found.id or ZERO_UUID,
+                is_internal=found.is_internal,
+                partitions=tuple(
+                    _partition(name, index, epoch, self._node_ids) for index, epoch in enumerate(epochs, begin)
+                ),
+                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+            )
+        )
+        if begin + len(epochs) >= found.partition_count:
+            return True
+        self.next = Cursor(topic_name=name, partition_index=begin + len(epochs))
+        return False
+
+
+def _partition(
+    topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]
+) -> DescribeTopicPartitionsResponsePartition:
+    partition = partition_of(topic, index, leader_epoch, node_ids)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=partition.error_code,
+        partition_index=index,
+        leader_id=partition.leader_id,
+        leader_epoch=leader_epoch,
+        replica_nodes=partition.replica_nodes,
+        isr_nodes=partition.isr_nodes,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=(),
+    )
+
+
+def _refused(request: DescribeTopicPartitionsRequest, code: int) -> tuple[DescribeTopicPartitionsResponse, int]:
+    topics = tuple(
+        DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=())
+        for topic in request.topics
+    )
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics), code
+
+
+def resources(_call: Call, request: DescribeTopicPartitionsRequest, _services: Services) -> Iterable[Resource]:
+    """Return the topics named. Of all topics, those that may not be described are left out, not refused."""
+    return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
+
+
+def refuse(call: Call, request: DescribeTopicPartitionsRequest, error: int, _services: Services) -> None:
+    call.answer(*_refused(request, error))
+
+
+HANDLER = Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, resources=resources, refuse=refuse)
