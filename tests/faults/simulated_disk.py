@@ -269,3 +269,6 @@ class SimulatedDisk(Files):
             raise DataFolderInUse(f"{path} is locked")
         self._locked[descriptor] = file
         return descriptor
+
+    def unlock(self, descriptor: int) -> None:
+        self.close(descriptor)

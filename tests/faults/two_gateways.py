@@ -34,7 +34,7 @@ def _service(name, http_address, settings):
 def two_gateways(data_dir, topics):
     """Start storage and two gateways; yield the gateways' processes and their addresses."""
     with contextlib.ExitStack() as held:
-        socket_dir = held.enter_context(private_folder("millrace-"))
+        socket_dir, _ = held.enter_context(private_folder())
 
         def address():
             return str(held.enter_context(Reservation("127.0.0.1", 0)).address)

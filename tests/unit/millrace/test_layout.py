@@ -61,7 +61,7 @@ def test_socket_folder_is_private_short_and_goes(tmp_path, monkeypatch):
     long = tmp_path / ("x" * 90)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    with private_folder("millrace-") as folder:
+    with private_folder() as (folder, _):
         assert folder.stat().st_mode & 0o777 == 0o700
         assert len(f"{folder}/storage.sock") < 108
     assert not folder.exists()

@@ -10,7 +10,9 @@ import threading
 import time
 
 import pytest
-from millrace import processes
+from millrace import liveness, processes
+from millrace.child import Child
+from millrace.liveness import Liveness
 from millrace.ports import Reservation
 from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
 
@@ -36,11 +38,10 @@ with open(trace, "a") as file:
         file.write(f"{name} serves {os.getpid()}\\n")
         file.flush()
     stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: "deaf" in behaviour or stopped.set())
 
     class Ready(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            self.send_response(503 if "ill" in behaviour and self.path == "/healthz" else 200)
             self.end_headers()
 
         def log_message(self, *_):
@@ -49,12 +50,13 @@ with open(trace, "a") as file:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Ready)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def parent_ended():
-        while os.read(0, 1):
-            pass
-        stopped.set()
+    def asked_to_stop():
+        asked = os.read(0, 1)
+        file.write(f"{name} asked {os.getpid()}\\n" * ("trace-asked" in behaviour))
+        file.flush()
+        "deaf" in behaviour or stopped.set()
 
-    threading.Thread(target=parent_ended, daemon=True).start()
+    threading.Thread(target=asked_to_stop, daemon=True).start()
     while not stopped.wait(0.02):
         pass
     file.write(f"{name} stop {os.getpid()}\\n")
@@ -217,36 +219,121 @@ def test_status_78_is_not_tried_again_later_either(ensemble):
 def test_what_does_not_stop_is_killed_at_the_deadline(ensemble, capfd, monkeypatch):
     made = ensemble({"storage": [], "gateway": ["deaf"]})
     assert made.ready.wait(60)
-    deadlines = iter([0.3, 60.0])  # the gateway's is over soon, storage's is not
+    deadlines = iter([0.25, 60.0])  # the gateway's is over soon, storage's is not
+    monkeypatch.setattr(processes, "CUT_GRACE_S", 0.25)
     monkeypatch.setattr(Supervisor, "stop_deadline_s", property(lambda _: next(deadlines)))
     made.supervisor.stop()
     made.join()
     assert made.supervisor.pids() == {}
     assert made.supervisor.killed == ["gateway"]
     (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert (line["event"], line["process"]) == ("service did not stop in time, killed", "gateway")
+    assert (line["event"], line["process"]) == ("killed, did not stop within 0.5 s", "gateway")
     assert made.trace()[2:] == ["storage stop"]
 
 
-def test_a_second_stop_kills_at_once(ensemble):
-    made = ensemble({"storage": ["deaf"]}, stop_deadline_s=60)
+def test_asked_again_it_says_so_and_asked_to_kill_it_does(ensemble, capfd):
+    made = ensemble({"storage": ["deaf"], "gateway": ["deaf"]}, stop_deadline_s=600)
     assert made.ready.wait(60)
-    began = time.monotonic()
     made.supervisor.stop()
+    made.supervisor.stop()
+    made.supervisor.kill()
+    made.join()
+    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(line["event"], line.get("process")) for line in log] == [
+        ("still stopping; the next signal kills", None),
+        ("killed, asked three times", "gateway"),
+        ("killed, asked three times", "storage"),
+    ]
+    assert made.supervisor.killed == ["gateway", "storage"]
+
+
+def test_an_end_by_a_signal_without_a_name_is_a_death_like_any_other(ensemble, capfd):
+    made = ensemble({"storage": []})
+    assert made.ready.wait(60)
+    first = made.supervisor.pids()["storage"]
+    os.kill(first, signal.SIGRTMIN + 1)
+    _until(lambda: made.supervisor.pids().get("storage", first) != first)
     made.supervisor.stop()
     made.join()
-    assert time.monotonic() - began < 30
+    assert made.error is None
+    assert json.loads(capfd.readouterr().err.splitlines()[0])["how"] == f"signal {signal.SIGRTMIN + 1}"
+
+
+def test_signals_to_a_service_are_blocked_until_it_ignores_them(ensemble):
+    """The end of a service that a signal ended would be out of order, and its start is too short to ignore it."""
+    made = ensemble({"storage": []})
+    assert made.ready.wait(60)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(made.supervisor.pids()["storage"], number)
+    made.supervisor.stop()
+    made.join()
+    assert made.trace() == ["storage start", "storage stop"]
+
+
+def test_a_service_that_cannot_be_started_again_is_tried_later(ensemble, capfd, monkeypatch):
+    made = ensemble({"storage": []})
+    assert made.ready.wait(60)
+    refusals = iter([OSError("no descriptor"), RuntimeError("no thread")])
+    start = Child.start
+
+    def refused(child, descriptors):
+        child.starts += 1
+        for refusal in refusals:
+            raise refusal
+        return start(child, descriptors)
+
+    monkeypatch.setattr(Child, "start", refused)
+    first = made.supervisor.pids()["storage"]
+    os.kill(first, signal.SIGKILL)
+    _until(lambda: made.supervisor.pids().get("storage", first) != first)
+    made.supervisor.stop()
+    made.join()
+    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(line["event"], line.get("reason")) for line in log[:3]] == [
+        ("service ended", None), ("service not started", "no descriptor"), ("service not started", "no thread"),
+    ]  # fmt: skip
+
+
+def test_a_service_that_hangs_after_it_was_ready_is_killed_and_comes_back(ensemble, capfd, monkeypatch):
+    monkeypatch.setattr(liveness, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(liveness, "TIMEOUT_S", 0.2)
+    made = ensemble({"storage": [], "gateway": []})
+    assert made.ready.wait(60)
+    before = made.supervisor.pids()
+    os.kill(before["gateway"], signal.SIGSTOP)
+    _until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
+    monkeypatch.setattr(liveness, "INTERVAL_S", 600.0)
+    hangs, ended = [json.loads(line) for line in capfd.readouterr().err.splitlines()][:2]
+    assert (hangs["event"], hangs["process"]) == ("service hangs, killed", "gateway")
+    assert "timed out" in hangs["reason"]
+    assert (ended["event"], ended["how"]) == ("service ended", "signal SIGKILL")
+    assert made.supervisor.pids()["storage"] == before["storage"]
+
+
+def test_only_failures_in_a_row_are_a_hang(monkeypatch):
+    answers = iter(["late"] * 5 + [None] + ["late"] * 7)
+    monkeypatch.setattr(liveness, "check", lambda *_: next(answers))
+    child = Child(ServiceProcess("storage", {}, "127.0.0.1:1"), popen=object(), ready_at=1.0)
+    hanging = []
+    watch = Liveness([child], lambda *hangs: hanging.append(hangs))
+    for _ in range(12):
+        watch.ask_all()
+    assert hanging == [(child, child.popen, "late")]
+    watch.ask_all()
+    assert len(hanging) == 1
+    child.ready_at = None  # not asked: `next` would raise
+    watch.ask_all()
 
 
 def test_one_that_ended_by_itself_was_not_killed():
-    """After a second request nobody waits: the supervisor learns of the end only after the kill."""
+    """After a request to kill nobody waits: the supervisor learns of the end only after the kill."""
     process = ServiceProcess("storage", {}, "")
     with subprocess.Popen([sys.executable, "-c", ""]) as popen:
         popen.wait()
-        child = processes._Child(process, popen)
+        child = Child(process, popen)
         supervisor = Supervisor([process], stop_deadline_s=60)
         supervisor._children.append(child)
-        supervisor.stop()
+        supervisor.kill()
         threading.Timer(0.3, supervisor._wait, (child, popen)).start()
         supervisor._stop_all()
     assert (supervisor.killed, supervisor.pids()) == ([], {})

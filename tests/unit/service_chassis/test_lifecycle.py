@@ -32,7 +32,7 @@ def run():
     def start(body, *arguments, **environment):
         popen = subprocess.Popen(
             [sys.executable, "-c", SERVICE.format(body=body), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         started.append(popen)
         return popen
@@ -61,7 +61,7 @@ def test_how_grpc_works_is_settled_before_serving(run, given, found):
     assert _ended(popen)[1][1:] == [f"False {found}", "closed"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_stops_in_order(run, number):
     popen = run("await stop.wait()")
     assert popen.stdout.readline().startswith("ready")
@@ -83,18 +83,62 @@ def test_deadline_cuts_and_names_what_was_cut(run):
     popen.terminate()
     status, out, log = _ended(popen)
     assert (status, out) == (1, [])
-    assert log[-1]["event"] == "stop deadline passed, cut off"
+    assert (log[-1]["event"], log[-1]["reason"]) == ("stop cut off", "did not stop within 0.2 s")
     assert log[-1]["tasks"] == ["main", "slow drain"]
 
 
-def test_second_signal_cuts_at_once(run):
-    popen = run("await stop.wait(); await asyncio.sleep(600)", MILLRACE_STOP_DEADLINE_S="600")
+def _event(popen, event):
+    while (line := json.loads(popen.stderr.readline()))["event"] != event:
+        pass
+    return line
+
+
+def test_doubled_signals_count_once_and_the_third_cuts(run):
+    popen = run(
+        "from service_chassis import stop_signals; stop_signals.GAP_S = 0 if 'apart' in sys.stdin.readline() else 600; "
+        "print('set', flush=True); await stop.wait(); await asyncio.sleep(600)",
+        MILLRACE_STOP_DEADLINE_S="600",
+    )
+    popen.stdout.readline()
+    popen.stdin.write("apart\n")
+    popen.stdin.flush()
     popen.stdout.readline()
     popen.terminate()
-    while json.loads(popen.stderr.readline())["event"] != "stopping":
-        pass
+    _event(popen, "stopping")
+    for _ in range(5):
+        popen.send_signal(signal.SIGHUP)
     popen.terminate()
+    _event(popen, "still stopping; the next signal cuts the stop off")
+    popen.terminate()
+    assert _event(popen, "stop cut off")["reason"] == "asked three times"
     assert _ended(popen)[0] == 1
+
+
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(run):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child has it too, as after `nohup`
+    try:
+        popen = run("await stop.wait()")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    popen.stdout.readline()
+    popen.send_signal(signal.SIGHUP)
+    popen.terminate()
+    status, _, log = _ended(popen)
+    assert (status, log[1]["signal"]) == (0, "SIGTERM")
+
+
+@pytest.mark.parametrize("asked", ["s", ""])
+def test_one_of_the_launcher_stops_when_its_standard_input_says_so_or_ends(run, asked):
+    popen = run("await stop.wait()", MILLRACE_STOP_ON_STDIN="true")
+    popen.stdout.readline()
+    popen.stdin.write(asked)
+    popen.stdin.flush()
+    if not asked:
+        popen.stdin.close()
+    stopping = _event(popen, "stopping")
+    assert stopping["signal"] == "launcher"
+    popen.stdin = None  # else communicate flushes it
+    assert _ended(popen)[0] == 0
 
 
 def test_hanging_thread_does_not_outlive_the_deadline(run):

@@ -8,7 +8,8 @@ has Kafka's files. `start` (or the `with` line) raises an error at the start. Le
 order and removes a temporary data folder. A broker that still runs when the program ends is stopped then.
 
 Group rebalances do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs in a
-separate process. MILLRACE_* variables apply; arguments win over them.
+separate process. MILLRACE_* variables apply, but not to addresses and folders. Arguments win over them. A fork of the
+program keeps nothing of the broker: it may connect to it as a client.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ import atexit
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import uvloop
+from pydantic import Field
 from service_chassis import address as addresses
 from service_chassis import logs
 from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings
-from millrace.folders import STORAGE_SOCKET, private_folder
+from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
+from millrace.forks import disown
 from millrace.layout import GATEWAY_NAME, admin_process
 from millrace.ports import Reservation
 from millrace.processes import Supervisor
@@ -46,7 +51,10 @@ _Value = TypeVar("_Value")
 class _ThreadSettings(DirectSettings):
     """Settings of a broker that shares the interpreter with its clients. It does not poll, which would block them."""
 
-    poll_us: int = 0
+    poll_us: int = Field(0, ge=0, le=10_000)
+    gateway_name: str = GATEWAY_NAME
+    log_level: Literal["debug", "info", "warning", "error"] = "error"
+    log_format: Literal["json", "text"] = "text"
 
 
 class Broker:
@@ -58,17 +66,17 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         kafka_port: int = 0,
         host: str = "localhost",
-        topics: str = "",
+        topics: str | None = None,
         admin: bool = False,
         http_port: int = 0,
         flush_policy: str | None = None,
-        log_level: str = "error",
+        log_level: str | None = None,
         **settings: object,
     ) -> None:
         """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`.
 
         `settings` are fields of either service's settings, such as `message_max_bytes=2_000_000`; `millrace settings`
-        lists them.
+        lists them. The log is in text and has errors only, unless arguments or variables say otherwise.
         """
         unknown = sorted(settings.keys() - DirectSettings.model_fields.keys())
         if unknown:
@@ -77,19 +85,18 @@ class Broker:
         self._host = host
         self._kafka_port = kafka_port
         self._http_port = http_port if admin else None
-        self._settings: dict[str, object] = {
-            "topics": topics,
-            "gateway_name": GATEWAY_NAME,
-            "log_level": log_level,
-            "log_format": "text",
-            **({} if flush_policy is None else {"flush_policy": flush_policy}),
-            **settings,
-        }
+        given = {"topics": topics, "log_level": log_level, "flush_policy": flush_policy}
+        self._settings = {**{name: value for name, value in given.items() if value is not None}, **settings}
+        #: Held by `start` and `close`.
+        self._changing = threading.RLock()
         self._held = contextlib.ExitStack()
         self._data_dir: Path | None = None
         self._exit: _AtExit | None = None
         self._kafka: addresses.Address | None = None
         self._http: addresses.Address | None = None
+        self._supervisor: Supervisor | None = None
+        #: TCP ports in use.
+        self._ports: list[int] = []
 
     @property
     def bootstrap_servers(self) -> str:
@@ -112,41 +119,67 @@ class Broker:
         return self._started(self._data_dir)
 
     def start(self) -> Self:
-        """Start the broker and return when clients can connect. Raises the error that prevented the start."""
-        if self._kafka is not None:
-            raise RuntimeError("the broker runs already")
-        with contextlib.ExitStack() as held:
-            self._data_dir = self._given_data_dir or held.enter_context(private_folder("millrace-data-"))
-            storage_bind = None
-            if self._http_port is not None:
-                socket_dir = held.enter_context(private_folder("millrace-"))
-                storage_bind = f"unix:{socket_dir / STORAGE_SOCKET}"
-            listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
-            settings = load(
-                _ThreadSettings,
-                data_dir=str(self._data_dir),
-                gateway_data_dir=str(self._data_dir),
-                **{"listeners": listener, "advertised_listeners": listener, **self._settings},
-            )
-            held.enter_context(logs.configured("broker", settings.log_level, settings.log_format))
-            kafka = held.enter_context(_running_in_thread(settings, storage_bind))
-            if storage_bind is not None and self._http_port is not None:
-                reservation = held.enter_context(Reservation(self._host, self._http_port))
-                health = held.enter_context(Reservation("127.0.0.1", 0))
-                held.enter_context(_running_admin(storage_bind, reservation.address, health.address))
-                self._http = reservation.address
-            self._kafka = addresses.Address(self._host, kafka.port)
-            self._held = held.pop_all()
-        self._exit = _AtExit(self.close)
+        """Start the broker and return when clients can connect. Raises the error that prevented the start.
+
+        Another thread that calls `start` or `close` waits meanwhile.
+        """
+        with self._changing:
+            if self._kafka is not None:
+                raise RuntimeError("the broker runs already")
+            _open_brokers.add(self)
+            with contextlib.ExitStack() as held:
+                self._start(held)
+                self._held = held.pop_all()
+            self._exit = _AtExit(self.close)
         return self
+
+    def _start(self, held: contextlib.ExitStack) -> None:
+        lock: int | None = None
+        storage_bind = None
+        if self._given_data_dir is None or self._http_port is not None:
+            folder, lock = held.enter_context(private_folder())
+            if self._http_port is not None:
+                storage_bind = f"unix:{folder / STORAGE_SOCKET}"
+        self._data_dir = self._given_data_dir or folder / DATA_DIR
+        listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
+        settings = load(
+            _ThreadSettings,
+            data_dir=str(self._data_dir),
+            gateway_data_dir=str(self._data_dir),
+            **{"listeners": listener, "advertised_listeners": listener, **self._settings},
+        )
+        held.enter_context(logs.configured("broker", settings.log_level, settings.log_format))
+        kafka = held.enter_context(_running_in_thread(settings, storage_bind))
+        self._ports = [kafka.port]
+        if storage_bind is not None and self._http_port is not None:
+            reservation = held.enter_context(Reservation(self._host, self._http_port))
+            health = held.enter_context(Reservation("127.0.0.1", 0))
+            self._ports = [kafka.port, reservation.address.port, health.address.port]
+            admin = admin_process(storage_bind, reservation.address, health.address)
+            level = {"MILLRACE_LOG_LEVEL": settings.log_level, "MILLRACE_LOG_FORMAT": settings.log_format}
+            admin = replace(admin, settings={**level, **admin.settings})
+            supervisor = Supervisor([admin], settings.stop_deadline_s, () if lock is None else (lock,))
+            self._supervisor = supervisor
+            held.enter_context(_running(supervisor))
+            self._http = reservation.address
+        self._kafka = addresses.Address(self._host, kafka.port)
 
     def close(self) -> None:
         """Stop in order: admin-api, gateway, storage. Does nothing when not running."""
-        if self._exit is not None:
-            self._exit.callback = None
-        self._kafka = self._http = None
-        self._held.close()
-        self._data_dir = None
+        with self._changing:
+            if self._exit is not None:
+                self._exit.callback = None
+            self._kafka = self._http = None
+            self._held.close()
+            self._data_dir = self._supervisor = None
+            self._ports = []
+            _open_brokers.discard(self)
+
+    def _disown(self) -> None:
+        """Let go of everything, in a fork of the program."""
+        self._changing = threading.RLock()
+        folders = [] if self._data_dir is None else [str(self._data_dir)]
+        disown(folders, self._ports, [] if self._supervisor is None else self._supervisor.stop_pipes())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -161,6 +194,20 @@ class Broker:
         if value is None:
             raise RuntimeError("the broker does not run")
         return value
+
+
+#: Brokers between `start` and `close`.
+_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for broker in list(_open_brokers):
+        broker._disown()
+    _open_brokers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)
 
 
 class _AtExit:
@@ -227,9 +274,8 @@ def _running_in_thread(settings: DirectSettings, storage_bind: str | None) -> It
 
 
 @contextlib.contextmanager
-def _running_admin(storage_bind: str, http: addresses.Address, health: addresses.Address) -> Iterator[None]:
-    """Run admin-api as a separate process, watched by a thread. It is ready when this yields."""
-    supervisor = Supervisor([admin_process(storage_bind, http, health)])
+def _running(supervisor: Supervisor) -> Iterator[None]:
+    """Run a supervisor in a thread. Its processes are ready when this yields."""
     ready: Future[None] = Future()
 
     def run() -> None:

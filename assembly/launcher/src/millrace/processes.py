@@ -11,7 +11,8 @@
   ends the whole.
 - Any other death is logged, and the process is restarted after 0.1 s. The wait doubles, up to 5 s, with each death that
   follows less than 2 s of readiness. After 2 s of readiness the next death counts as a first one.
-- Stopping is SIGTERM per kind of service, last started first, and SIGKILL at the deadline.
+- A process that no longer answers /healthz (liveness) is killed, and restarted in the same way.
+- Stopping asks each kind of service, last started first. SIGKILL follows at the deadline, or when `kill` is called.
 
 The module imports little, because the supervisor is a separate process for as long as the broker runs.
 """
@@ -22,20 +23,25 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from service_chassis.probe import check, listens
 
-__all__ = ["ServiceFailedError", "ServiceProcess", "Supervisor"]
+from millrace.child import RESTART_DELAY_FIRST_S, Child, ServiceProcess, how_it_ended
+from millrace.liveness import Liveness
 
-RESTART_DELAY_FIRST_S = 0.1
+__all__ = ["DEADLINE_DEFAULT_S", "ServiceFailedError", "ServiceProcess", "Supervisor", "stop_deadline_s"]
+
 RESTART_DELAY_MAX_S = 5.0
 #: Seconds of readiness after which a service has recovered: clients were served in that time.
 STABLE_AFTER_S = 2.0
+#: Seconds that a service has after its own deadline, to cut off what is left and to end (lifecycle).
+CUT_GRACE_S = 4.0
+#: The default of MILLRACE_STOP_DEADLINE_S.
+DEADLINE_DEFAULT_S = 25.0
 #: The same number as service_chassis.lifecycle.START_ERROR_STATUS, which is not imported for its weight.
 _START_ERROR_STATUS = 78
 #: Readiness is asked often while it is about to come, seldom when it takes long (a log is being recovered).
@@ -52,101 +58,97 @@ class ServiceFailedError(Exception):
 
 
 @dataclass(frozen=True)
-class ServiceProcess:
-    """A process to start: a name of `millrace.service.MAINS`, its settings, and the address of its /readyz."""
-
-    service: str
-    settings: Mapping[str, str]
-    http_address: str
-    #: Number that distinguishes processes of one kind in the log.
-    number: int = 1
-    #: The command line, `millrace.service` if empty. Its standard input closes when the supervisor ends.
-    command: Sequence[str] = ()
-    #: The HTTP address of a process that is to serve before this one is started, if any.
-    after: str = ""
-
-
-@dataclass(eq=False)
-class _Child:
-    """The state of one service; owned by the thread in `Supervisor.run`."""
-
-    process: ServiceProcess
-    popen: subprocess.Popen[bytes] | None = None
-    started_at: float = 0.0
-    ready_at: float | None = None
-    starts: int = 0
-    delay_s: float = RESTART_DELAY_FIRST_S
-    restart_at: float | None = None
-
-    @property
-    def label(self) -> str:
-        return self.process.service if self.process.number == 1 else f"{self.process.service} {self.process.number}"
-
-
-@dataclass(frozen=True)
 class _Ended:
-    child: _Child
+    child: Child
     popen: subprocess.Popen[bytes]
     status: int
 
 
+@dataclass(frozen=True)
+class _Hangs:
+    child: Child
+    popen: subprocess.Popen[bytes]
+    fault: str
+
+
+@dataclass(frozen=True)
 class _StopAsked:
-    """A request to stop, in the queue. The first asks for an orderly stop, a second one kills the remaining
-    processes.
-    """
+    """A request to stop, in the queue."""
+
+    kill: bool = False
+
+
+_Event = _Ended | _Hangs | _StopAsked
 
 
 @dataclass
 class Supervisor:
-    """The processes of one broker, until a stop. `run` owns all state; `stop` and `pids` may be called from any
-    thread.
+    """The processes of one broker, until a stop. `run` owns all state; `stop`, `kill` and `pids` may be called from
+    any thread.
     """
 
     processes: Sequence[ServiceProcess]
-    stop_deadline_s: float = 30.0
+    #: Longest orderly stop of each kind of service, in seconds; MILLRACE_STOP_DEADLINE_S.
+    stop_deadline_s: float = DEADLINE_DEFAULT_S
+    #: Descriptors that the services inherit.
+    descriptors: Sequence[int] = ()
     #: Labels of the services that did not stop by themselves.
     killed: list[str] = field(default_factory=list, init=False)
-    _events: queue.SimpleQueue[_Ended | _StopAsked] = field(default_factory=queue.SimpleQueue, init=False)
-    _children: list[_Child] = field(default_factory=list, init=False)
-    #: The stop was asked for a second time.
+    _events: queue.SimpleQueue[_Event] = field(default_factory=queue.SimpleQueue, init=False)
+    _children: list[Child] = field(default_factory=list, init=False)
+    #: `kill` was called.
     _impatient: bool = field(default=False, init=False)
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Start everything, call `on_ready` when all are ready, return when stopped. Raises ServiceFailedError."""
-        read_end, write_end = os.pipe()
-        self._children[:] = [_Child(process) for process in self.processes]
+        self._children[:] = [Child(process) for process in self.processes]
+        liveness = Liveness(self._children, lambda *hanging: self._events.put(_Hangs(*hanging)))
         try:
             for child in self._children:
                 if child.process.after:
                     child.started_at = time.monotonic()
                 else:
-                    self._start(child, read_end)
-            self._watch(read_end, on_ready)
+                    self._start(child)
+            liveness.start()
+            self._watch(on_ready)
         finally:
+            liveness.end()
             self._stop_all()
-            os.close(write_end)
-            os.close(read_end)
+            for child in self._children:
+                child.close_pipe()
 
     def stop(self) -> None:
-        """Request an orderly stop; a second call kills the remaining processes. Safe in a signal handler."""
+        """Request an orderly stop. Safe in a signal handler."""
         self._events.put(_StopAsked())
+
+    def kill(self) -> None:
+        """Request a stop that kills the remaining processes. Safe in a signal handler."""
+        self._events.put(_StopAsked(kill=True))
 
     def pids(self) -> dict[str, int]:
         """Return the running processes by label."""
         return {child.label: child.popen.pid for child in self._children if child.popen is not None}
 
-    def _watch(self, read_end: int, on_ready: Callable[[], None]) -> None:
+    def stop_pipes(self) -> list[int]:
+        """Return the descriptors that keep the services running while a process holds them."""
+        return [child.stop_pipe for child in self._children if child.stop_pipe is not None]
+
+    def _watch(self, on_ready: Callable[[], None]) -> None:
         all_were_ready = False
         while True:
             event = self._next_event()
             if isinstance(event, _StopAsked):
+                self._impatient = event.kill
                 return
             if isinstance(event, _Ended):
                 self._ended(event, all_were_ready)
+            elif isinstance(event, _Hangs) and event.child.popen is event.popen:
+                _log("error", "service hangs, killed", process=event.child.label, reason=event.fault)
+                event.popen.kill()
             now = time.monotonic()
             for child in self._children:
                 if (child.restart_at is not None and now >= child.restart_at) or self._held_back_enough(child, now):
-                    self._start(child, read_end)
+                    self._start(child)
                 if child.popen is not None and child.ready_at is None:
                     self._probe(child)
             if not all_were_ready and all(child.ready_at is not None for child in self._children):
@@ -154,12 +156,12 @@ class Supervisor:
                 on_ready()
 
     @staticmethod
-    def _held_back_enough(child: _Child, now: float) -> bool:
+    def _held_back_enough(child: Child, now: float) -> bool:
         return child.starts == 0 and (
             now - child.started_at >= _HELD_BACK_MAX_S or listens(child.process.after, timeout_s=_PROBE_TIMEOUT_S)
         )
 
-    def _next_event(self) -> _Ended | _StopAsked | None:
+    def _next_event(self) -> _Event | None:
         now = time.monotonic()
         waits = [child.restart_at - now for child in self._children if child.restart_at is not None]
         for child in self._children:
@@ -171,22 +173,26 @@ class Supervisor:
         except queue.Empty:
             return None
 
-    def _start(self, child: _Child, read_end: int) -> None:
-        popen = subprocess.Popen(
-            child.process.command or [sys.executable, "-m", "millrace.service", child.process.service],
-            env={**os.environ, **child.process.settings},
-            stdin=read_end,
-            # A terminal's Ctrl-C reaches the launcher alone, which then stops the services in order.
-            process_group=0,
-        )
-        child.popen, child.started_at, child.restart_at, child.ready_at = popen, time.monotonic(), None, None
-        child.starts += 1
-        threading.Thread(target=self._wait, args=(child, popen), name=f"wait-{child.label}", daemon=True).start()
+    def _start(self, child: Child) -> None:
+        try:
+            popen = child.start(self.descriptors)
+            waiting = threading.Thread(target=self._wait, args=(child, popen), name=f"wait-{child.label}", daemon=True)
+            try:
+                waiting.start()
+            except RuntimeError:  # no room for a thread
+                popen.kill()
+                popen.wait()
+                child.popen = None
+                raise
+        except (OSError, RuntimeError) as error:
+            if child.starts == 1:
+                raise ServiceFailedError(f"{child.label} could not start: {error}") from error
+            self._restart_later(child, "service not started", reason=str(error))
 
-    def _wait(self, child: _Child, popen: subprocess.Popen[bytes]) -> None:
+    def _wait(self, child: Child, popen: subprocess.Popen[bytes]) -> None:
         self._events.put(_Ended(child, popen, popen.wait()))
 
-    def _probe(self, child: _Child) -> None:
+    def _probe(self, child: Child) -> None:
         if check(child.process.http_address, timeout_s=_PROBE_TIMEOUT_S) is not None:
             return
         child.ready_at = time.monotonic()
@@ -202,40 +208,41 @@ class Supervisor:
         up_s = now - child.started_at
         stable = child.ready_at is not None and now - child.ready_at >= STABLE_AFTER_S
         child.popen, child.ready_at = None, None
-        how = f"signal {signal.Signals(-event.status).name}" if event.status < 0 else f"status {event.status}"
+        how = how_it_ended(event.status)
         if event.status == _START_ERROR_STATUS or not all_were_ready:
             raise ServiceFailedError(f"{child.label} could not start ({how}); its log line says why")
         if stable:
             child.delay_s = RESTART_DELAY_FIRST_S
-        _log(
-            "error", "service ended", process=child.label, pid=event.popen.pid, how=how,
-            up_s=round(up_s, 3), restart_in_s=child.delay_s,
-        )  # fmt: skip
-        child.restart_at = now + child.delay_s
+        self._restart_later(child, "service ended", pid=event.popen.pid, how=how, up_s=round(up_s, 3))
+
+    @staticmethod
+    def _restart_later(child: Child, event: str, **fields: object) -> None:
+        _log("error", event, process=child.label, **fields, restart_in_s=child.delay_s)
+        child.restart_at = time.monotonic() + child.delay_s
         child.delay_s = min(child.delay_s * 2, RESTART_DELAY_MAX_S)
 
     def _stop_all(self) -> None:
         """Stop all kinds in turn. Each has the whole deadline, so that a gateway that hangs does not cost storage its
         clean end.
         """
-        self._impatient = False
         for kind in dict.fromkeys(process.service for process in reversed(self.processes)):
             running = [child for child in self._children if child.popen is not None and child.process.service == kind]
             for child in running:
-                if child.popen is not None:
-                    child.popen.terminate()
-            self._await_end(running, time.monotonic() + self.stop_deadline_s)
+                child.ask_to_stop()
+            allowed_s = self.stop_deadline_s + CUT_GRACE_S
+            self._await_end(running, time.monotonic() + allowed_s)
+            reason = "killed, asked three times" if self._impatient else f"killed, did not stop within {allowed_s:g} s"
             late = [(child, child.popen) for child in running if child.popen is not None]
             for _, popen in late:
                 popen.kill()
             self._await_end(running, None)
             for child, popen in late:
                 if popen.returncode == -signal.SIGKILL:  # it may have ended before the kill, unnoticed
-                    _log("error", "service did not stop in time, killed", process=child.label)
+                    _log("error", reason, process=child.label)
                     self.killed.append(child.label)
 
-    def _await_end(self, running: list[_Child], deadline: float | None) -> None:
-        """Wait until all of them ended, the deadline passes, or a second stop is requested."""
+    def _await_end(self, running: list[Child], deadline: float | None) -> None:
+        """Wait until all of them ended, the deadline passes, or a kill is requested."""
         while any(child.popen is not None for child in running):
             timeout = None
             if deadline is not None:
@@ -245,17 +252,30 @@ class Supervisor:
             except queue.Empty:
                 return
             if isinstance(event, _StopAsked):
-                self._impatient = True
-            elif event.child.popen is event.popen:
+                if not event.kill and not self._impatient:
+                    _log("warning", "still stopping; the next signal kills")
+                self._impatient = self._impatient or event.kill
+            elif isinstance(event, _Ended) and event.child.popen is event.popen:
                 event.child.popen = None
+
+
+def stop_deadline_s() -> float:
+    """Return MILLRACE_STOP_DEADLINE_S. Its value is checked by the services, which refuse a wrong one by name."""
+    try:
+        return float(os.environ.get("MILLRACE_STOP_DEADLINE_S", DEADLINE_DEFAULT_S))
+    except ValueError:
+        return DEADLINE_DEFAULT_S
 
 
 def _log(level: str, event: str, **fields: object) -> None:
     """Write a log line of the supervisor. Imports the logger now, because most supervisors never log."""
     from service_chassis import logs
-    from service_chassis.settings import ServiceSettings, load
+    from service_chassis.settings import ServiceSettings, SettingsError, load
 
-    settings = load(ServiceSettings)
+    try:
+        settings = load(ServiceSettings)
+    except SettingsError:  # the services refuse it too, with its reason
+        settings = ServiceSettings.model_construct()
     logs.configure("millrace", settings.log_level, settings.log_format)
     logger = logs.get(__name__)
     (logger.error if level == "error" else logger.warning)(event, **fields)

@@ -46,6 +46,7 @@ class RunningUp:
         self._ready_timeout_s = ready_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._popen: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
         #: `host:port` of Kafka and of the REST API, and the seconds from the start to the ready line.
         self.kafka = ""
         self.http = ""
@@ -59,7 +60,13 @@ class RunningUp:
         return self._popen.pid
 
     def start(self) -> Self:
-        began = time.monotonic()
+        self.spawn()
+        self.await_ready()
+        return self
+
+    def spawn(self) -> None:
+        """Start the process without a wait."""
+        self._began = time.monotonic()
         self._popen = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -67,14 +74,22 @@ class RunningUp:
             stderr=self._log,
             env={**os.environ, **self._environment},
         )
-        line = self._first_line(began + self._ready_timeout_s)
+
+    def await_ready(self) -> None:
+        """Wait for the ready line. Raises UpFailedError when the process ends, or is not ready in time."""
+        line = self._first_line(self._began + self._ready_timeout_s)
         ready = _READY.fullmatch(line)
         if ready is None:
             status = self.stop()
             raise UpFailedError(f"millrace up was not ready (status {status}, output {line!r}):\n{self.log()[-4000:]}")
         self.kafka, self.http = ready.groups()
-        self.ready_after_s = time.monotonic() - began
-        return self
+        self.ready_after_s = time.monotonic() - self._began
+
+    def wait(self) -> int:
+        """Wait for the end of a process that something else stops; return the exit status."""
+        if self._popen is None:
+            raise RuntimeError("not started")
+        return self._popen.wait(self._stop_timeout_s)
 
     def stop(self) -> int:
         """Request a stop and wait; return the exit status. Kills the process if it does not stop in time."""

@@ -1,7 +1,8 @@
 """`python -m millrace.service NAME`: one service as a child of the launcher; the command line names it.
 
-Standard input is a pipe whose other end the launcher holds. When the launcher ends, even by kill -9, the pipe closes
-and the service stops in order.
+Standard input is a pipe whose other end the launcher holds. A byte in it asks the service to stop. The pipe closes when
+the launcher ends, even by kill -9, which asks for the same. Signals that stop other programs are ignored, so that the
+launcher alone decides on the order in which services stop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 from importlib import import_module
 
 __all__ = ["MAINS", "main"]
@@ -23,24 +23,24 @@ MAINS = {
     "admin-api": "admin_api.__main__",
 }
 
+#: SIGTTOU: a line of the log must not stop the process where the terminal has `stty tostop`.
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTOU)
+
 
 def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1] not in MAINS:
         print(f"usage: python -m millrace.service {'|'.join(MAINS)}", file=sys.stderr)
         return 2
-    threading.Thread(target=_stop_when_launcher_ends, name="launcher-watch", daemon=True).start()
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)  # the launcher blocked them until here
+    os.environ["MILLRACE_STOP_ON_STDIN"] = "true"
     # Objects of an import stay. Searching them for garbage costs a tenth of the start.
     gc.disable()
     module = import_module(MAINS[sys.argv.pop()])
     gc.freeze()
     gc.enable()
     return int(module.main())
-
-
-def _stop_when_launcher_ends() -> None:
-    while os.read(0, 64):
-        continue
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 Standard output gets one line, `ready kafka=HOST:PORT http=HOST:PORT`, once every service is ready; everything else is
 log lines on standard error. Ports, the Unix socket's folder and a temporary data folder belong to this process and go
-with it.
+with it. The next start removes the folders of one that was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from service_chassis import stop_signals
 from service_chassis.address import Address
+from service_chassis.stop_signals import StopRequest, StopSignals
 
-from millrace.folders import private_folder
+from millrace.folders import DATA_DIR, private_folder
 from millrace.layout import Layout
 from millrace.ports import AddressError, Reservation
-from millrace.processes import ServiceFailedError, Supervisor
+from millrace.processes import ServiceFailedError, Supervisor, stop_deadline_s
 
 __all__ = ["UpOptions", "run"]
 
@@ -46,21 +49,26 @@ class UpOptions:
 
 def run(options: UpOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
-    _on_stop_signals(lambda _number, _frame: sys.exit(0))  # the ExitStack releases everything
+    _open_standard_streams()
+    numbers = stop_signals.handled()
+    _handle(numbers, lambda _number, _frame: _end_at_once(numbers))
     with contextlib.ExitStack() as held:
         try:
-            kafka = held.enter_context(Reservation(options.host, options.kafka_port)).address
-            http = held.enter_context(Reservation(options.http_host, options.http_port)).address
+            kafka = held.enter_context(Reservation(options.host, options.kafka_port, claim=True)).address
+            http = held.enter_context(Reservation(options.http_host, options.http_port, claim=True)).address
+            folder, lock = held.enter_context(private_folder())
         except AddressError as error:
             return _failed(str(error))
-        data_dir = (options.data_dir or held.enter_context(private_folder("millrace-data-"))).absolute()
+        except OSError as error:
+            return _failed(f"cannot make a temporary folder: {error.strerror}")
+        data_dir = (options.data_dir or folder / DATA_DIR).absolute()
         try:
             data_dir.mkdir(parents=True, exist_ok=True)  # the gateway opens it too, maybe before storage
         except OSError as error:
             return _failed(f"cannot use the data folder {data_dir}: {error.strerror}")
         layout = Layout(
             data_dir=data_dir,
-            socket_dir=held.enter_context(private_folder("millrace-")),
+            socket_dir=folder,
             kafka=kafka,
             advertised=Address(_advertised_host(options), kafka.port),
             http=http,
@@ -68,21 +76,55 @@ def run(options: UpOptions) -> int:
             gateways=options.gateways,
             topics=options.topics,
         )
-        supervisor = Supervisor(layout.processes(lambda: held.enter_context(Reservation("127.0.0.1", 0)).address))
-        _on_stop_signals(lambda _number, _frame: supervisor.stop())
+        supervisor = Supervisor(
+            layout.processes(lambda: held.enter_context(Reservation("127.0.0.1", 0)).address),
+            stop_deadline_s(),
+            descriptors=(lock,),
+        )
+        asked = StopSignals()
+        _handle(numbers, lambda number, _frame: _stop(supervisor, asked.received(number)))
         shown = Address(layout.advertised.host if http.host in _WILDCARD_HOSTS else http.host, http.port)
         try:
-            supervisor.run(lambda: print(f"ready kafka={layout.advertised} http={shown}", flush=True))
+            supervisor.run(lambda: _print(f"ready kafka={layout.advertised} http={shown}\n"))
         except ServiceFailedError as error:
             return _failed(str(error))
         finally:
-            _on_stop_signals(signal.SIG_IGN)  # it is stopping already: asked again, the exit status stays
+            _handle(numbers, signal.SIG_IGN)  # it is stopping already: asked again, the exit status stays
     return 1 if supervisor.killed else 0
 
 
-def _on_stop_signals(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+def _handle(
+    numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> None:
+    for number in numbers:
         signal.signal(number, handler)
+
+
+def _end_at_once(numbers: list[signal.Signals]) -> None:
+    _handle(numbers, signal.SIG_IGN)
+    sys.exit(0)  # the ExitStack releases everything
+
+
+def _stop(supervisor: Supervisor, request: StopRequest) -> None:
+    if request is StopRequest.KILL:
+        supervisor.kill()
+    elif request is not StopRequest.NOTHING:
+        supervisor.stop()
+
+
+def _open_standard_streams() -> None:
+    """Open closed standard streams on /dev/null, so that no socket gets their numbers and receives the log."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+
+
+def _print(line: str) -> None:
+    """Write to standard output, which may be closed, full or without a reader: the broker serves all the same."""
+    with contextlib.suppress(OSError):
+        os.write(1, line.encode())
 
 
 def _advertised_host(options: UpOptions) -> str:

@@ -11,6 +11,7 @@ turns, so that a client does not wait for the hundreds of another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -105,6 +106,8 @@ class Acceptor:
             if handle is not None:
                 handle.cancel()
         self._loop.remove_reader(self._socket)
+        with contextlib.suppress(OSError):  # a fork of the process would keep the port open
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         while self._accepted:
             for entry, accepted in self._accepted.popitem()[1]:

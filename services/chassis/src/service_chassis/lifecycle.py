@@ -11,8 +11,10 @@ A service that needs grpc imports it in `serve`, because `main` configures grpc 
 
 A stop has these steps:
 
-1. SIGTERM or SIGINT sets the stop event. 2. `serve` closes its resources and returns. 3. At the deadline, or at a
-second signal, tasks that still run are cancelled and named in the log. 4. Two seconds later the process ends.
+1. SIGTERM, SIGINT or SIGHUP sets the stop event. 2. `serve` closes its resources and returns. 3. At the deadline, or at
+a third signal (stop_signals), tasks that still run are cancelled and named in the log. 4. Two seconds later the process
+ends. A service of `millrace up` ignores these signals. It stops when its standard input has a byte or ends, so that the
+launcher alone decides on the order.
 
 Exit status: 0 stopped in order · 1 failed, or cut at the deadline · 78 (sysexits' EX_CONFIG) cannot start, and another
 try will not help: wrong settings, an address or a data folder in use (`StartError`). A supervisor restarts after 1, not
@@ -22,6 +24,7 @@ after 78.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import resource
@@ -33,6 +36,7 @@ from typing import Any, TypeVar
 
 from service_chassis import logs, memory
 from service_chassis.settings import ServiceSettings, SettingsError, load
+from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
 __all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
 
@@ -78,7 +82,10 @@ def main(
     _raise_descriptor_limit()
     log.info("starting", settings=settings.shown())
     return run(
-        lambda stop: serve(settings, stop), stop_deadline_s=settings.stop_deadline_s, new_event_loop=new_event_loop
+        lambda stop: serve(settings, stop),
+        stop_deadline_s=settings.stop_deadline_s,
+        stop_on_stdin=settings.stop_on_stdin,
+        new_event_loop=new_event_loop,
     )
 
 
@@ -93,12 +100,13 @@ def run(
     main: Callable[[asyncio.Event], Awaitable[None]],
     *,
     stop_deadline_s: float = 25.0,
+    stop_on_stdin: bool = False,
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
 ) -> int:
     """Run `main` in a new event loop until it returns, which it does soon after its stop event is set."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_supervised(main, stop_deadline_s))
+            return runner.run(_supervised(main, stop_deadline_s, stop_on_stdin))
     except StartError as error:
         log.error("cannot start", reason=str(error))
         return START_ERROR_STATUS
@@ -113,20 +121,33 @@ def freeze_start_objects() -> None:
     gc.freeze()
 
 
-async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]], stop_deadline_s: float) -> int:
+async def _supervised(
+    main: Callable[[asyncio.Event], Awaitable[None]], stop_deadline_s: float, stop_on_stdin: bool
+) -> int:
     loop = asyncio.get_running_loop()
     stop, cut = asyncio.Event(), asyncio.Event()
+    signals = StopSignals()
 
-    def on_signal(number: int) -> None:
-        if stop.is_set():
-            cut.set()
-        else:
-            log.info("stopping", signal=signal.Signals(number).name)
+    def begin_stop(reason: str) -> None:
+        if not stop.is_set():
+            log.info("stopping", signal=reason)
             stop.set()
             _end_regardless_after(stop_deadline_s + _CUT_GRACE_S)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    def on_signal(number: int) -> None:
+        request = signals.received(number)
+        if request is StopRequest.STOP:
+            begin_stop(signal.Signals(number).name)
+        elif request is StopRequest.AGAIN:
+            log.warning("still stopping; the next signal cuts the stop off")
+        elif request is StopRequest.KILL:
+            cut.set()
+            _end_regardless_after(_CUT_GRACE_S)
+
+    for number in handled():
         loop.add_signal_handler(number, on_signal, number)
+    if stop_on_stdin:
+        _when_stdin_asks(lambda: loop.call_soon_threadsafe(begin_stop, "launcher"))
 
     async def whole() -> None:
         await main(stop)
@@ -145,13 +166,22 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]], stop_dea
         running.result()
         log.info("stopped")
         return 0
-    await _cut(running)
+    await _cut(running, "asked three times" if cut.is_set() else f"did not stop within {stop_deadline_s:g} s")
     return 1
 
 
-async def _cut(running: asyncio.Task[None]) -> None:
+def _when_stdin_asks(act: Callable[[], object]) -> None:
+    def wait() -> None:
+        os.read(0, 1)
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            act()
+
+    threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
+
+
+async def _cut(running: asyncio.Task[None], reason: str) -> None:
     left = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), running)]
-    log.error("stop deadline passed, cut off", tasks=sorted(task.get_name() for task in (running, *left)))
+    log.error("stop cut off", reason=reason, tasks=sorted(task.get_name() for task in (running, *left)))
     running.cancel()
     await asyncio.wait({running}, timeout=_CUT_GRACE_S)
 

@@ -40,6 +40,11 @@ class ServiceSettings(BaseSettings):
     stop_deadline_s: float = Field(
         25.0, gt=0, le=3600, description="Longest orderly stop, in seconds; then open work is cut off and reported."
     )
+    stop_on_stdin: bool = Field(
+        False,
+        description="Stop when standard input has a byte or ends. `millrace up` sets it for its services, which ignore "
+        "the signals that stop them otherwise.",
+    )
 
     def shown(self) -> dict[str, Any]:
         """Return every setting by name, fit for a log line: secrets are masked."""

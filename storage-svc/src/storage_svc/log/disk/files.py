@@ -8,6 +8,7 @@ forgets unsynced bytes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -323,7 +324,7 @@ class Files:
             self.sync_path(os.path.dirname(path))
 
     def lock(self, path: str) -> int:
-        """Return a descriptor that holds an exclusive lock on the file until it is closed.
+        """Return a descriptor that holds an exclusive lock on the file until `unlock`.
 
         Raises:
             DataFolderInUse: another process holds it.
@@ -338,3 +339,9 @@ class Files:
                 raise DataFolderInUse(f"data folder {folder} is in use by another process") from error
             raise _translated(error, f"lock {path}") from error
         return descriptor
+
+    def unlock(self, descriptor: int) -> None:
+        """Give up the lock and close its descriptor. A fork of the process that still has a copy does not keep it."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        self.close(descriptor)

@@ -46,4 +46,5 @@ def stopped_volume(root: str) -> Iterator[None]:
     except BlockingIOError as error:
         raise DataFolderInUse(f"data folder {root} is in use by another process") from error
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork of the process does not keep it
         os.close(descriptor)

@@ -421,7 +421,7 @@ class DataFolder:
             log.segments.close()
         self.revisions.close()
         if self._lock >= 0:
-            self.files.close(self._lock)
+            self.files.unlock(self._lock)
             self._lock = -1
         self.files.give_back_reserve()
 

@@ -1,0 +1,105 @@
+"""One service process of the supervisor: its start, its stop and its end.
+
+The supervisor holds a pipe to the standard input of each child. A byte in it asks the service to stop. The pipe ends
+with the supervisor, however that dies, which asks for the same. Signals do not: a service ignores SIGTERM, SIGINT and
+SIGHUP (`millrace.service`) and has them blocked until then. A signal to all processes at once, from a terminal or from
+systemd, therefore leaves the order of the stop to the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["RESTART_DELAY_FIRST_S", "Child", "ServiceProcess", "how_it_ended"]
+
+RESTART_DELAY_FIRST_S = 0.1
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """A process to start: a name of `millrace.service.MAINS`, its settings, and the address of its /readyz."""
+
+    service: str
+    settings: Mapping[str, str]
+    http_address: str
+    #: Number that distinguishes processes of one kind in the log.
+    number: int = 1
+    #: The command line, `millrace.service` if empty. It stops when its standard input has a byte or ends.
+    command: Sequence[str] = ()
+    #: The HTTP address of a process that is to serve before this one is started, if any.
+    after: str = ""
+
+
+@dataclass(eq=False)
+class Child:
+    """The state of one service; owned by the thread in `Supervisor.run`."""
+
+    process: ServiceProcess
+    popen: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    ready_at: float | None = None
+    starts: int = 0
+    delay_s: float = RESTART_DELAY_FIRST_S
+    restart_at: float | None = None
+    #: The supervisor's end of the pipe.
+    stop_pipe: int | None = field(default=None, repr=False)
+
+    @property
+    def label(self) -> str:
+        return self.process.service if self.process.number == 1 else f"{self.process.service} {self.process.number}"
+
+    def start(self, descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start the process, which inherits `descriptors`.
+
+        Raises:
+            OSError: the system has no descriptor, process or memory for it.
+        """
+        self.close_pipe()
+        self.started_at, self.restart_at, self.ready_at = time.monotonic(), None, None
+        self.starts += 1
+        read_end, write_end = os.pipe()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # a child has the mask of its parent
+        try:
+            self.popen = subprocess.Popen(
+                self.process.command or [sys.executable, "-m", "millrace.service", self.process.service],
+                env={**os.environ, **self.process.settings},
+                stdin=read_end,
+                process_group=0,
+                pass_fds=descriptors,
+            )
+        except BaseException:
+            os.close(write_end)
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.close(read_end)
+        self.stop_pipe = write_end
+        return self.popen
+
+    def ask_to_stop(self) -> None:
+        if self.stop_pipe is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(self.stop_pipe, b"s")
+
+    def close_pipe(self) -> None:
+        if self.stop_pipe is not None:
+            os.close(self.stop_pipe)
+            self.stop_pipe = None
+
+
+def how_it_ended(status: int) -> str:
+    """Return an exit status in words. Real-time signals but the first and last have no name."""
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
