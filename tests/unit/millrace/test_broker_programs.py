@@ -86,7 +86,7 @@ def test_a_fork_does_not_keep_admin_api_when_its_program_is_killed(tmp_path):
 
 
 def test_without_hooks_the_lock_and_the_port_are_given_up_at_the_close(tmp_path, monkeypatch):
-    """A fork made by C code runs no hook of Python. What it holds are copies of the descriptors."""
+    """A fork made by C code runs no hook of Python. It holds copies of the descriptors."""
     with millrace.Broker(data_dir=tmp_path) as broker:
         address = broker.kafka_address
         copies = []

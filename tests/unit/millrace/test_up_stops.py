@@ -262,8 +262,16 @@ def test_only_our_own_abandoned_folders_are_removed(tmp_path, monkeypatch):
     (tmp_path / "millrace-link").symlink_to(tmp_path / "other")
     (tmp_path / "millrace-file").touch()
     before = sorted(tmp_path.rglob("*"))
+    unfinished = tmp_path / "millrace-old"
+    for name in ("millrace-old", "millrace-full"):
+        (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / "millrace-full" / "notes").touch()
+    for name in ("millrace-old", "millrace-full"):
+        os.utime(tmp_path / name, (0, 0))
     remove_abandoned()
-    assert sorted(tmp_path.rglob("*")) == before
+    assert not unfinished.exists()
+    full = [tmp_path / "millrace-full", tmp_path / "millrace-full" / "notes"]
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, *full])
 
 
 def test_a_folder_that_a_cleaner_takes_at_its_birth_is_made_again(tmp_path, monkeypatch):

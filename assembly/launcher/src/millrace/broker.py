@@ -87,7 +87,7 @@ class Broker:
         self._http_port = http_port if admin else None
         given = {"topics": topics, "log_level": log_level, "flush_policy": flush_policy}
         self._settings = {**{name: value for name, value in given.items() if value is not None}, **settings}
-        #: Held by `start` and `close`.
+        #: The lock of `start` and `close`.
         self._changing = threading.RLock()
         self._held = contextlib.ExitStack()
         self._data_dir: Path | None = None
@@ -121,7 +121,7 @@ class Broker:
     def start(self) -> Self:
         """Start the broker and return when clients can connect. Raises the error that prevented the start.
 
-        Another thread that calls `start` or `close` waits meanwhile.
+        Threads may share a broker: one starts or closes it at a time.
         """
         with self._changing:
             if self._kafka is not None:

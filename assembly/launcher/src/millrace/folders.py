@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -23,6 +24,8 @@ STORAGE_SOCKET = "storage.sock"
 DATA_DIR = "data"
 _PREFIX = "millrace-"
 _LOCK = "lock"
+#: Seconds after which an empty folder without a lock is no longer being made.
+_BIRTH_S = 60.0
 #: Longest path of a Unix socket (sockaddr_un: 108 bytes with the final zero), less the socket's own name.
 _SOCKET_DIR_LENGTH_MAX = 107 - len("/" + STORAGE_SOCKET)
 
@@ -77,12 +80,17 @@ def _created() -> tuple[Path, int]:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Remove a folder whose lock nobody holds. One without a lock is being made, or is not ours."""
+    """Remove a folder whose lock nobody holds. One without a lock is being made, was never finished, or is not ours."""
     try:
         status = folder.lstat()
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
             return
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        if time.time() - status.st_mtime > _BIRTH_S:
+            with contextlib.suppress(OSError):  # not empty: not ours
+                folder.rmdir()
+        return
     except OSError:
         return
     try:

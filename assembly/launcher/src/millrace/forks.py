@@ -20,7 +20,7 @@ _DESCRIPTORS = "/proc/self/fd"
 def disown(folders: Collection[str], ports: Collection[int], descriptors: Collection[int]) -> None:
     """Replace by /dev/null: files and Unix sockets in `folders`, sockets of a local TCP port, and `descriptors`.
 
-    Linux lists a process's descriptors; on other systems only those given are replaced.
+    Linux lists a process's descriptors. Other systems replace only those in `descriptors`.
     """
     prefixes = tuple(os.path.realpath(folder) + "/" for folder in folders)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -38,7 +38,7 @@ __all__ = ["DEADLINE_DEFAULT_S", "ServiceFailedError", "ServiceProcess", "Superv
 RESTART_DELAY_MAX_S = 5.0
 #: Seconds of readiness after which a service has recovered: clients were served in that time.
 STABLE_AFTER_S = 2.0
-#: Seconds that a service has after its own deadline, to cut off what is left and to end (lifecycle).
+#: Seconds that a service has after its own deadline to cut off its tasks and to end (lifecycle).
 CUT_GRACE_S = 4.0
 #: The default of MILLRACE_STOP_DEADLINE_S.
 DEADLINE_DEFAULT_S = 25.0

@@ -1,0 +1,24 @@
+"""The version of the contract, which both ends of a connection must share.
+
+Services of two releases refuse each other for as long as a roll-out takes, unless their contracts are equal. A change of
+a .proto file changes the version by itself. A change of the layout of frames, or of the meaning of a field, needs
+another number here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+
+__all__ = ["CONTRACT_VERSION"]
+
+#: The number of the frames' layout (frames.py) and of the meaning of fields.
+_LAYOUT: Final = 1
+_MESSAGES: Final = b"".join(
+    each.DESCRIPTOR.serialized_pb for each in (cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2)
+)
+
+#: Two versions are equal or do not fit; neither is newer.
+CONTRACT_VERSION: Final = f"{_LAYOUT}.{zlib.crc32(_MESSAGES):08x}"
