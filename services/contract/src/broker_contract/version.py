@@ -1,8 +1,8 @@
 """The version of the contract, which both ends of a connection must share.
 
-Services of two releases refuse each other for as long as a roll-out takes, unless their contracts are equal. A change of
-a .proto file changes the version by itself. A change of the layout of frames, or of the meaning of a field, needs
-another number here.
+Services of two releases refuse each other for as long as a roll-out takes, unless their contracts are equal. A change
+of a .proto file changes the version too. A change of the layout of frames, or of the meaning of a field, needs another
+number here.
 """
 
 from __future__ import annotations
