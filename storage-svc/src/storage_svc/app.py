@@ -177,9 +177,10 @@ class Storage:
         )
 
     async def answer_parked(self) -> None:
-        """Answer parked joins, syncs and reads, and refuse later calls."""
+        """Answer parked joins, syncs and reads, end look-ups, and refuse later calls."""
         self.health.set_ready(False, "stopping")
         await self.coordinator.stop()
+        await self.offsets.look_ups.close()
         await self.data.close()
 
     async def stop(self) -> None:

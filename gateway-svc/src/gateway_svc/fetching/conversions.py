@@ -1,8 +1,7 @@
 """The thread of conversions, and the allowance of each.
 
 Conversions run in one thread, one at a time, so that however many old clients there are, one conversion at a time holds
-memory. The thread and the event loop share Python's interpreter lock. So a conversion works for SLICE_S and then
-sleeps for PAUSE_S, in which the event loop goes on; decompression does not hold the lock.
+memory. It works in slices (service_chassis/time_slices.py); decompression does not hold Python's interpreter lock.
 
 A conversion has an allowance of decompressed bytes and of records for its whole request. Once its call is abandoned it
 does not begin, or ends with the next record, and lets go of its input. `close` abandons all of them.
@@ -11,17 +10,13 @@ does not begin, or ends with the next record, and lets go of its input. `close` 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from protocol_lib.records.compression import DecompressedTooLarge
 from protocol_lib.records.record import Record
-
-#: Seconds of work between two pauses, and of a pause: more than a thread needs to wake up.
-SLICE_S: Final = 0.0005
-PAUSE_S: Final = 0.0002
+from service_chassis.time_slices import Abandoned, TimeSlices
 
 #: Bytes of a record that are counted in addition to its key and its value.
 _RECORD_BYTES: Final = 26
@@ -37,23 +32,17 @@ class FailingCall(Protocol):
     def failed(self, error: Exception) -> None: ...
 
 
-class Abandoned(Exception):  # noqa: N818 (it is no error)
-    """Nobody waits for the conversion any more."""
-
-
-class Allowance:
+class Allowance(TimeSlices):
     """The bytes and records that one request may still convert; called with each record (`conversion.Each`)."""
 
-    __slots__ = ("bytes_left", "is_abandoned", "records_left", "slice_end", "used")
+    __slots__ = ("bytes_left", "records_left", "used")
 
     def __init__(self, bytes_max: int, records_max: int) -> None:
+        super().__init__()
         self.bytes_left = bytes_max
         self.records_left = records_max
         #: Whether any record was converted.
         self.used = False
-        self.is_abandoned = False
-        #: The reading of `time.perf_counter` at which the next pause begins; infinite on the event loop.
-        self.slice_end = float("inf")
 
     def __call__(self, record: Record) -> None:
         """Count a record, and pause when it is time.
@@ -67,23 +56,7 @@ class Allowance:
         self.bytes_left -= _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
         if self.records_left < 0 or self.bytes_left < 0:
             raise DecompressedTooLarge("the records of one request are more than can be converted")
-        if time.perf_counter() >= self.slice_end:
-            self.pause()
-
-    def check(self) -> None:
-        """Raise Abandoned if nobody waits for the outcome."""
-        if self.is_abandoned:
-            raise Abandoned
-
-    def pause(self) -> None:
-        """Let the event loop go on.
-
-        Raises:
-            Abandoned: nobody waits for the outcome.
-        """
-        self.check()
-        time.sleep(PAUSE_S)
-        self.slice_end = time.perf_counter() + SLICE_S
+        self.turn()
 
 
 class _Conversion(Generic[T]):
@@ -99,7 +72,7 @@ class _Conversion(Generic[T]):
         work, self.work = self.work, None
         if work is None:
             raise Abandoned
-        self.allowance.slice_end = 0.0
+        self.allowance.begin()
         return work(self.allowance)
 
     def abandon(self) -> None:

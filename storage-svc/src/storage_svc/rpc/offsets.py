@@ -4,7 +4,8 @@ A client that has an acknowledgement finds its records in the next answer. With 
 before the sync. So a request whose answer depends on the high watermark waits for the sync of all that was appended
 before it came.
 
-The service lives on the event loop's thread, as the logs do. Other threads open batches and write checkpoints.
+The service lives on the event loop's thread, as the logs do. Other threads look up records (look_ups.py) and write
+checkpoints.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Final
 from broker_contract import data_pb2 as pb
 from protocol_lib.errors import DecodeError, ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.time_slices import Abandoned
 
 from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import drop_below_start
-from storage_svc.log.partition.timestamps import FoundRecord, find_largest, find_timestamp, first_record, segment_starts
+from storage_svc.log.partition.timestamps import segment_starts
+from storage_svc.rpc.look_ups import LookUps
 from storage_svc.rpc.waiting_reads import epoch_error
 
 _LATEST: Final = -1
@@ -39,6 +42,8 @@ class OffsetsService:
     def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._logs = directory.logs
+        #: The look-ups of records by timestamp.
+        self.look_ups = LookUps()
         self._beginning: set[asyncio.Task[bool]] = set()
 
     async def _unsynced(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -97,12 +102,17 @@ class OffsetsService:
                 return pb.ListOffsetsResponse.Found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
             if target.timestamp < 0 and target.timestamp != _MAX_TIMESTAMP:
                 return _no_offset(ErrorCode.INVALID_REQUEST)
-            record = await self._find_record(log, target.timestamp)
+            if target.timestamp == _MAX_TIMESTAMP:
+                record = await self.look_ups.largest(log)
+            else:
+                record = await self.look_ups.by_timestamp(log, target.timestamp)
             if log.deleted:
                 return _no_offset(log.unavailable)
         except StorageFailure as error:
             _log.error("list offsets failed", log=log.folder, reason=str(error))
             return _no_offset(ErrorCode.KAFKA_STORAGE_ERROR)
+        except Abandoned:
+            return _no_offset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except DecodeError as error:
             _log.error("records unreadable", log=log.folder, reason=str(error))
             log.suspect()
@@ -112,18 +122,6 @@ class OffsetsService:
         return pb.ListOffsetsResponse.Found(
             timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch
         )
-
-    async def _find_record(self, log: PartitionLog, timestamp: int) -> FoundRecord | None:
-        offset = log.log_start_offset
-        while True:
-            batch = find_largest(log) if timestamp == _MAX_TIMESTAMP else find_timestamp(log, timestamp, offset)
-            if batch is None:
-                return None
-            # Opening a batch may mean decompressing megabytes.
-            record = await asyncio.to_thread(first_record, batch)
-            if record is not None or timestamp == _MAX_TIMESTAMP:
-                return record
-            offset = batch.next_offset  # its young records were deleted, or its header counts some that are not there
 
     # -- by leader epoch ----------------------------------------------------------------------------------------------
 

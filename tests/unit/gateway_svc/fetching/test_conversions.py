@@ -9,7 +9,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from gateway_svc.fetching.conversions import SLICE_S, Abandoned, Allowance, Conversions
+from gateway_svc.fetching.conversions import Allowance, Conversions
 from gateway_svc.fetching.message_sets import (
     PRODUCED_BYTES_MAX,
     PRODUCED_RECORDS_MAX,
@@ -20,6 +20,7 @@ from protocol_lib.records.compression import Codec, DecompressedTooLarge
 from protocol_lib.records.conversion import down_convert
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
+from service_chassis.time_slices import SLICE_S, Abandoned
 
 EMPTY = Record(0, -1, None, None)
 

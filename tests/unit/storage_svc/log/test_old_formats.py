@@ -8,7 +8,8 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
 from storage_svc.log.batch.header import headers, intact, records_of, whole_batches
-from storage_svc.log.partition.timestamps import find_largest, find_timestamp, first_record
+
+from tests.unit.storage_svc.log.looking_up import by_timestamps
 
 NOW_MS = 1_700_000_000_000
 
@@ -84,16 +85,14 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(tmp_path, folders, f
 def test_offsets_by_timestamp(tmp_path, folders, folder):
     _, log = opened(folders, tmp_path)
 
-    def found(timestamp: int) -> tuple[int, int]:
-        record = first_record(find_timestamp(log, timestamp, 0))
-        return record.offset, record.timestamp
-
-    assert found(0) == (7, NOW_MS + 7)
-    assert found(NOW_MS + 8) == (8, NOW_MS + 8)
-    assert found(NOW_MS + 13) == (13, NOW_MS + 13)
-    assert found(NOW_MS + 15) == (15, NOW_MS + 50)
-    assert find_timestamp(log, NOW_MS + 51, 0) is None
-    assert first_record(find_largest(log)).offset == 15
+    assert by_timestamps(log, [0, *(NOW_MS + later for later in (8, 13, 15, 51))]) == [
+        (NOW_MS + 7, 7),
+        (NOW_MS + 8, 8),
+        (NOW_MS + 13, 13),
+        (NOW_MS + 50, 15),
+        None,
+        (NOW_MS + 50, 15),
+    ]
 
 
 @pytest.mark.parametrize("count", range(len(PIECES)))

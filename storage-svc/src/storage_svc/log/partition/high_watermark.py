@@ -23,15 +23,17 @@ class HighWatermark:
     The offset is found at `position` of `segment`: readers stop there.
     """
 
-    __slots__ = ("_count", "_moved", "_positions", "_waiters", "_watchers", "offset", "position", "segment")
+    __slots__ = ("_count", "_moved", "_positions", "_waiters", "_watchers", "largest", "offset", "position", "segment")
 
     def __init__(
         self, offset: int, segment: Segment, position: int, positions: ReadPositions, moved: Callable[[], None]
     ) -> None:
-        """Start at an offset. `moved` is called at every `advance`, before any watcher or waiter is."""
+        """Start at the end of a segment. `moved` is called at every `advance`, before any watcher or waiter is."""
         self.offset = offset
         self.segment = segment
         self.position = position
+        #: The largest timestamp in the readable part of the segment and the last offset of its batch; -1 without one.
+        self.largest = segment.max_timestamp, segment.max_timestamp_offset
         self._positions = positions
         self._moved = moved
         self._waiters: list[tuple[int, int, Callable[[int], None]]] = []
@@ -39,22 +41,24 @@ class HighWatermark:
         self._watchers: dict[Hashable, Callable[[], None]] = {}
 
     def relocate(self, segment: Segment, position: int) -> None:
-        """Refer to the same offset by a position of another segment."""
+        """Refer to the same offset by the begin of another segment."""
         self.segment = segment
         self.position = position
+        self.largest = -1, -1
 
     def retreat(self, offset: int, segment: Segment, position: int) -> None:
         """Make readers stop at an older offset. Nobody is called back."""
         self.offset = offset
         self.relocate(segment, position)
 
-    def advance(self, offset: int, segment: Segment, position: int) -> None:
+    def advance(self, offset: int, segment: Segment, position: int, largest: tuple[int, int]) -> None:
         """Move to a later offset and call back watchers and the waiters it reaches."""
         self._positions.note(self.offset, self.segment, self.position)
         self._moved()
         self.offset = offset
         self.segment = segment
         self.position = position
+        self.largest = largest
         # Watchers first: they look when the turn is over, before the stream's writer that an acknowledgement wakes. So
         # the records they find leave with it in one frame.
         if self._watchers:

@@ -181,7 +181,8 @@ class PartitionLog(LogState):
                 self.request_sync()
             else:
                 active = self.segments.active
-                self.readable.advance(self.log_end_offset, active, active.size)
+                largest = active.max_timestamp, active.max_timestamp_offset
+                self.readable.advance(self.log_end_offset, active, active.size, largest)
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, which is not empty, and start another; nothing may be staged.
@@ -260,7 +261,7 @@ class PartitionLog(LogState):
             self.snapshots.note_synced(self.segments.active.base_offset, target.paths)
         self.recovery_point = max(self.recovery_point, target.recovery_point)
         if target.end_offset > self.high_watermark:
-            self.readable.advance(target.end_offset, target.segment, target.position)
+            self.readable.advance(target.end_offset, target.segment, target.position, target.largest)
 
     def on_durable(self, offset: int, callback: Callable[[int], None]) -> None:
         """Call back with 0 once the high watermark is at or after the offset, with an error code if it never will be.

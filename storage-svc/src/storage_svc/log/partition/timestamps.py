@@ -1,7 +1,8 @@
 """Offsets by timestamp, as Kafka's ListOffsets asks for them.
 
-The time index and batch headers find the batch. Only that batch is opened to find the record, which the caller may do
-in another thread (`first_record`).
+The event loop's thread chooses a segment by its largest timestamp, and a position by the time index. From there another
+thread walks the batches of that segment (`Search`), which may be a million of one timestamp on a disk that is slow, and
+opens the batch that holds the record. The segment stays open meanwhile, whatever becomes of its log.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import DecodeError
+from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import headers, intact, records_of
 from storage_svc.log.partition.partition_log import PartitionLog
@@ -19,18 +21,6 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 
 
-class FoundBatch(NamedTuple):
-    """A batch that holds the wanted record: one at or after `offset_min` with a timestamp >= `timestamp`."""
-
-    batch: bytes
-    timestamp: int
-    offset_min: int
-    #: The offset after its last record.
-    next_offset: int
-    #: -1 in the formats that have none.
-    leader_epoch: int
-
-
 class FoundRecord(NamedTuple):
     """The record that was looked for."""
 
@@ -39,57 +29,104 @@ class FoundRecord(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(log: PartitionLog, timestamp: int, offset_min: int) -> FoundBatch | None:
-    """Return the first readable batch that has a record of this timestamp or a later one and ends at or after an
-    offset.
+class Search(TimeSlices):
+    """A walk over the batches of one segment, from a position on. `end` must follow, once `run` is over."""
+
+    __slots__ = (
+        "_descriptor",
+        "_end",
+        "_files",
+        "_high_watermark",
+        "_offset_min",
+        "_position",
+        "_segment",
+        "timestamp",
+    )
+
+    def __init__(self, log: PartitionLog, segment: Segment, position: int, timestamp: int, offset_min: int) -> None:
+        """Look for a record at or after an offset with this timestamp or a later one.
+
+        Raises:
+            StorageFailure: the segment cannot be opened.
+        """
+        super().__init__()
+        segment.open()
+        segment.pin()
+        self._files = log.files
+        self._segment = segment
+        self._descriptor = segment.descriptor
+        self._position = position
+        self._end = segment.size
+        self._high_watermark = log.high_watermark
+        self._offset_min = offset_min
+        self.timestamp = timestamp
+
+    def run(self) -> FoundRecord | None:
+        """Return the first such record below the high watermark, in any thread; None without one.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+            DecodeError: the batch is damaged.
+            Abandoned: nobody waits for the outcome.
+        """
+        self.check()
+        for position, header in headers(self._files, self._descriptor, self._position, self._end):
+            if header.base_offset >= self._high_watermark:
+                return None
+            if header.max_timestamp >= self.timestamp and header.last_offset >= self._offset_min:
+                batch = self._files.read(self._descriptor, header.size, position)
+                # Its young records may have been deleted, or its header may count some that are not there.
+                record = self._record_in(batch, header.leader_epoch)
+                if record is not None:
+                    return record
+            self.turn()
+        return None
+
+    def _record_in(self, batch: bytes, leader_epoch: int) -> FoundRecord | None:
+        if not intact(memoryview(batch)):
+            raise DecodeError("the batch does not match its CRC")
+        for record in records_of(batch):
+            if record.timestamp >= self.timestamp and record.offset >= self._offset_min:
+                return FoundRecord(record.timestamp, record.offset, leader_epoch)
+            self.turn()
+        return None
+
+    def end(self) -> None:
+        """Give the segment back, on the event loop's thread."""
+        self._segment.unpin()
+
+
+def search_timestamp(log: PartitionLog, segment: Segment, timestamp: int, offset_min: int) -> Search | None:
+    """Return the search for a timestamp in a segment; None if no record there is as young.
 
     Raises:
         StorageFailure: the disk did not answer.
     """
-    for segment in log.segments.starting_with(offset_min):
-        if segment.base_offset >= log.high_watermark:
-            break
-        if segment.largest_timestamp()[0] < timestamp:
-            continue
-        found = _first_batch(log, segment, timestamp, offset_min)
-        if found is not None:
-            return found
-    return None
-
-
-def find_largest(log: PartitionLog) -> FoundBatch | None:
-    """Return the readable batch with the largest timestamp; None without timestamps."""
-    best: tuple[int, Segment] | None = None
-    for segment in log.segments.starting_with(log.log_start_offset):
-        if segment.base_offset >= log.high_watermark:
-            break
-        largest = _largest_readable(log, segment)
-        if largest >= 0 and (best is None or largest > best[0]):
-            best = largest, segment
-    if best is None:
+    if segment.largest_timestamp()[0] < timestamp:
         return None
-    timestamp, segment = best
-    return _first_batch(log, segment, timestamp, log.log_start_offset)
+    return Search(log, segment, position_of_timestamp(segment, timestamp), timestamp, offset_min)
 
 
-def _largest_readable(log: PartitionLog, segment: Segment) -> int:
-    """Return the largest timestamp in the readable part of a segment."""
+def largest_readable(log: PartitionLog, segment: Segment) -> tuple[int, int]:
+    """Return the largest timestamp in the readable part of a segment, and the last offset of its batch; -1 without one.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
     largest, offset = segment.largest_timestamp()
-    if offset < log.high_watermark or largest < 0:
-        return largest
-    entries = headers(log.files, segment.descriptor, 0, log.readable.position)
-    return max((header.max_timestamp for _, header in entries), default=-1)
+    if largest < 0 or offset < log.high_watermark:
+        return largest, offset
+    return log.readable.largest if segment is log.readable.segment else (-1, -1)
 
 
-def _first_batch(log: PartitionLog, segment: Segment, timestamp: int, offset_min: int) -> FoundBatch | None:
-    start = position_of_timestamp(segment, timestamp)
-    for position, header in headers(log.files, segment.descriptor, start, segment.size):
-        if header.base_offset >= log.high_watermark:
-            return None
-        if header.max_timestamp >= timestamp and header.last_offset >= offset_min:
-            batch = segment.read(position, header.size)
-            return FoundBatch(batch, timestamp, offset_min, header.last_offset + 1, header.leader_epoch)
-    return None
+def search_largest(log: PartitionLog, segment: Segment, timestamp: int, offset: int) -> Search | None:
+    """Return the search for the largest timestamp, of the batch that ends at an offset of the segment.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    located = segment.locate(offset)
+    return None if located is None else Search(log, segment, located[0], timestamp, log.log_start_offset)
 
 
 def segment_starts(log: PartitionLog, timestamp: int, count_max: int, now_ms: int) -> list[int]:
@@ -115,17 +152,3 @@ def segment_starts(log: PartitionLog, timestamp: int, count_max: int, now_ms: in
     starts = [offset for offset, _ in reversed(written)][:count_max]
     readable = [offset for offset in starts if offset <= log.high_watermark]
     return starts if len(readable) == len(starts) else [log.high_watermark, *readable]
-
-
-def first_record(found: FoundBatch) -> FoundRecord | None:
-    """Return the wanted record in its batch; None if the header promised one that is not there.
-
-    Raises:
-        DecodeError: the batch is damaged.
-    """
-    if not intact(memoryview(found.batch)):
-        raise DecodeError("the batch does not match its CRC")
-    for record in records_of(found.batch):
-        if record.timestamp >= found.timestamp and record.offset >= found.offset_min:
-            return FoundRecord(record.timestamp, record.offset, found.leader_epoch)
-    return None

@@ -18,7 +18,7 @@ from storage_svc.log.segment.segment import Segment
 class SyncTarget:
     """The content of one sync of one log. Its segments are pinned; `run` is called in the flusher's thread."""
 
-    __slots__ = ("end_offset", "failure", "paths", "position", "recovery_point", "segment", "segments")
+    __slots__ = ("end_offset", "failure", "largest", "paths", "position", "recovery_point", "segment", "segments")
 
     def __init__(
         self, segments: list[Segment], paths: Collection[str], recovery_point: int, active: Segment, end_offset: int
@@ -31,6 +31,7 @@ class SyncTarget:
         self.recovery_point = recovery_point
         self.segment = active
         self.position = active.size
+        self.largest = active.max_timestamp, active.max_timestamp_offset
         self.end_offset = end_offset
         self.failure: StorageFailure | None = None
 

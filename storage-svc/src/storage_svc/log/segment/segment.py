@@ -294,7 +294,8 @@ class Segment:
 
     def largest_timestamp(self) -> tuple[int, int]:
         """Return (timestamp, last offset of its batch) of the youngest record; (-1, base offset) without timestamps."""
-        self.load()
+        if not self._checked:
+            self.load()
         return self.max_timestamp, self.max_timestamp_offset
 
     def load(self) -> None:

@@ -39,9 +39,9 @@ def test_an_advance_calls_back_the_log_then_watchers_then_waiters_in_order(calls
         calls.wait(offset)
     calls.mark.watch("a", lambda: calls.note("a"))
     calls.mark.watch("b", lambda: calls.note("b"))
-    calls.mark.advance(9, calls.segment, 300)
+    calls.mark.advance(9, calls.segment, 300, (77, 8))
     assert calls.seen == [("moved", 5), ("a", 9), ("b", 9), ("7: 0", 9), ("8: 0", 9), ("9: 0", 9)]
-    assert (calls.mark.segment, calls.mark.position) == (calls.segment, 300)
+    assert (calls.mark.segment, calls.mark.position, calls.mark.largest) == (calls.segment, 300, (77, 8))
     assert calls.positions.find(5, calls.segment) == 100
 
 
@@ -51,7 +51,7 @@ def test_a_watcher_that_left_is_not_called(calls: Calls) -> None:
     calls.mark.unwatch("a")
     calls.mark.unwatch("a")
     calls.mark.touch()
-    calls.mark.advance(6, calls.segment, 200)
+    calls.mark.advance(6, calls.segment, 200, (-1, -1))
     assert (calls.seen, calls.mark.watcher_count) == ([("moved", 5)], 0)
 
 

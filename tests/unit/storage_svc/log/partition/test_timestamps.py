@@ -8,12 +8,8 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig
-from storage_svc.log.partition.timestamps import find_largest, find_timestamp, first_record
 
-
-def found(batch):
-    record = None if batch is None else first_record(batch)
-    return None if record is None else (record.timestamp, record.offset)
+from tests.unit.storage_svc.log.looking_up import by_timestamps
 
 
 def test_agrees_with_a_full_walk(tmp_path, folders):
@@ -34,26 +30,22 @@ def test_agrees_with_a_full_walk(tmp_path, folders):
 
     largest = max(t for t, _ in records)
     wanted = [0, 1, largest - 1, largest, largest + 1, *(chance.randint(9_700, 11_100) for _ in range(200))]
-    for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
-    assert found(find_largest(log)) == expected(largest)
+    assert by_timestamps(log, wanted) == [*map(expected, wanted), expected(largest)]
     log.drop_oldest(2)
     records = [(t, offset) for t, offset in records if offset >= log.log_start_offset]
-    for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
+    largest = max(t for t, _ in records)
+    assert by_timestamps(log, wanted) == [*map(expected, wanted), expected(largest)]
     folders.stop(directory)
     log = folders.open(tmp_path).logs["t", 0]
-    for timestamp in wanted:
-        assert found(find_timestamp(log, timestamp, log.log_start_offset)) == expected(timestamp), timestamp
+    assert by_timestamps(log, wanted) == [*map(expected, wanted), expected(largest)]
 
 
 def test_records_without_timestamps(tmp_path, folders):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
     log.append(build_batch([Record(0, -1, b"k", b"v")]))
-    assert find_largest(log) is None
-    assert find_timestamp(log, 0, log.log_start_offset) is None
+    assert by_timestamps(log, [0]) == [None, None]
 
 
 def test_empty_log(tmp_path, folders):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
-    assert (find_largest(log), find_timestamp(log, 0, log.log_start_offset)) == (None, None)
+    assert by_timestamps(log, [0]) == [None, None]
