@@ -1,4 +1,4 @@
-"""Look-ups of records by timestamp, in a thread of their own.
+"""Look-ups of records by timestamp, in one thread.
 
 Each opens a batch, which may decompress to megabytes, after a walk that may be long. So all look-ups share one thread,
 and no other work waits for it. A look-up whose caller has gone does not begin, or ends within a fraction of a
@@ -110,7 +110,7 @@ class LookUps:
             search.is_abandoned = True
 
     def _end_soon(self, loop: asyncio.AbstractEventLoop, search: Search, _: Future[FoundRecord | None]) -> None:
-        """Give a segment back once no thread reads it: whoever waited may be gone for long."""
+        """Give a segment back once no thread reads it, also if the caller has gone."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all of storage
             loop.call_soon_threadsafe(self._ended, search)
 
@@ -119,7 +119,7 @@ class LookUps:
         search.end()
 
     async def close(self) -> None:
-        """Abandon all searches, and wait until their segments are given back."""
+        """Abandon all searches, and wait until none holds its segment."""
         for search in self._searches:
             search.is_abandoned = True
         await asyncio.to_thread(self._thread.shutdown)

@@ -2,7 +2,7 @@
 
 The event loop's thread chooses a segment by its largest timestamp, and a position by the time index. From there another
 thread walks the batches of that segment (`Search`), which may be a million of one timestamp on a disk that is slow, and
-opens the batch that holds the record. The segment stays open meanwhile, whatever becomes of its log.
+opens the batch that holds the record. The segment stays open until then, even if its log is deleted.
 """
 
 from __future__ import annotations
