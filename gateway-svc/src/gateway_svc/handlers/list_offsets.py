@@ -133,4 +133,4 @@ def refuse(call: Call, request: ListOffsetsRequest, error: int, _services: Servi
     call.answer(ListOffsetsResponse(topics=topics), error)
 
 
-HANDLER = Handler(ApiKey.LIST_OFFSETS, 0, 11, handle, resources=resources, refuse=refuse, ends_with_client=True)
+HANDLER = Handler(ApiKey.LIST_OFFSETS, 0, 11, handle, resources=resources, refuse=refuse)

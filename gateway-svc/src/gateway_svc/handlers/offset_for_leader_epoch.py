@@ -78,6 +78,4 @@ def refuse(call: Call, request: OffsetForLeaderEpochRequest, error: int, _servic
     call.answer(OffsetForLeaderEpochResponse(topics=topics), error)
 
 
-HANDLER = Handler(
-    ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, handle, resources=resources, refuse=refuse, ends_with_client=True
-)
+HANDLER = Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, handle, resources=resources, refuse=refuse)

@@ -99,8 +99,6 @@ class Handler:
     pattern: MakePattern | None = None
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.
     may_park: bool = False
-    #: Whether `serve`, a coroutine function, is cancelled when the client is gone: it changes nothing.
-    ends_with_client: bool = False
     #: Versions below this one are worked on alone, of any kind: their order could be lost otherwise.
     alone_below: int = 0
     #: Whether answers hold records by reference.
