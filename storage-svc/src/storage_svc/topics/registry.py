@@ -172,10 +172,12 @@ class TopicRegistry(Generic[ConfigT]):
         """Give the directory to the topic, or withhold it from everybody."""
         partition = self._logs.logs[topic.name, index]
         found = partition.topic_id
+        if found == topic.id:
+            return
         if found == NO_ID or _differ_in_one_character(found, topic.id):
             log.warning("wrote the topic id of a directory", topic=topic.name, partition=index, found=_spelled(found))
             self._logs.identify(topic.name, index, topic.id)
-        elif found != topic.id:
+        else:
             partition.withhold(
                 f"directory {topic.name}-{index} belongs to topic id {_spelled(found)}, the catalog knows {topic.name}"
                 f" as {_spelled(topic.id)}: move one of them away"

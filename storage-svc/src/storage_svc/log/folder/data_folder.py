@@ -49,6 +49,10 @@ from storage_svc.log.segment.open_segments import OpenSegments, open_segments_ma
 from storage_svc.log.segment.segment import Segment
 from storage_svc.topic_partition import TopicPartition
 
+#: The age at which useless snapshots are deleted. Making files right after thousands of deletions is slow, and a start
+#: is often followed by a stop, which makes a snapshot of each partition.
+_STRAYS_DELAY_MS: Final = 600_000
+
 #: Deleting a partition takes 0.15 ms: these hold up the event loop for 2 ms.
 _DELETED_AT_ONCE: Final = 10
 
@@ -95,6 +99,7 @@ class DataFolder:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = PeriodicWork()
         self._deletion = LaterDeletion(files)
+        self._strays: list[str] = []
         self._deleted_folders = DeletedFolders(files, root, self._deletion)
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -140,6 +145,7 @@ class DataFolder:
         started = time.perf_counter()
         opened = open_logs(self, self.root, self.checkpoints, self.logs, configs)
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
+        self._strays = opened.strays
         if not opened.clean:
             self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # the scrub is due: recovery did not read everything
             # A partition's folder may have been made by a process that died before it had synced this one.
@@ -375,6 +381,7 @@ class DataFolder:
         self._loop = loop
         self.checkpoints.start(loop)
         self._deletion.start(loop)
+        self._deletion.unlink(self._strays, _STRAYS_DELAY_MS)
         gathered = self.flusher.withdraw()
         self.flusher.start(loop)
         self.background.start(loop)

@@ -7,7 +7,7 @@ partition is recovered with the offsets that the checkpoints promise.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os.path import abspath, dirname
@@ -24,7 +24,7 @@ from storage_svc.log.folder.checkpoint_store import CheckpointStore
 from storage_svc.log.folder.deleted_folders import is_deleted
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.recovery.partition_folder import is_partition, partition_of
+from storage_svc.log.recovery.partition_folder import is_partitions, listing, partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
 from storage_svc.topic_partition import TopicPartition
 
@@ -44,6 +44,19 @@ class Opened:
     clean: bool
     truncated_bytes: int
     quarantined_bytes: int
+    #: Paths of files that are of no use any more.
+    strays: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A folder with the name of a partition."""
+
+    key: TopicPartition
+    folder: str
+    recovery: Recovery
+    is_known_topic: bool
+    has_checkpoint: bool
 
 
 def identify(files: Files, root: str, cluster_id: str | None) -> str:
@@ -148,7 +161,7 @@ def open_logs(
         )
         for key in (*recovery_points, *log_starts, *high_watermarks, *cleaned)
     }
-    recoveries: dict[TopicPartition, Recovery] = {}
+    candidates: list[_Candidate] = []
     for name, is_folder, _ in files.entries(root):
         if not is_folder:
             continue
@@ -156,17 +169,18 @@ def open_logs(
             _remove_deleted(files, f"{root}/{name}")
             continue
         key = partition_of(files, root, name)
-        if key is not None and _is_ours(files, f"{root}/{name}", key[0] in configs, key in known):
+        if key is not None:
             config = configs.get(key[0], LogConfig())
-            found = known.get(key, Known(clean=clean))
-            recoveries[key] = Recovery(environment, f"{root}/{name}", key[0], key[1], config, found)
-    _recover(recoveries, opened)
+            recovery = Recovery(environment, f"{root}/{name}", *key, config, known.get(key, Known(clean=clean)))
+            candidates.append(_Candidate(key, f"{root}/{name}", recovery, key[0] in configs, key in known))
+    recoveries = _recover(files, candidates, opened)
     for key, log in opened.items():
         log.compaction.cleaned_to = cleaned.get(key)
     return Opened(
         clean,
-        sum(recovery.truncated_bytes for recovery in recoveries.values()),
-        sum(recovery.quarantined_bytes for recovery in recoveries.values()),
+        sum(recovery.truncated_bytes for recovery in recoveries),
+        sum(recovery.quarantined_bytes for recovery in recoveries),
+        [path for recovery in recoveries for path in recovery.strays],
     )
 
 
@@ -177,39 +191,66 @@ def _remove_deleted(files: Files, folder: str) -> None:
         _log.error("deleted folder not removed", path=folder, reason=str(error))
 
 
-def _is_ours(files: Files, folder: str, is_known_topic: bool, has_checkpoint: bool) -> bool:
-    """Return whether a folder with a partition's name is one: it names its topic, has a segment or had one.
-
-    A folder of a known topic that cannot be read is, so that the partition is offline and not made again.
-    """
-    try:
-        if is_partition(files, folder):
-            return True
-    except StorageFailure as error:
-        _log.error("folder unreadable", path=folder, reason=str(error))
-        return is_known_topic
-    if is_known_topic and has_checkpoint:
+def _is_ours(candidate: _Candidate, sizes: Mapping[str, int]) -> bool:
+    """Return whether a folder with a partition's name is one: it names its topic, has a segment or had one."""
+    if is_partitions(sizes) or (candidate.is_known_topic and candidate.has_checkpoint):
         return True
-    if not is_known_topic:
-        _log.warning("folder left alone: it holds no partition", path=folder)
+    if not candidate.is_known_topic:
+        _log.warning("folder left alone: it holds no partition", path=candidate.folder)
     return False
 
 
-def _recover(recoveries: dict[TopicPartition, Recovery], opened: dict[TopicPartition, PartitionLog]) -> None:
-    if len(recoveries) < _RECOVERY_THREADS * _RECOVERY_SHARE:
-        for key, recovery in recoveries.items():
-            opened[key] = _run(recovery)
-        return
-    with ThreadPoolExecutor(_RECOVERY_THREADS, "millrace-recovery") as pool:
-        running = {key: pool.submit(_run, recovery) for key, recovery in recoveries.items()}
-    opened |= {key: future.result() for key, future in running.items() if future.exception() is None}
-    for future in running.values():
-        future.result()
+def _recover(
+    files: Files, candidates: Sequence[_Candidate], opened: dict[TopicPartition, PartitionLog]
+) -> list[Recovery]:
+    """Open the logs of all candidates that are partitions, into `opened`; return their recoveries.
+
+    Raises:
+        Refused: some could not be opened now.
+    """
+    count = _RECOVERY_THREADS if len(candidates) >= _RECOVERY_THREADS * _RECOVERY_SHARE else 1
+    ours: list[Recovery] = []
+    refusals: list[Refused] = []
+
+    def work(some: Sequence[_Candidate]) -> None:
+        for candidate in some:
+            try:
+                log = _run(files, candidate)
+            except Refused as error:
+                refusals.append(error)
+            else:
+                if log is not None:
+                    opened[candidate.key] = log
+                    ours.append(candidate.recovery)
+
+    if count == 1:
+        work(candidates)
+    else:
+        with ThreadPoolExecutor(count, "millrace-recovery") as pool:
+            for _ in pool.map(work, (candidates[number::count] for number in range(count))):
+                pass
+    if refusals:
+        raise refusals[0]
+    return ours
 
 
-def _run(recovery: Recovery) -> PartitionLog:
+def _run(files: Files, candidate: _Candidate) -> PartitionLog | None:
+    """Return the log of a folder; None if the folder is no partition.
+
+    A folder of a known topic that cannot be read is one, so that the partition is offline and not made again.
+    """
     try:
-        return recovery.run()
+        sizes = listing(files, candidate.folder)
+    except StorageFailure as error:
+        _log.error("folder unreadable", path=candidate.folder, reason=str(error))
+        if not candidate.is_known_topic:
+            return None
+        sizes = None
+    if sizes is not None and not _is_ours(candidate, sizes):
+        return None
+    recovery = candidate.recovery
+    try:
+        return recovery.run(sizes)
     except Refused:
         raise
     except StorageFailure as error:

@@ -16,7 +16,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX, SnapshotEntry, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.producers.state import ProducerState
-from storage_svc.log.recovery.partition_folder import FolderContents, contents
+from storage_svc.log.recovery.partition_folder import FolderContents, contents, listing
 from storage_svc.log.recovery.producer_recovery import ProducerRecovery
 from storage_svc.log.recovery.quarantine import known_gaps
 from storage_svc.log.recovery.recovery import Known
@@ -64,7 +64,7 @@ class PartitionCheck:
         Raises:
             StorageFailure: something cannot be read.
         """
-        found = contents(self._files, self._folder)
+        found = contents(listing(self._files, self._folder))
         self._gaps = known_gaps(self._files, self._folder)
         for name in found.left_over:
             yield self._finding(name, "left over: the next start finishes or removes it", fault=False)

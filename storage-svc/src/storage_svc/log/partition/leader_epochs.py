@@ -88,14 +88,17 @@ class LeaderEpochs:
     # -- comparison with the batches
     # -------------------------------------------------------------------------------------
 
-    def agree(self, segments: Sequence[Segment]) -> bool:
+    def agree(self, segments: Sequence[Segment], edges: tuple[Header | None, Header | None] | None = None) -> bool:
         """Return whether the list is true of the first batch of all, and of the first and last one of the last segment.
+
+        `edges` are the headers of the latter two, if they are known.
 
         Raises:
             StorageFailure: the disk did not answer.
         """
-        looked_at = [_first(self._files, segments[0]), _first(self._files, segments[-1])]
-        looked_at.append(_last(self._files, segments[-1]))
+        looked_at = edges or (_first(self._files, segments[-1]), _last(self._files, segments[-1]))
+        if len(segments) > 1 and not self._agrees(_first(self._files, segments[0])):
+            return False
         return all(self._agrees(header) for header in looked_at)
 
     def _agrees(self, header: Header | None) -> bool:

@@ -450,7 +450,7 @@ class PartitionLog(LogState):
         """
         if self.offline is None:
             self.segments.active.finish()
-            self.snapshots.store(self.producers, self.log_end_offset)
+            self.snapshots.store_last(self.producers, self.log_end_offset)
         self.segments.close()
 
     def check_invariants(self) -> None:

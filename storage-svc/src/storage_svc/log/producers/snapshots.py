@@ -17,13 +17,28 @@ from storage_svc.log.segment_names import file_stem
 class ProducerSnapshots:
     """The stored producer states of one log, owned by its PartitionLog."""
 
-    __slots__ = ("_files", "_folder", "_synced")
+    __slots__ = ("_files", "_folder", "_stored", "_synced")
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._folder = folder
         #: The newest that is known to be synced.
         self._synced = ""
+        # The offset of the snapshot that a clean stop left.
+        self._stored = -1
+
+    def note_stored(self, offset: int) -> None:
+        """Note that the last stop stored the state as of this offset."""
+        self._stored = offset
+
+    def store_last(self, producers: ProducerState, offset: int) -> None:
+        """Write their state as of the log's end, unless the last stop left it.
+
+        Raises:
+            StorageFailure: there is none.
+        """
+        if offset != self._stored:
+            self.store(producers, offset)
 
     def store(self, producers: ProducerState, offset: int) -> list[str]:
         """Write their state as of the offset; the path to sync, or none where nothing was written yet.

@@ -21,6 +21,7 @@ Other names are left alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,11 +34,9 @@ from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
 from storage_svc.log.segment_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SUFFIXES,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     TRANSACTION_SEAL_SUFFIX,
     file_stem,
@@ -49,6 +48,8 @@ _STEM_LENGTH: Final = 20
 _SET_ASIDE: Final = ("-delete", "-future", "-stray")
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _PARTITION_MAX: Final = 2**31 - 1
+_UNFINISHED: Final = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+_OF_TRANSACTIONS: Final = (TRANSACTION_INDEX_SUFFIX, TRANSACTION_SEAL_SUFFIX)
 _METADATA_LOG: Final = "__cluster_metadata-0"
 _QUORUM_STATE: Final = "quorum-state"
 
@@ -84,27 +85,43 @@ def partition_of(files: Files, root: str, name: str) -> TopicPartition | None:
     return match[1], int(match[2])
 
 
+def listing(files: Files, folder: str) -> dict[str, int]:
+    """Return the size of each file in the folder, by name.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    return {name: size for name, is_folder, size in files.entries(folder) if not is_folder}
+
+
 def is_partition(files: Files, folder: str) -> bool:
     """Return whether a folder is there that names its topic or holds a segment.
 
     Raises:
         StorageFailure: it cannot be read.
     """
-    return files.exists(folder) and any(
-        not is_folder
-        and (name == PARTITION_METADATA or (_has_offset(name) and name[_STEM_LENGTH:].startswith(LOG_SUFFIX)))
-        for name, is_folder, _ in files.entries(folder)
+    return files.exists(folder) and is_partitions(listing(files, folder))
+
+
+def is_partitions(sizes: Mapping[str, int]) -> bool:
+    """Return whether files of these names are a partition's: one names its topic, or one is a segment or was one."""
+    return PARTITION_METADATA in sizes or any(
+        name[_STEM_LENGTH:].startswith(LOG_SUFFIX) and _has_offset(name) for name in sizes
     )
 
 
-def tidy(files: Files, folder: str) -> FolderContents:
+def tidy(files: Files, folder: str, sizes: Mapping[str, int]) -> FolderContents:
     """Finish or undo the steps that a crash cut short, remove leftovers, and return the content of the folder.
+
+    `sizes` is its `listing`, which is taken again only if there was such a step.
 
     Raises:
         StorageFailure: the folder cannot be read or written.
     """
-    _finish_swaps(files, folder, set(_sizes(files, folder)))
-    found = contents(files, folder)
+    if any(name.endswith(_UNFINISHED) for name in sizes):
+        _finish_swaps(files, folder, set(sizes))
+        sizes = listing(files, folder)
+    found = contents(sizes)
     for name in found.left_over:
         if any(_is_data(name, suffix) for suffix in SUFFIXES):
             _log.warning("index without a log removed", path=f"{folder}/{name}")
@@ -112,32 +129,31 @@ def tidy(files: Files, folder: str) -> FolderContents:
     return found
 
 
-def contents(files: Files, folder: str) -> FolderContents:
-    """Return the content of the folder as it is.
-
-    Raises:
-        StorageFailure: the folder cannot be read.
-    """
-    sizes = _sizes(files, folder)
-    found = {_offset(name): size for name, size in sizes.items() if _is_data(name, LOG_SUFFIX)}
-    data = [name for name in sizes if any(_is_data(name, suffix) for suffix in SUFFIXES)]
-    unfinished = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+def contents(sizes: Mapping[str, int]) -> FolderContents:
+    """Return the content of a folder that has this `listing`."""
+    logs: dict[int, int] = {}
+    snapshots: list[int] = []
+    of_segments: list[tuple[str, str, int]] = []
+    left_over: list[str] = []
+    for name, size in sizes.items():
+        if not _has_offset(name):
+            continue
+        suffix, base = name[_STEM_LENGTH:], int(name[:_STEM_LENGTH])
+        if suffix == LOG_SUFFIX:
+            logs[base] = size
+        elif suffix == SNAPSHOT_SUFFIX:
+            snapshots.append(base)
+        elif suffix in SUFFIXES:
+            of_segments.append((name, suffix, base))
+        elif suffix.endswith(_UNFINISHED):
+            left_over.append(name)
     return FolderContents(
-        dict(sorted(found.items())),
-        sorted(_offset(name) for name in sizes if _is_data(name, SNAPSHOT_SUFFIX)),
-        {_offset(name) for name in data if name.endswith((TRANSACTION_INDEX_SUFFIX, TRANSACTION_SEAL_SUFFIX))}
-        & set(found),
-        {_offset(name) for name in data if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))} & set(found),
-        [
-            name
-            for name in sizes
-            if (_has_offset(name) and name.endswith(unfinished)) or (name in data and _offset(name) not in found)
-        ],
+        dict(sorted(logs.items())),
+        sorted(snapshots),
+        {base for _, suffix, base in of_segments if suffix in _OF_TRANSACTIONS and base in logs},
+        {base for _, suffix, base in of_segments if suffix not in _OF_TRANSACTIONS and base in logs},
+        left_over + [name for name, _, base in of_segments if base not in logs],
     )
-
-
-def _sizes(files: Files, folder: str) -> dict[str, int]:
-    return {name: size for name, is_folder, size in files.entries(folder) if not is_folder}
 
 
 def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:

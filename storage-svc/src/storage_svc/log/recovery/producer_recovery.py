@@ -115,13 +115,15 @@ class ProducerRecovery:
         """Return whether there is a snapshot that reaches to the offset."""
         return offset in self._snapshots
 
-    def remove_stray(self, bases: Iterable[int], end_offset: int) -> None:
-        """Remove the snapshots that are of no use to a log with these segments and this end."""
+    def remove_stray(self, bases: Iterable[int], end_offset: int) -> list[str]:
+        """Remove the snapshots after the end of a log with these segments; return the paths of other useless ones."""
         kept = set(bases)
-        strays = [offset for offset in self._snapshots if offset not in kept and offset <= end_offset]
         for offset in self._snapshots:
-            if offset > end_offset or (offset in strays and offset != strays[-1]):
+            if offset > end_offset:
                 self._files.unlink(self._path(offset))
+        return [
+            self._path(offset) for offset in self._snapshots if offset not in kept and offset <= end_offset
+        ][:-1]
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

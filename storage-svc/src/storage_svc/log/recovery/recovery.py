@@ -21,12 +21,13 @@ load them as a whole before they serve anybody.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os.path import basename
 
 from service_chassis import logs
 
-from storage_svc.log.batch.header import headers
+from storage_svc.log.batch.header import WALK_CHUNK, Header, headers
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
@@ -35,7 +36,7 @@ from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.producers.state import ProducerState
-from storage_svc.log.recovery.partition_folder import tidy
+from storage_svc.log.recovery.partition_folder import listing, tidy
 from storage_svc.log.recovery.producer_recovery import ProducerRecovery
 from storage_svc.log.recovery.quarantine import FOLDER as QUARANTINE
 from storage_svc.log.recovery.segment_recovery import SegmentRecovery
@@ -84,18 +85,25 @@ class Recovery:
         self._epochs_wrong = False
         #: The base offset of the first segment that was read whole; None when none was.
         self._read_from: int | None = None
+        # The headers of the active segment's first and last batch, if they were looked at.
+        self._edges: tuple[Header | None, Header | None] | None = None
+        #: Snapshots that no start needs any more, for their deletion when the broker works.
+        self.strays: list[str] = []
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
 
-    def run(self) -> PartitionLog:
-        """Return the log, ready for use.
+    def run(self, sizes: Mapping[str, int] | None = None) -> PartitionLog:
+        """Return the log, ready for use. `sizes` is the `listing` of its folder, if it is known.
 
         Raises:
             StorageFailure: the folder cannot be read or written.
         """
         started = time.perf_counter()
-        found = tidy(self._files, self._folder)
+        found = tidy(self._files, self._folder, listing(self._files, self._folder) if sizes is None else sizes)
         segments = [self._segment(base, size) for base, size in found.logs.items()]
+        for segment in segments:
+            if segment.base_offset not in found.transaction_indexes:
+                segment.transaction_index.assume_empty()
         self._epochs.load(self._known.log_start_offset)
         stored = self._epochs.entries
         self._producers = ProducerRecovery(self._files, self._folder, found.snapshots, self._environment.clock())
@@ -105,7 +113,7 @@ class Recovery:
         check.run(found.transaction_indexes, self._read_from)
         producers = self._producers.state_at(segments, self._end_offset) if self._state is None else self._state
         self._check_epochs(segments)
-        self._producers.remove_stray(found.logs, self._end_offset)
+        self.strays = self._producers.remove_stray(found.logs, self._end_offset)
         self._epochs.truncate(self._end_offset)
         log = PartitionLog(
             self._environment,
@@ -121,7 +129,7 @@ class Recovery:
             config=self._config,
         )
         self._finish(log, stored)
-        if not self._known.clean:
+        if self.truncated_bytes or self.quarantined_bytes:
             _log.info(
                 "log recovered",
                 log=self._folder,
@@ -161,9 +169,10 @@ class Recovery:
         if not segments:
             segments = [self._new_segment(max(self._end_offset, self._known.log_start_offset))]
         active = segments[-1]
-        active.load_for_append()
-        if self._known.clean:
-            self._end_offset, position = _end(self._files, active)
+        if not self._known.clean:
+            active.load_for_append()
+        else:
+            self._end_offset, position = self._end(active)
             if position != active.size or self._end_offset != self._known.recovery_point:
                 _log.warning(
                     "not as the last stop, which was clean, left it",
@@ -207,6 +216,8 @@ class Recovery:
                 log.unsynced.add_paths(path)
             else:
                 log.snapshots.note_synced(base, [path])
+        if not recovered and self._producers.has_snapshot(self._end_offset):
+            log.snapshots.note_stored(self._end_offset)
         if recovered:
             log.sync_again(min(self._known.recovery_point, self._end_offset))
         # Rebuilt or not: a transaction index that is missing at a later start counts as one that never was.
@@ -238,11 +249,33 @@ class Recovery:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
+    def _end(self, active: Segment) -> tuple[int, int]:
+        """Return the offset and the position after the last whole batch of the segment that a clean stop left active.
+
+        A small one is released at once: of ten thousand partitions, few are used soon.
+        """
+        small = active.size <= WALK_CHUNK
+        start = 0
+        if not small:
+            active.load_for_append()
+            entry = active.offset_index.last
+            start = entry[1] if entry else 0
+        elif active.size:
+            active.open()
+        first = last = None
+        position = start
+        for at, last in headers(self._files, active.descriptor, start, active.size):
+            first, position = first or last, at + last.size
+        if small:
+            self._edges = first, last
+            active.rest()
+        return active.base_offset if last is None else last.last_offset + 1, position
+
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Step 2; the segments that are left."""
         if not segments:
             return segments
-        start, synced_to = 0, 0
+        start, synced_to, self._edges = 0, 0, None
         if self._topic not in INTERNAL_TOPICS:
             synced_to = self._known.recovery_point
             start = max((at for at, each in enumerate(segments) if each.base_offset <= synced_to), default=0)
@@ -263,7 +296,7 @@ class Recovery:
 
     def _check_epochs(self, segments: list[Segment]) -> None:
         """Rebuild the epoch list if it was lost or contradicts the batches."""
-        if self._epochs_wrong or not self._epochs.agree(segments):
+        if self._epochs_wrong or not self._epochs.agree(segments, self._edges):
             if self._epochs.entries:
                 _log.warning("leader epochs rebuilt", log=self._folder, were=self._epochs.entries)
             self._epochs.rebuild(segments)
@@ -280,12 +313,3 @@ class Recovery:
 
 def _was(known: Known) -> dict[str, int]:
     return {"high_watermark_before": known.high_watermark, "recovery_point": known.recovery_point}
-
-
-def _end(files: Files, active: Segment) -> tuple[int, int]:
-    """Return the offset and the position after the last whole batch of a segment."""
-    entry = active.offset_index.last
-    end, position = active.base_offset, entry[1] if entry else 0
-    for start, header in headers(files, active.descriptor, position, active.size):
-        end, position = header.last_offset + 1, start + header.size
-    return end, position

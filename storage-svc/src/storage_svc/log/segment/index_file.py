@@ -29,7 +29,7 @@ class IndexFile:
     file.
     """
 
-    __slots__ = ("_data", "_descriptor", "_entry", "_files", "_written", "count", "last", "path")
+    __slots__ = ("_data", "_descriptor", "_entry", "_files", "_stale", "_written", "count", "last", "path")
 
     def __init__(self, files: Files, path: str, entry: Struct) -> None:
         self._files = files
@@ -42,6 +42,8 @@ class IndexFile:
         self._data: bytes | bytearray | mmap = _NOTHING
         self._written = 0
         self._descriptor = -1
+        # Whether the entries of the file, if there is one, are another index's: `persist` replaces them.
+        self._stale = False
 
     def at(self, index: int) -> tuple[int, ...]:
         """Return the fields of an entry, by its number."""
@@ -82,7 +84,7 @@ class IndexFile:
     def load(self, *, growing: bool) -> bool | None:
         """Read or map the file; whether it holds whole entries, None when there is none."""
         self.release()
-        data = self._files.map_file(self.path)
+        data = None if self._stale else self._files.map_file(self.path)
         if data is None:
             return None
         self._data = data
@@ -114,15 +116,31 @@ class IndexFile:
         Raises:
             StorageFailure: they stay in memory, and `persist` may be called again.
         """
+        start, end = self._written * self._entry.size, self.count * self._entry.size
+        if start == end:
+            return
+        self._open()
+        self._files.append(self._descriptor, [bytes(self._data[start:end])], start, end - start)
+        if self._stale:
+            self._files.truncate(self._descriptor, end)
+            self._stale = False
+        self._written = self.count
+
+    def _open(self) -> None:
         if self._descriptor < 0:
             self._descriptor = self._files.open(self.path, create=True)
-        start, end = self._written * self._entry.size, self.count * self._entry.size
-        if start < end:
-            self._files.append(self._descriptor, [bytes(self._data[start:end])], start, end - start)
-            self._written = self.count
 
     def finish(self) -> None:
-        """Make the file hold the entries and nothing else; `load` must come before the next search.
+        """Complete the file and release the index; `load` must come before the next search.
+
+        Raises:
+            StorageFailure: they stay in memory.
+        """
+        self.complete()
+        self.release()
+
+    def complete(self) -> None:
+        """Make the file hold the entries and nothing else.
 
         Raises:
             StorageFailure: they stay in memory.
@@ -130,8 +148,9 @@ class IndexFile:
         self.persist()
         if type(self._data) is mmap:
             self._data = self._copied()  # no file is cut while it is mapped
+        self._open()
         self._files.truncate(self._descriptor, self.count * self._entry.size)
-        self.release()
+        self._stale = False
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries only, in the file too.
@@ -145,12 +164,19 @@ class IndexFile:
         self.count = count
         self.last = self.at(count - 1) if count else None
         self._written = min(self._written, count)
-        if self._descriptor < 0:
-            self._descriptor = self._files.open(self.path, create=True)
+        self._open()
         self._files.truncate(self._descriptor, count * self._entry.size)
 
-    def reset(self) -> None:
-        """Forget every entry and delete the file, to begin a growing index."""
+    def restart(self) -> None:
+        """Forget every entry, to begin a growing index. A file that is there is not looked at until it is replaced.
+
+        A file system is slow to make files after thousands of deletions: none is deleted.
+        """
+        self.release()
+        self._stale = True
+
+    def remove(self) -> None:
+        """Forget every entry and delete the file."""
         self.release()
         self._files.unlink(self.path)
 

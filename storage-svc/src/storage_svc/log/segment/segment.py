@@ -52,6 +52,7 @@ class Segment:
         "_bytes_since_index",
         "_checked",
         "_closing",
+        "_complete",
         "_entries_max",
         "_files",
         "_growing",
@@ -115,6 +116,8 @@ class Segment:
         self._bytes_since_index = 0
         # Whether batches are appended to it, the indexes are open, and were seen to agree with the log.
         self._growing = self._loaded = self._checked = False
+        # Whether a clean stop completed the index files, and nothing was looked up or appended since.
+        self._complete = False
         self._pins = 0
         #: No part of its log any more: its files have other names.
         self.gone = False
@@ -303,14 +306,21 @@ class Segment:
         self.open()
         if self._loaded:
             return
+        self._complete = False
         if self._open_indexes() and (self._checked or self._indexes_agree()):
             self._loaded = self._checked = True
         else:
             self.rebuild_damaged()
+        if self._growing and self.first_timestamp < 0:
+            for _, header in headers(self._files, self.descriptor, 0, self.size, WALK_CHUNK):
+                self.first_timestamp = header.max_timestamp
+                break
 
     def _open_indexes(self) -> bool:
+        growing = self._growing
         try:
-            return all(index.file.load(growing=self._growing) for index in (self.offset_index, self.time_index))
+            whole = [index.file.load(growing=growing) for index in (self.offset_index, self.time_index)]
+            return all(growing if each is None else each for each in whole)
         except StorageFailure as error:  # pages that cannot be read: other ones are written
             _log.error("index unreadable", segment=self.relative_path, reason=str(error))
             return False
@@ -339,27 +349,29 @@ class Segment:
         if self._growing:
             return
         try:
-            self.offset_index.file.persist()
-            self.time_index.file.persist()
+            self.offset_index.file.complete()
+            self.time_index.file.complete()
         except StorageFailure as error:  # they are in memory until the segment is released
             _log.warning("index not written", segment=self.relative_path, reason=str(error))
 
     def restart_indexes(self) -> None:
         """Empty both indexes and forget timestamps: `note` every batch from position 0 next."""
-        self.offset_index.file.reset()
-        self.time_index.file.reset()
+        self.offset_index.file.restart()
+        self.time_index.file.restart()
         self.max_timestamp = self.first_timestamp = -1
         self.max_timestamp_offset = self.base_offset
         self._bytes_since_index = 0
         self._loaded = self._checked = True
 
     def load_for_append(self) -> None:
-        """Load the segment and the first batch's timestamp, which decides when to roll."""
+        """Load the segment, to append to it. The first batch's timestamp, which decides when to roll, is loaded too."""
         self._growing = True
         self.load()
-        for _, header in headers(self._files, self.descriptor, 0, self.size, WALK_CHUNK):
-            self.first_timestamp = header.max_timestamp
-            break
+
+    def rest(self) -> None:
+        """Release the active segment that a clean stop left: the first append or look-up loads it."""
+        self._growing = self._complete = True
+        self.release()
 
     def finish(self) -> None:
         """Complete the index files, with an entry for the largest timestamp: no batch will be added.
@@ -371,7 +383,8 @@ class Segment:
             self.cut()
         self.transaction_index.seal()
         if not self._loaded:
-            if not self._growing:
+            if not self._growing or self._complete:
+                self._growing = False
                 return
             self.load()
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)

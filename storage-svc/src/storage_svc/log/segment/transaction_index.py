@@ -53,7 +53,7 @@ class TransactionIndex:
     The file has every entry; it is mapped from the first search until `release`.
     """
 
-    __slots__ = ("_files", "file", "known", "seal_path")
+    __slots__ = ("_absent", "_files", "file", "known", "seal_path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -61,6 +61,8 @@ class TransactionIndex:
         self.seal_path = ""
         #: Whether the entries are at hand.
         self.known = False
+        # Whether there is neither a file nor a seal.
+        self._absent = False
 
     def _entries(self) -> IndexFile:
         if not self.known:
@@ -113,6 +115,7 @@ class TransactionIndex:
         Raises:
             StorageFailure: neither the file nor this index has it.
         """
+        self._absent = False
         file = self._entries()
         count = file.count
         file.append(_VERSION, *entry)
@@ -146,18 +149,20 @@ class TransactionIndex:
             self._files.replace_file(self.seal_path, _checksum(data))
         else:
             self._files.unlink(self.file.path)
-        self.known = not entries
+        self.known = self._absent = not entries
 
     def restart(self) -> None:
         """Forget every entry, to rebuild them from the log."""
+        if self._absent:
+            return
         if not self.known or self.file.count:
-            self.file.reset()
+            self.file.remove()
         self._files.unlink(self.seal_path)
-        self.known = True
+        self.known = self._absent = True
 
     def assume_empty(self) -> None:
-        """Assume that there is no file."""
-        self.known = True
+        """Assume that there is no file and no seal."""
+        self.known = self._absent = True
 
     def release(self) -> None:
         """Give back memory and descriptors until somebody asks again."""

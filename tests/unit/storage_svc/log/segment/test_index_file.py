@@ -82,8 +82,26 @@ def test_what_cannot_be_an_index_is_refused(tmp_path, index, content):
     if content is not None:
         (tmp_path / "x").write_bytes(content)
     assert not index.load(growing=False)
-    index.reset()
+    index.restart()
+    assert index.load(growing=True) is None
+    index.append(1, 2)
+    index.persist()
+    assert (tmp_path / "x").read_bytes() == ENTRY.pack(1, 2)
+    assert index.load(growing=False) and list(index) == [(1, 2)]
+    index.remove()
     assert not (tmp_path / "x").exists()
+
+
+def test_a_file_of_another_index_is_replaced_when_this_one_is_complete(tmp_path, index):
+    (tmp_path / "x").write_bytes(bytes(range(ENTRY.size * 3)))
+    index.restart()
+    index.persist()
+    assert (tmp_path / "x").read_bytes() == bytes(range(ENTRY.size * 3))
+    index.release()
+    assert index.load(growing=True) is None
+    index.complete()
+    assert (tmp_path / "x").read_bytes() == b""
+    assert index.load(growing=False)
 
 
 def test_a_full_disk_costs_no_entry(tmp_path):
