@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from broker_contract.leadership import partition_leader
+from broker_contract.leadership import partition_leaders
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -147,13 +147,14 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
 def _of_partitions(snapshot: Snapshot) -> Iterator[Metric]:
     node_ids = [broker.broker_id for broker in snapshot.brokers]
     known = snapshot.offsets
+    leaders = {topic: partition_leaders(node_ids, topic, count) for topic, count in snapshot.partition_counts.items()}
     kinds: list[tuple[str, str, dict[TopicPartition, int]]] = [
         ("current_offset", "High watermark of the partition.", {pair: latest for pair, (_, latest) in known.items()}),
         ("oldest_offset", "Log start offset of the partition.", {pair: first for pair, (first, _) in known.items()}),
         (
             "leader",
             "Id of the broker that leads the partition.",
-            {pair: partition_leader(node_ids, *pair) for pair in known},
+            {(topic, partition): leaders[topic][partition] for topic, partition in known},
         ),
         ("leader_is_preferred", "1 if the preferred broker leads the partition.", dict.fromkeys(known, 1)),
         ("replicas", "Number of replicas of the partition.", dict.fromkeys(known, 1)),

@@ -6,13 +6,13 @@ broker, under the lowest of their node ids. A setting chooses the listener whose
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import unquote
 
 from broker_contract import cluster_pb2
-from broker_contract.leadership import NO_NODE, group_coordinator, partition_leader
+from broker_contract.leadership import NO_NODE, group_coordinator, partition_leaders
 from fastapi import Depends, Path, Request
 from pydantic import AfterValidator
 
@@ -98,8 +98,9 @@ class View:
         """Return the lowest id of the live gateways, NO_NODE if there is none. Any gateway answers admin requests."""
         return min(self._node_ids, default=NO_NODE)
 
-    def leader(self, topic: str, partition: int) -> int:
-        return partition_leader(self._node_ids, topic, partition)
+    def leaders(self, topic: str, partition_count: int) -> Sequence[int]:
+        """Return the leader of each partition of a topic."""
+        return partition_leaders(self._node_ids, topic, partition_count)
 
     def coordinator(self, group_id: str) -> int:
         return group_coordinator(self._node_ids, group_id)

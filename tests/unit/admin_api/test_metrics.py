@@ -14,7 +14,7 @@ from admin_api import errors
 from admin_api.exporter import CACHE_S, Exporter, Snapshot, collect, take_snapshot
 from admin_api.storage import Storage as StorageClient
 from admin_api.view import BrokerAddress
-from broker_contract.leadership import partition_leader
+from broker_contract.leadership import partition_leaders
 from prometheus_client.parser import text_string_to_metric_families
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_the_exporters_set(stack: Stack) -> None:
         labels = {"topic": "exported", "partition": partition}
         assert _value(shown, "kafka_topic_partition_current_offset", **labels) == end
         assert _value(shown, "kafka_topic_partition_oldest_offset", **labels) == 0
-        leader = partition_leader(brokers, "exported", int(partition))
+        leader = partition_leaders(brokers, "exported", 2)[int(partition)]
         assert _value(shown, "kafka_topic_partition_leader", **labels) == leader
         assert _value(shown, "kafka_topic_partition_leader_is_preferred", **labels) == 1
         assert _value(shown, "kafka_topic_partition_replicas", **labels) == 1

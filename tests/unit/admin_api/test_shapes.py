@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from broker_contract.leadership import group_coordinator, partition_leader
+from broker_contract.leadership import group_coordinator, partition_leaders
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -168,7 +168,7 @@ def test_brokers_come_and_go(stack: Stack) -> None:
         assert stack.http.get(f"{stack.cluster}/brokers/{second}").status_code == 404
 
         leaders = [_last(row["leader"]) for row in stack.get("/topics/spread/partitions")["data"]]
-        assert leaders == [partition_leader(list(up), "spread", partition) for partition in range(12)]
+        assert leaders == list(partition_leaders(list(up), "spread", 12))
         assert len(set(leaders)) > 1
         led = [row["partition_id"] for row in stack.get(f"/brokers/{third}/partition-replicas")["data"]
                if row["topic_name"] == "spread"]  # fmt: skip

@@ -65,8 +65,8 @@ async def list_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuer
     led = [
         (topic.name, partition)
         for topic in await view.storage.topics()
-        for partition in range(topic.partition_count)
-        if view.leader(topic.name, partition) == broker_id
+        for partition, leader in enumerate(view.leaders(topic.name, topic.partition_count))
+        if leader == broker_id
     ]
     page = paging.cut(led, key=lambda pair: pair)
     return ReplicaList(

@@ -35,17 +35,17 @@ def add_operations(app: FastAPI) -> None:
 async def list_partitions(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> PartitionList:
     """List the partitions of a topic."""
     topic = await view.storage.topic(topic_name)
+    leaders = view.leaders(topic_name, topic.partition_count)
     page = paging.cut(range(topic.partition_count), key=lambda partition: (partition,))
     return PartitionList(
         metadata=view.links.collection("topics", topic_name, "partitions", next_query=page.next_query),
-        data=[_partition(view, topic_name, partition) for partition in page.rows],
+        data=[_partition(view, topic_name, partition, leaders[partition]) for partition in page.rows],
     )
 
 
 async def get_partition(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> Partition:
     """Return one partition of a topic."""
-    await _check_exists(view, topic_name, partition_id)
-    return _partition(view, topic_name, partition_id)
+    return _partition(view, topic_name, partition_id, await _leader(view, topic_name, partition_id))
 
 
 async def get_offsets(
@@ -55,7 +55,7 @@ async def get_offsets(
     offset_type: Annotated[OffsetType, Query(description="Which offsets; there is one kind.")] = "earliest_and_latest",
 ) -> PartitionOffsets:
     """Return the log start offset and the high watermark of a partition."""
-    await _check_exists(view, topic_name, partition_id)
+    await _leader(view, topic_name, partition_id)
     earliest, latest = await view.storage.offsets(
         [(topic_name, partition_id, EARLIEST), (topic_name, partition_id, LATEST)]
     )
@@ -76,8 +76,7 @@ async def get_offsets(
 
 async def list_replicas(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> ReplicaList:
     """List the replicas of a partition: the broker that leads it."""
-    await _check_exists(view, topic_name, partition_id)
-    leader = view.leader(topic_name, partition_id)
+    leader = await _leader(view, topic_name, partition_id)
     return ReplicaList(
         metadata=view.links.collection("topics", topic_name, "partitions", partition_id, "replicas"),
         data=[] if leader == NO_NODE else [replica(view, topic_name, partition_id, leader)],
@@ -88,8 +87,7 @@ async def get_replica(
     view: ClusterView, topic_name: TopicName, partition_id: PartitionId, broker_id: BrokerId
 ) -> Replica:
     """Return the replica of a partition on one broker."""
-    await _check_exists(view, topic_name, partition_id)
-    if view.leader(topic_name, partition_id) != broker_id:
+    if await _leader(view, topic_name, partition_id) != broker_id:
         raise errors.not_found("The partition has no replica on this broker.")
     return replica(view, topic_name, partition_id, broker_id)
 
@@ -128,15 +126,16 @@ def replica(view: View, topic: str, partition: int, broker_id: int) -> Replica:
     )
 
 
-async def _check_exists(view: View, topic_name: str, partition_id: int) -> None:
+async def _leader(view: View, topic_name: str, partition_id: int) -> int:
+    """Return the leader of a partition, which must exist; NO_NODE if no gateway is live."""
     topic = await view.storage.topic(topic_name)
     if partition_id >= topic.partition_count:
         raise errors.partition_not_found()
+    return view.leaders(topic_name, topic.partition_count)[partition_id]
 
 
-def _partition(view: View, topic: str, partition: int) -> Partition:
+def _partition(view: View, topic: str, partition: int, leader: int) -> Partition:
     links, here = view.links, ("topics", topic, "partitions", partition)
-    leader = view.leader(topic, partition)
     return Partition(
         metadata=links.resource(*here, name=("topic", topic, "partition", partition)),
         cluster_id=view.cluster_id,

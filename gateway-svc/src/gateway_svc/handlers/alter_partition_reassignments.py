@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_contract.leadership import partition_leader
+from broker_contract.leadership import partition_leaders
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.alter_partition_reassignments import (
@@ -34,12 +34,13 @@ async def handle(
 ) -> tuple[AlterPartitionReassignmentsResponse, int]:
     counts = await partition_counts(call, services, (topic.name for topic in request.topics))
     node_ids = [each.node_id for each in await services.cluster.brokers(call.client.listener)]
+    leaders = {name: partition_leaders(node_ids, name, count) for name, count in counts.items()}
     may_change = request.allow_replication_factor_change
     responses = []
     for topic in request.topics:
         results = []
         for partition in topic.partitions:
-            code, message = _fault(topic.name, partition, counts.get(topic.name), node_ids, may_change=may_change)
+            code, message = _fault(topic.name, partition, leaders.get(topic.name), node_ids, may_change=may_change)
             index = partition.partition_index
             results.append(ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message))
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(results)))
@@ -54,12 +55,17 @@ async def handle(
 
 
 def _fault(
-    topic: str, partition: ReassignablePartition, count: int | None, node_ids: Sequence[int], *, may_change: bool
+    topic: str,
+    partition: ReassignablePartition,
+    leaders: Sequence[int] | None,
+    node_ids: Sequence[int],
+    *,
+    may_change: bool,
 ) -> Fault:
     index, replicas = partition.partition_index, partition.replicas
-    if count is None:
+    if leaders is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
-    if not 0 <= index < count:
+    if not 0 <= index < len(leaders):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
@@ -71,8 +77,7 @@ def _fault(
         else:
             message = f"Each partition is stored once, it cannot have {len(replicas)} replicas."
         return ErrorCode.INVALID_REPLICATION_FACTOR, message
-    leader = partition_leader(node_ids, topic, index)
-    if replicas[0] != leader:
+    if replicas[0] != (leader := leaders[index]):
         return (
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers share one storage. Broker {leader} leads the partition until a broker comes or goes.",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker_contract import topics_pb2
+from broker_contract.leadership import partition_leaders
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.describe_topic_partitions import (
@@ -74,6 +75,7 @@ class _Page:
             self.next = Cursor(topic_name=name, partition_index=0)
             return False
         epochs = found.leader_epochs[begin : begin + self._left]
+        leaders = partition_leaders(self._node_ids, name, found.partition_count)
         self._left -= len(epochs)
         self.topics.append(
             DescribeTopicPartitionsResponseTopic(
@@ -82,7 +84,7 @@ class _Page:
                 topic_id=found.id or ZERO_UUID,
                 is_internal=found.is_internal,
                 partitions=tuple(
-                    _partition(name, index, epoch, self._node_ids) for index, epoch in enumerate(epochs, begin)
+                    _partition(index, epoch, leaders[index]) for index, epoch in enumerate(epochs, begin)
                 ),
                 topic_authorized_operations=ALL_TOPIC_OPERATIONS,
             )
@@ -93,10 +95,8 @@ class _Page:
         return False
 
 
-def _partition(
-    topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]
-) -> DescribeTopicPartitionsResponsePartition:
-    partition = partition_of(topic, index, leader_epoch, node_ids)
+def _partition(index: int, leader_epoch: int, leader: int) -> DescribeTopicPartitionsResponsePartition:
+    partition = partition_of(index, leader_epoch, leader)
     return DescribeTopicPartitionsResponsePartition(
         error_code=partition.error_code,
         partition_index=index,

@@ -1,9 +1,9 @@
 """Metadata: the brokers, the controller, and the leader of each partition.
 
 Brokers are the live gateways, with the address each advertises on the listener this request came in on; the
-controller is the one with the lowest node id. Any gateway serves any partition: leadership, spread by rendezvous
-hashing, only tells clients where to go. A partition has one replica, its leader, since storage keeps each partition
-once. Authorized operations: all, as Apache Kafka answers without an authorizer.
+controller is the one with the lowest node id. Any gateway serves any partition:
+leadership, spread evenly, only tells clients where to go. A partition has one replica, its leader, since storage keeps
+each partition once. Authorized operations: all, as Apache Kafka answers without an authorizer.
 
 Topics: version 0 means all of them by an empty list, later versions by null. Unknown names are created when the
 client allows it (before version 4 always) and auto.create.topics.enable is on. Topics are named by id from version 12
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker_contract import topics_pb2
-from broker_contract.leadership import partition_leader
+from broker_contract.leadership import partition_leaders
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.metadata import (
@@ -109,21 +109,22 @@ def _asked(call: Call, request: MetadataRequest) -> Iterable[tuple[str | None, b
 
 
 def _topic(found: topics_pb2.Topic, node_ids: Sequence[int], operations: int, version: int) -> MetadataResponseTopic:
+    leaders = partition_leaders(node_ids, found.name, len(found.leader_epochs))
     return MetadataResponseTopic(
         error_code=found.error_code,
         name=found.name or (None if version >= _BY_ID_VERSION else ""),
         topic_id=found.id or ZERO_UUID,
         is_internal=found.is_internal,
         partitions=tuple(
-            partition_of(found.name, index, epoch, node_ids) for index, epoch in enumerate(found.leader_epochs)
+            partition_of(index, epoch, leader)
+            for index, (epoch, leader) in enumerate(zip(found.leader_epochs, leaders, strict=True))
         ),
         topic_authorized_operations=operations,
     )
 
 
-def partition_of(topic: str, index: int, leader_epoch: int, node_ids: Sequence[int]) -> MetadataResponsePartition:
-    """Return a partition with its one replica: the leader among the live brokers."""
-    leader = node_ids[0] if len(node_ids) == 1 else partition_leader(node_ids, topic, index)
+def partition_of(index: int, leader_epoch: int, leader: int) -> MetadataResponsePartition:
+    """Return a partition with its one replica, its leader."""
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=index,

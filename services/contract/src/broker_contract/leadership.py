@@ -1,39 +1,61 @@
 """The gateway that clients see as a partition's leader or a group's coordinator: one rule for every service.
 
-Any gateway serves any partition or group, so leadership is only advice that spreads the load. It is found by rendezvous
-hashing: every node is scored against the key and the highest score wins, so that a node which comes or goes moves only
-its own share, and every service that sees the same nodes names the same one.
+Any gateway serves any partition or group, so leadership is only advice that spreads the load. It depends on the nodes
+and the name alone, so every service that sees the same nodes names the same one.
 
-    >>> partition_leader([1, 2, 3], "orders", 0) in (1, 2, 3)
-    True
-    >>> partition_leader([], "orders", 0)
-    -1
+Each node leads as many partitions of a topic as any other, or one more. Which nodes lead one more, and which partitions
+a node leads, differs from topic to topic, as the start of Kafka's round does. Every node is scored against every
+partition (rendezvous hashing), and the pairs are joined from the highest score down while the node has room. So a node
+that comes or goes moves its own share and few others, and more partitions of a topic move hardly any.
+
+    >>> partition_leaders([1, 2, 3], "orders", 6)
+    (2, 1, 3, 1, 2, 3)
+    >>> partition_leaders([], "orders", 2)
+    (-1, -1)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import blake2b
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b, shake_128
+from struct import unpack
 
-__all__ = ["NO_NODE", "group_coordinator", "partition_leader"]
+__all__ = ["NO_NODE", "group_coordinator", "partition_leaders"]
 
 #: Kafka's node id for "there is none".
 NO_NODE = -1
 
 
-def partition_leader(node_ids: Iterable[int], topic: str, partition: int) -> int:
-    """Return the node to name as the partition's leader, NO_NODE when there are no nodes."""
-    return _highest(node_ids, f"{topic}-{partition}")
+def partition_leaders(node_ids: Iterable[int], topic: str, count: int) -> Sequence[int]:
+    """Return the node to name as the leader of each partition of a topic, NO_NODE when there are no nodes."""
+    nodes = sorted(set(node_ids))
+    if len(nodes) < 2:
+        return (nodes[0] if nodes else NO_NODE,) * count
+    # Of each node: a score against the topic, then one against each partition.
+    scores = {node: _scores(f"{topic}\0{node}", 1 + count) for node in nodes}
+    share, more = divmod(count, len(nodes))
+    room = dict.fromkeys(nodes, share)
+    for node in sorted(nodes, key=lambda node: scores[node][0])[:more]:
+        room[node] += 1
+    leaders = [NO_NODE] * count
+    for _, node, partition in sorted(
+        (scores[node][1 + index], node, index) for node in nodes for index in range(count)
+    ):
+        if leaders[partition] == NO_NODE and room[node]:
+            leaders[partition] = node
+            room[node] -= 1
+    return tuple(leaders)
 
 
 def group_coordinator(node_ids: Iterable[int], group_id: str) -> int:
     """Return the node to name as the group's coordinator, NO_NODE when there are no nodes."""
-    return _highest(node_ids, group_id)
-
-
-def _highest(node_ids: Iterable[int], key: str) -> int:
-    return max(node_ids, key=lambda node_id: (_score(key, node_id), node_id), default=NO_NODE)
+    return max(node_ids, key=lambda node_id: (_score(group_id, node_id), node_id), default=NO_NODE)
 
 
 def _score(key: str, node_id: int) -> bytes:
     return blake2b(f"{key}\0{node_id}".encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def _scores(key: str, count: int) -> tuple[int, ...]:
+    """Return the first numbers of a sequence that the key determines."""
+    return unpack(f">{count}Q", shake_128(key.encode(errors="surrogatepass")).digest(8 * count))

@@ -121,9 +121,7 @@ class ProducerRecovery:
         for offset in self._snapshots:
             if offset > end_offset:
                 self._files.unlink(self._path(offset))
-        return [
-            self._path(offset) for offset in self._snapshots if offset not in kept and offset <= end_offset
-        ][:-1]
+        return [self._path(offset) for offset in self._snapshots if offset not in kept and offset <= end_offset][:-1]
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

@@ -87,7 +87,8 @@ def test_what_cannot_be_an_index_is_refused(tmp_path, index, content):
     index.append(1, 2)
     index.persist()
     assert (tmp_path / "x").read_bytes() == ENTRY.pack(1, 2)
-    assert index.load(growing=False) and list(index) == [(1, 2)]
+    assert index.load(growing=False)
+    assert list(index) == [(1, 2)]
     index.remove()
     assert not (tmp_path / "x").exists()
 
