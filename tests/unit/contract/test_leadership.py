@@ -53,7 +53,7 @@ def moved(before: list[int], after: list[int], topics: list[str], count: int, mo
 
 
 def test_a_node_that_comes_or_goes_moves_little_more_than_its_share() -> None:
-    """Of 5,000 partitions a fifth node needs 1,000; going round by number would move 4,000 of them."""
+    """A fifth node needs 1,000 of 5,000 partitions; a round by number would move 4,000 of them."""
     for gone in (1, 3, 5):
         left = [node for node in range(1, 6) if node != gone]
         assert 1_000 <= moved(list(range(1, 6)), left, TOPICS, 50) <= 1_300

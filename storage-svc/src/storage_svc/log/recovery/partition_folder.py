@@ -113,7 +113,7 @@ def is_partitions(sizes: Mapping[str, int]) -> bool:
 def tidy(files: Files, folder: str, sizes: Mapping[str, int]) -> FolderContents:
     """Finish or undo the steps that a crash cut short, remove leftovers, and return the content of the folder.
 
-    `sizes` is its `listing`, which is taken again only if there was such a step.
+    `sizes` is its `listing`. The folder is listed again only if there was such a step.
 
     Raises:
         StorageFailure: the folder cannot be read or written.
