@@ -83,9 +83,7 @@ class _Page:
                 name=name,
                 topic_id=found.id or ZERO_UUID,
                 is_internal=found.is_internal,
-                partitions=tuple(
-                    _partition(index, epoch, leaders[index]) for index, epoch in enumerate(epochs, begin)
-                ),
+                partitions=tuple(_partition(index, epoch, leaders[index]) for index, epoch in enumerate(epochs, begin)),
                 topic_authorized_operations=ALL_TOPIC_OPERATIONS,
             )
         )
