@@ -88,6 +88,7 @@ _KAFKA: Mapping[int, _Answer] = {
 
 _RPC: Mapping[grpc.StatusCode, _Answer] = {
     grpc.StatusCode.UNAVAILABLE: _Answer(503, 50302, "Storage cannot be reached."),
+    grpc.StatusCode.FAILED_PRECONDITION: _Answer(503, 50302, "Storage is of another release."),
     grpc.StatusCode.DEADLINE_EXCEEDED: _Answer(503, 50003, "Storage did not answer in time."),
     grpc.StatusCode.RESOURCE_EXHAUSTED: _Answer(503, 50003, "Storage is overloaded."),
     grpc.StatusCode.CANCELLED: _Answer(503, 50003, "The request to storage was cancelled."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 from broker_contract import cluster_pb2, cluster_pb2_grpc
+from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 
 __all__ = ["PATIENCE_S", "QUESTION_TIMEOUT_S", "StorageCheck"]
@@ -22,7 +23,7 @@ class StorageCheck:
     ) -> None:
         self._patience_s = patience_s
         self._question_timeout_s = question_timeout_s
-        self._channel = rpc.blocking_channel(address)
+        self._channel = rpc.blocking_channel(address, CONTRACT_VERSION)
         self._stub: cluster_pb2_grpc.ClusterStub = cluster_pb2_grpc.ClusterStub(self._channel)
         self._question: grpc.Future[cluster_pb2.DescribeClusterResponse] | None = None
 
@@ -38,6 +39,8 @@ class StorageCheck:
         except grpc.FutureTimeoutError:
             return "storage does not answer"
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                return error.details()  # it is of another release
             return f"storage cannot be reached: {error.code().name}"
         return None
 

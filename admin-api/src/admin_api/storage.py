@@ -21,6 +21,7 @@ from broker_contract import (
     topics_pb2,
     topics_pb2_grpc,
 )
+from broker_contract.version import CONTRACT_VERSION
 from service_chassis import logs, rpc
 
 from admin_api import errors
@@ -52,7 +53,7 @@ class Storage:
         self._is_silent = False
         self._warned = False
         self._patient_until = time.monotonic() + start_patience_s
-        self._channel = rpc.channel(address)
+        self._channel = rpc.channel(address, CONTRACT_VERSION)
         self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
         self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
         self.groups: groups_pb2_grpc.GroupsAsyncStub = groups_pb2_grpc.GroupsStub(self._channel)

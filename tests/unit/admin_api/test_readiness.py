@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from admin_api.errors import ApiError
 from admin_api.readiness import StorageCheck
+from admin_api.storage import Storage
+from service_chassis import rpc
 
 from tests.unit.admin_api.conftest import until_ready
 
@@ -52,3 +57,19 @@ def test_a_question_without_an_answer_is_asked_again(silent: str) -> None:
     with contextlib.closing(StorageCheck(silent, patience_s=60, question_timeout_s=0.05)) as check:
         assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
         assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
+
+
+async def test_storage_of_another_release(tmp_path: Path) -> None:
+    server = rpc.server("another")
+    rpc.listen(server, f"unix:{tmp_path}/s")
+    await server.start()
+    with contextlib.closing(StorageCheck(f"unix:{tmp_path}/s", patience_s=60)) as check:
+        fault = await asyncio.to_thread(check)
+    assert fault is not None
+    assert "with contract another, the caller is Millrace" in fault
+    storage = Storage(f"unix:{tmp_path}/s", timeout_s=60)
+    with pytest.raises(ApiError, match="Storage is of another release") as caught:
+        await storage.calls(1).cluster()
+    assert (caught.value.status_code, caught.value.error_code) == (503, 50302)
+    await storage.close()
+    await server.stop(0)

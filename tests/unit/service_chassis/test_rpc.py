@@ -5,6 +5,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from service_chassis import rpc
+from service_chassis.version import VERSION
 
 Status = health_pb2.HealthCheckResponse
 
@@ -116,3 +117,58 @@ async def test_an_opened_stream_is_written_and_read_to_its_end(seen, tmp_path):
             assert await read() == b"<" + message + b">"
         assert await read() is grpc.aio.EOF
     await server.stop(None)
+
+
+@pytest.fixture
+async def versioned(tmp_path):
+    """A server that has contract 1.b, one unary call and one stream."""
+    server = rpc.server("1.b")
+
+    async def echo(request, _context):
+        return request
+
+    async def echo_all(requests, _context):
+        async for each in requests:
+            yield each
+
+    handlers = {
+        "Echo": grpc.unary_unary_rpc_method_handler(echo),
+        "EchoAll": grpc.stream_stream_rpc_method_handler(echo_all),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", handlers),))
+    await rpc.HealthService(server).set_serving(True)
+    rpc.listen(server, f"unix:{tmp_path}/s")
+    await server.start()
+    yield f"unix:{tmp_path}/s"
+    await server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("contract", "caller"),
+    [("1.bb", f"{VERSION} with contract 1.bb"), ("", "unknown with contract unknown")],
+)
+async def test_a_caller_of_another_contract_is_refused_with_a_sentence(versioned, contract, caller):
+    sentence = (
+        f"storage is Millrace {VERSION} with contract 1.b, the caller is Millrace {caller}: "
+        "all services must be of one release"
+    )
+    async with rpc.channel(versioned, contract) as channel:
+        stream = channel.stream_stream("/x/EchoAll")()
+        for answer in (channel.unary_unary("/x/Echo")(b"a", timeout=60), stream.read()):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await answer
+            assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, sentence)
+        health = health_pb2_grpc.HealthStub(channel)
+        assert (await health.Check(health_pb2.HealthCheckRequest(), timeout=60)).status == Status.SERVING
+
+
+async def test_a_caller_of_the_same_contract_is_served(versioned):
+    async with rpc.channel(versioned, "1.b") as channel:
+        assert await channel.unary_unary("/x/Echo")(b"a", timeout=60) == b"a"
+        stream = channel.stream_stream("/x/EchoAll")()
+        await stream.write(b"b")
+        assert await stream.read() == b"b"
+        stream.cancel()
+    with rpc.blocking_channel(versioned, "1.b") as blocking:
+        call = blocking.unary_unary("/x/Echo")
+        assert await asyncio.to_thread(call, b"c", timeout=60) == b"c"

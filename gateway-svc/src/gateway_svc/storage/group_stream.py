@@ -123,6 +123,11 @@ class GroupStream:
         self.connected = self._stream.connected
         self._closed = False
 
+    @property
+    def refusal(self) -> str | None:
+        """The reason of a storage that is of another release; None if it is not."""
+        return self._stream.refusal
+
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def heartbeat(

@@ -32,6 +32,7 @@ from broker_contract import (
     topics_pb2,
     topics_pb2_grpc,
 )
+from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 
 from gateway_svc.metrics import GatewayMetrics
@@ -180,10 +181,12 @@ class GrpcStorage:
         cls, address: str, gateway_name: str, metrics: GatewayMetrics, *, trust_s: float = TRUST_S
     ) -> GrpcStorage:
         """Connect in the background, for as long as it takes. `trust_s`: as for GroupStream."""
-        return cls(rpc.channel(address), gateway_name, metrics, trust_s=trust_s)
+        return cls(rpc.channel(address, CONTRACT_VERSION), gateway_name, metrics, trust_s=trust_s)
 
     def fault(self) -> str | None:
         """Return why storage cannot be reached, for /readyz; None when it can."""
+        if (refusal := self._records.refusal or self._groups.refusal) is not None:
+            return refusal
         up = self._records.connected.is_set() and self._groups.connected.is_set()
         return None if up else "storage is not connected"
 

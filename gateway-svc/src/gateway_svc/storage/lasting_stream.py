@@ -14,6 +14,8 @@ from gateway_svc.metrics import GatewayMetrics
 
 #: Seconds before the stream is opened again: the first pause, doubled each time up to the last.
 RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
+#: Seconds before a gateway asks a storage of another release again.
+REFUSED_PAUSE_S: Final = 1.0
 #: A stream that was up for this long is opened again after the first pause.
 STABLE_AFTER_S: Final = 1.0
 
@@ -57,6 +59,8 @@ class LastingStream:
         self._reconnect_max_s = reconnect_max_s
         self._stable_after_s = stable_after_s
         self._loop = asyncio.get_running_loop()
+        #: The reason of a storage that refuses this gateway: the two are of different releases.
+        self.refusal: str | None = None
         #: Set while the stream is up.
         self.connected = asyncio.Event()
         self._task = self._loop.create_task(self._stay_connected(), name=name)
@@ -76,6 +80,8 @@ class LastingStream:
             self._lost()
             is_stable = self._loop.time() - opened_at > self._stable_after_s
             pause_s = RECONNECT_FIRST_S if is_stable else min(2 * pause_s, self._reconnect_max_s)
+            if self.refusal is not None:
+                pause_s = REFUSED_PAUSE_S
             await asyncio.sleep(pause_s)
 
     async def _run(self, stream: Any) -> str:
@@ -90,7 +96,10 @@ class LastingStream:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
         error = next(task.exception() for task in done)
+        self.refusal = None
         if isinstance(error, grpc.aio.AioRpcError):
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                self.refusal = error.details()
             return f"{error.code().name}: {error.details()}"
         if error is not None and not isinstance(error, _ENDINGS):
             log.error("storage stream failed", stream=self._name, exc_info=error)

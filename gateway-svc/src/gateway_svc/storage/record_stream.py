@@ -134,6 +134,11 @@ class RecordStream:
         #: Set while the stream is up.
         self.connected = self._stream.connected
 
+    @property
+    def refusal(self) -> str | None:
+        """The reason of a storage that is of another release; None if it is not."""
+        return self._stream.refusal
+
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def append(self, request: Append, done: Callable[[AppendResponse], None]) -> None:

@@ -6,15 +6,20 @@ bounded where bytes enter, at the Kafka listener. This is the only module of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from service_chassis.version import VERSION
+
 __all__ = ["HealthService", "blocking_channel", "channel", "listen", "opened", "server"]
 
 _Options = list[tuple[str, int]]
+
+#: The words of a user agent that name the caller's release and its version of the contract.
+_PROGRAM, _CONTRACT = "millrace/", "contract/"
 
 _PENDING_CALLS_MAX = 100_000
 
@@ -54,19 +59,65 @@ _SERVER: _Options = [
 ]
 
 
-def channel(address: str) -> grpc.aio.Channel:
-    """Return a channel that connects when it is first used, and reconnects automatically."""
-    return grpc.aio.insecure_channel(address, options=_CHANNEL)
+def channel(address: str, contract: str = "") -> grpc.aio.Channel:
+    """Return a channel that connects when it is first used, and reconnects automatically.
+
+    `contract` is the version of the contract. It travels with every call, in the user agent.
+    """
+    return grpc.aio.insecure_channel(address, options=_channel_options(contract))
 
 
-def blocking_channel(address: str) -> grpc.Channel:
+def blocking_channel(address: str, contract: str = "") -> grpc.Channel:
     """Return a channel as `channel` does, for threads without an event loop."""
-    return grpc.insecure_channel(address, options=_CHANNEL)
+    return grpc.insecure_channel(address, options=_channel_options(contract))
 
 
-def server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """Return a server without services or ports."""
-    return grpc.aio.server(options=_SERVER, interceptors=interceptors)
+def _channel_options(contract: str) -> Sequence[tuple[str, int | str]]:
+    if not contract:
+        return _CHANNEL
+    return [*_CHANNEL, ("grpc.primary_user_agent", f"{_PROGRAM}{VERSION} {_CONTRACT}{contract}")]
+
+
+def server(contract: str = "") -> grpc.aio.Server:
+    """Return a server without services or ports.
+
+    With `contract`, it refuses callers that have another version of the contract, or none: FAILED_PRECONDITION. Health
+    checks need none.
+    """
+    return grpc.aio.server(options=_SERVER, interceptors=[_ContractCheck(contract)] if contract else [])
+
+
+class _ContractCheck(grpc.aio.ServerInterceptor):
+    """The refusal of callers from another release during a roll-out."""
+
+    def __init__(self, contract: str) -> None:
+        self._contract = contract
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        agent = next((value for key, value in handler_call_details.invocation_metadata if key == "user-agent"), "")
+        words = agent.split(" ") if isinstance(agent, str) else []
+        theirs = _word_after(_CONTRACT, words)
+        if theirs == self._contract or handler_call_details.method.startswith("/grpc.health."):
+            return await continuation(handler_call_details)
+        sentence = (
+            f"storage is Millrace {VERSION} with contract {self._contract}, the caller is Millrace "
+            f"{_word_after(_PROGRAM, words) or 'unknown'} with contract {theirs or 'unknown'}: "
+            "all services must be of one release"
+        )
+
+        async def refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+            yield
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _word_after(prefix: str, words: Sequence[str]) -> str:
+    return next((word.removeprefix(prefix) for word in words if word.startswith(prefix)), "")
 
 
 def listen(target: grpc.aio.Server, address: str) -> int:

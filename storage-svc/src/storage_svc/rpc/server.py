@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -67,7 +68,7 @@ class StorageServer:
         Raises:
             OSError: the address cannot be used.
         """
-        server = rpc.server()
+        server = rpc.server(CONTRACT_VERSION)
         objects = {
             "Topics": services.topics,
             "Producers": services.producers,

@@ -9,10 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
-from broker_contract import groups_pb2, topics_pb2
+from broker_contract import cluster_pb2, groups_pb2, topics_pb2
+from broker_contract.version import CONTRACT_VERSION
+from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage import lasting_stream
 from gateway_svc.storage.grpc import GrpcStorage
 from service_chassis import rpc
+from service_chassis.version import VERSION
 
 
 def listed(**states: str) -> groups_pb2.ListGroupsResponse:
@@ -148,3 +152,28 @@ async def test_storage_is_there_while_both_streams_are_up(storage: GrpcStorage, 
             await asyncio.sleep(0.001)
     getattr(storage, stream).connected.clear()
     assert storage.fault() == "storage is not connected"
+
+
+async def test_storage_of_another_release_is_named_in_readiness_and_asked_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting_stream, "REFUSED_PAUSE_S", 600.0)
+    server = rpc.server("another")
+    rpc.listen(server, f"unix:{tmp_path}/other.sock")
+    await server.start()
+    counts = GatewayMetrics()
+    storage = GrpcStorage.connect(f"unix:{tmp_path}/other.sock", "one", counts)
+    async with asyncio.timeout(60):
+        while sum(counts.storage_errors[name] for name in ("stream", "group_stream")) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    fault = storage.fault()
+    assert fault is not None
+    assert fault.endswith(
+        f"with contract another, the caller is Millrace {VERSION} with contract {CONTRACT_VERSION}: "
+        "all services must be of one release"
+    )
+    with pytest.raises(StorageUnavailable, match="FAILED_PRECONDITION: storage is Millrace"):
+        await storage.storage.cluster.register_gateway(cluster_pb2.RegisterGatewayRequest(name="one"))
+    assert [counts.storage_errors[name] for name in ("stream", "group_stream")] == [1, 1]
+    await storage.close()
+    await server.stop(0)

@@ -19,6 +19,7 @@ import pytest
 from broker_contract import cluster_pb2, producers_pb2
 from broker_contract import groups_pb2 as groups
 from broker_contract import topics_pb2 as topics
+from broker_contract.version import CONTRACT_VERSION
 from prometheus_client.registry import Collector, CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
@@ -298,7 +299,7 @@ def test_a_killed_process_loses_no_answered_commit(tmp_path: Path, processes: li
     from service_chassis import rpc
 
     async def commit(address: str) -> None:
-        channel = rpc.channel(address)
+        channel = rpc.channel(address, CONTRACT_VERSION)
         exchange = GroupExchange(channel)
         for number in range(20):
             offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=0, offset=number, leader_epoch=-1)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
@@ -26,7 +27,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
     )
     storage = await Storage.start(settings)
     server = await serve(storage, f"unix:{tmp_path}/storage.sock")
-    channel = rpc.channel(f"unix:{tmp_path}/storage.sock")
+    channel = rpc.channel(f"unix:{tmp_path}/storage.sock", CONTRACT_VERSION)
     yield Peer(storage, server, channel)
     await channel.close()
     await storage.answer_parked()

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
 from broker_contract import groups_pb2_grpc
+from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
@@ -66,7 +67,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
     )
     storage = await Storage.start(settings)
     server = await serve(storage, f"unix:{tmp_path}/storage.sock")
-    channel = rpc.channel(f"unix:{tmp_path}/storage.sock")
+    channel = rpc.channel(f"unix:{tmp_path}/storage.sock", CONTRACT_VERSION)
     yield Peer(storage, channel)
     await channel.close()
     await server.stop(1)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
 import pytest
 from broker_contract import cluster_pb2 as cluster
+from broker_contract import cluster_pb2_grpc
 from broker_contract import groups_pb2 as groups
 from broker_contract import producers_pb2 as producers
 from broker_contract import topics_pb2 as topics
+from broker_contract.version import CONTRACT_VERSION
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from protocol_lib.errors import ErrorCode
+from service_chassis import rpc
 
 from tests.unit.storage_svc.rpc.control_peer import Peer
 
@@ -84,3 +89,12 @@ async def test_every_method_of_the_contract_is_served(peer: Peer) -> None:
             methods.remove("exchange")
             methods |= {name.replace("_", "") for name in groups.GroupCall.DESCRIPTOR.fields_by_name} - {"callid"}
         assert methods == served
+
+
+async def test_a_caller_of_another_release_is_refused(peer: Peer, tmp_path: Path) -> None:
+    request = cluster.DescribeClusterRequest()
+    async with rpc.channel(f"unix:{tmp_path}/storage.sock", CONTRACT_VERSION + "0") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await cluster_pb2_grpc.ClusterStub(channel).DescribeCluster(request, timeout=60)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert f"with contract {CONTRACT_VERSION}, the caller" in (caught.value.details() or "")
