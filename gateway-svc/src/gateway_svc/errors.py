@@ -2,6 +2,7 @@
 
 GatewayError
 ├── RequestRefused       the client broke the protocol: one log line, one count, its connection is closed
+├── AnswerTooLarge       the answer would take more memory than one request may
 ├── StorageUnavailable   storage did not answer in time and the request has no error code to say so
 └── SliceGone            a slice's file is gone, is another file by now, or is shorter than the slice
 """
@@ -23,6 +24,10 @@ class RequestRefused(GatewayError):  # noqa: N818
         self.reason = reason
         self.detail = detail
         self.fields = fields
+
+
+class AnswerTooLarge(GatewayError):  # noqa: N818
+    """The answer to a request would take more memory than one request may."""
 
 
 class StorageUnavailable(GatewayError):  # noqa: N818

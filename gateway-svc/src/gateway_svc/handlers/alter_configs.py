@@ -8,6 +8,7 @@ from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -20,17 +21,17 @@ from gateway_svc.requests.services import Services
 
 
 async def handle(call: Call, request: AlterConfigsRequest, services: Services) -> tuple[AlterConfigsResponse, int]:
-    changes = [
-        topics_pb2.ConfigChanges(
-            replaces_all=True,
-            changes=[topics_pb2.ConfigChange(name=config.name, value=config.value) for config in each.configs],
-        )
-        for each in request.resources
-    ]
     responses, error = await alter(
-        call, services, request.resources, changes, AlterConfigsResourceResponse, validate_only=request.validate_only
+        call, services, request.resources, _changes, AlterConfigsResourceResponse, validate_only=request.validate_only
     )
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses), error
+
+
+def _changes(resource: AlterConfigsResource) -> topics_pb2.ConfigChanges:
+    return topics_pb2.ConfigChanges(
+        replaces_all=True,
+        changes=[topics_pb2.ConfigChange(name=config.name, value=config.value) for config in resource.configs],
+    )
 
 
 def resources(_call: Call, request: AlterConfigsRequest, _services: Services) -> Iterable[Resource]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker_contract import topics_pb2
+from protocol_lib.errors import ErrorCode
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.resources import Operation, Resource, configured
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 _Outcome = TypeVar("_Outcome")
+#: Resources that storage alters at a time: each change is synced.
+_PIECE: Final = 50
+_TWICE: Final = topics_pb2.AlteredResource(
+    error_code=ErrorCode.INVALID_REQUEST, error_message="Each resource must appear at most once."
+)
+#: Configs of one resource in a request. No resource has a tenth of them, and none may be named twice.
+_CONFIGS_MAX: Final = 1000
+_MANY_CONFIGS: Final = topics_pb2.AlteredResource(
+    error_code=ErrorCode.INVALID_CONFIG, error_message=f"A resource has no more than {_CONFIGS_MAX} configs."
+)
 
 
 class NamedResource(Protocol):
@@ -21,34 +33,65 @@ class NamedResource(Protocol):
     resource_type: int
     resource_name: str
 
+    @property
+    def configs(self) -> Sequence[object]: ...
+
+
+_Named = TypeVar("_Named", bound=NamedResource)
+
 
 async def alter(
     call: Call,
     services: Services,
-    asked: Sequence[NamedResource],
-    changes: list[topics_pb2.ConfigChanges],
+    asked: Sequence[_Named],
+    changes: Callable[[_Named], topics_pb2.ConfigChanges],
     outcome: Callable[..., _Outcome],
     *,
     validate_only: bool,
 ) -> tuple[tuple[_Outcome, ...], int]:
-    """Return an `outcome` for each resource asked for, and the first error code among them, or 0."""
-    for resource, change in zip(asked, changes, strict=True):
-        change.type, change.name = resource.resource_type, resource.resource_name
-    answer = await services.storage.topics.alter_configs(
-        topics_pb2.AlterConfigsRequest(
-            correlation_id=call.correlation_id, validate_only=validate_only, resources=changes
+    """Return an `outcome` for each resource asked for, and the first error code among them, or 0.
+
+    A resource that is named twice is refused both times, as in Apache Kafka.
+    """
+    named = Counter((each.resource_type, each.resource_name) for each in asked)
+    outcomes: list[_Outcome] = []
+    error = 0
+    async for piece in in_turns(asked, _PIECE):
+        faults = [_fault(each, named) for each in piece]
+        sound = [each for each, fault in zip(piece, faults, strict=True) if fault is None]
+        answer = await services.storage.topics.alter_configs(
+            topics_pb2.AlterConfigsRequest(
+                correlation_id=call.correlation_id,
+                validate_only=validate_only,
+                resources=[_changes(each, changes) for each in sound],
+            )
         )
-    )
-    outcomes = tuple(
-        outcome(
-            error_code=altered.error_code,
-            error_message=altered.error_message or None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, altered in zip(asked, answer.resources, strict=True)
-    )
-    return outcomes, first_error(answer.resources)
+        altered = iter(answer.resources)
+        for resource, fault in zip(piece, faults, strict=True):
+            found = fault or next(altered)
+            error = error or found.error_code
+            outcomes.append(
+                outcome(
+                    error_code=found.error_code,
+                    error_message=found.error_message or None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+    return tuple(outcomes), error
+
+
+def _fault(resource: NamedResource, named: Counter[tuple[int, str]]) -> topics_pb2.AlteredResource | None:
+    """Return the refusal of a resource that storage need not see, or None."""
+    if named[resource.resource_type, resource.resource_name] > 1:
+        return _TWICE
+    return _MANY_CONFIGS if len(resource.configs) > _CONFIGS_MAX else None
+
+
+def _changes(resource: _Named, changes: Callable[[_Named], topics_pb2.ConfigChanges]) -> topics_pb2.ConfigChanges:
+    changed = changes(resource)
+    changed.type, changed.name = resource.resource_type, resource.resource_name
+    return changed
 
 
 def altered_resources(asked: Iterable[NamedResource]) -> Iterable[Resource]:

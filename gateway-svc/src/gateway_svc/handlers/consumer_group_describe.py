@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe: epochs, members and assignments of consumer groups (KIP-848); their type from version 1 on.
 
-A group that is not there, or is a classic one, is GROUP_ID_NOT_FOUND: clients then ask DescribeGroups.
+Each group is answered once, however often it is named. A group that is not there, or is a classic one, is
+GROUP_ID_NOT_FOUND: clients then ask DescribeGroups.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from protocol_lib.messages.consumer_group_describe import (
 )
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-from gateway_svc.handlers.describe_groups import ALL_GROUP_OPERATIONS
+from gateway_svc.handlers.describe_groups import ALL_GROUP_OPERATIONS, GROUPS_PIECE
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory, in_turns
 
 _MEMBER_TYPE_VERSION = 1
 _CLASSIC_MEMBER: Final = 0
@@ -36,11 +38,15 @@ _CONSUMER_MEMBER: Final = 1
 async def handle(
     call: Call, request: ConsumerGroupDescribeRequest, services: Services
 ) -> tuple[ConsumerGroupDescribeResponse, int]:
-    answer = await services.storage.groups.describe_consumer_groups(
-        groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=request.group_ids)
-    )
-    groups = tuple(_group(each, call.version, request.include_authorized_operations) for each in answer.groups)
-    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), first_error(groups)
+    groups = []
+    memory = AnswerMemory(call.size)
+    async for group_ids in in_turns(tuple(dict.fromkeys(request.group_ids)), GROUPS_PIECE):
+        answer = await services.storage.groups.describe_consumer_groups(
+            groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
+        )
+        memory.take(answer.ByteSize())
+        groups += [_group(each, call.version, request.include_authorized_operations) for each in answer.groups]
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(groups)), first_error(groups)
 
 
 def _group(
@@ -106,7 +112,7 @@ def refuse(call: Call, request: ConsumerGroupDescribeRequest, error: int, _servi
             assignor_name="",
             members=(),
         )
-        for group_id in request.group_ids
+        for group_id in dict.fromkeys(request.group_ids)
     )
     call.answer(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), error)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
@@ -26,21 +27,25 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
+
+#: Topics that storage creates at a time: each is answered with some thirty configs.
+_PIECE: Final = 25
 
 
 async def handle(call: Call, request: CreateTopicsRequest, services: Services) -> tuple[CreateTopicsResponse, int]:
     named = Counter(topic.name for topic in request.topics)
     single = [topic for topic in request.topics if named[topic.name] == 1]
-    created = {}
-    if single:
+    created: dict[str, topics_pb2.CreatedTopic] = {}
+    async for piece in in_turns(single, _PIECE):
         answer = await services.storage.topics.create_topics(
             topics_pb2.CreateTopicsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=request.validate_only,
-                topics=[_new_topic(topic) for topic in single],
+                topics=[_new_topic(topic) for topic in piece],
             )
         )
-        created = {topic.name: result for topic, result in zip(single, answer.topics, strict=True)}
+        created |= {topic.name: result for topic, result in zip(piece, answer.topics, strict=True)}
     results = tuple(
         _result(created[name])
         if name in created

@@ -10,10 +10,11 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 _MESSAGES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "Group {} not found.",
@@ -23,14 +24,16 @@ _MESSAGES = {
 
 async def handle(call: Call, request: DeleteGroupsRequest, services: Services) -> tuple[DeleteGroupsResponse, int]:
     names = tuple(dict.fromkeys(request.groups_names))
-    answer = await services.storage.groups.delete_groups(
-        groups_pb2.DeleteGroupsRequest(correlation_id=call.correlation_id, group_ids=names)
-    )
-    results = tuple(
-        DeletableGroupResult(group_id=name, error_code=code, error_message=_message(name, code))
-        for name, code in zip(names, answer.error_codes, strict=True)
-    )
-    return DeleteGroupsResponse(throttle_time_ms=0, results=results), first_code(answer.error_codes)
+    results = []
+    async for piece in in_turns(names):
+        answer = await services.storage.groups.delete_groups(
+            groups_pb2.DeleteGroupsRequest(correlation_id=call.correlation_id, group_ids=piece)
+        )
+        results += [
+            DeletableGroupResult(group_id=name, error_code=code, error_message=_message(name, code))
+            for name, code in zip(piece, answer.error_codes, strict=True)
+        ]
+    return DeleteGroupsResponse(throttle_time_ms=0, results=tuple(results)), first_error(results)
 
 
 def _message(group_id: str, code: int) -> str | None:

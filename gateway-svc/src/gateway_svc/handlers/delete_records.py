@@ -3,7 +3,7 @@
 Offset -1 is the high watermark. Storage decides: POLICY_VIOLATION where cleanup.policy does not contain delete, 1 for
 an offset that is negative or above the high watermark, 17 for internal topics. An offset below the log start changes
 nothing and is no error. The answer's low watermark is the log start offset. Deliberately ignored: `timeout_ms`, since
-no other replica is waited for.
+no other replica is waited for. Of a partition that is named twice, the last offset counts, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def handle(call: Call, request: DeleteRecordsRequest, services: Services) -> tuple[DeleteRecordsResponse, int]:
-    answer = await services.storage.offsets.delete_records(
-        data_pb2.DeleteRecordsRequest(
-            correlation_id=call.correlation_id,
-            targets=[
-                data_pb2.DeleteRecordsRequest.Target(
-                    topic=topic.name, partition=partition.partition_index, offset=partition.offset
-                )
-                for topic in request.topics
-                for partition in topic.partitions
-            ],
-        )
-    )
-    deleted = iter(answer.partitions)
-    topics = tuple(
-        DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=tuple(_result(partition.partition_index, next(deleted)) for partition in topic.partitions),
-        )
+    offsets = {
+        (topic.name, partition.partition_index): partition.offset
         for topic in request.topics
-    )
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), first_error(answer.partitions)
+        for partition in topic.partitions
+    }
+    results: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    error = 0
+    async for piece in in_turns(tuple(offsets)):
+        answer = await services.storage.offsets.delete_records(
+            data_pb2.DeleteRecordsRequest(
+                correlation_id=call.correlation_id,
+                targets=[
+                    data_pb2.DeleteRecordsRequest.Target(topic=topic, partition=partition, offset=offset)
+                    for topic, partition in piece
+                    for offset in (offsets[topic, partition],)
+                ],
+            )
+        )
+        for (topic, partition), deleted in zip(piece, answer.partitions, strict=True):
+            results.setdefault(topic, []).append(_result(partition, deleted))
+        error = error or first_error(answer.partitions)
+    topics = tuple(DeleteRecordsTopicResult(name=name, partitions=tuple(rows)) for name, rows in results.items())
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error
 
 
 def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> DeleteRecordsPartitionResult:

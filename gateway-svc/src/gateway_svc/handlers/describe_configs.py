@@ -1,17 +1,19 @@
 """DescribeConfigs: every known config of a topic, a group or the broker, with where its value comes from.
 
-Version 0 only says whether a value is the default; synonyms and documentation are sent when asked for. Other resource
-types are answered by storage, INVALID_REQUEST.
+Each resource is answered once, however often it is named. Version 0 only says whether a value is the default; synonyms
+and documentation are sent when asked for. Other resource types are answered by storage, INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -23,37 +25,62 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, configured
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory, in_turns
+
+#: Resources that storage describes at a time: each has some thirty configs.
+_PIECE: Final = 25
+#: Bytes that a config's row takes, without its strings.
+_ROW_BYTES: Final = 1000
 
 
 async def handle(
     call: Call, request: DescribeConfigsRequest, services: Services
 ) -> tuple[DescribeConfigsResponse, int]:
-    answer = await services.storage.topics.describe_configs(
-        topics_pb2.DescribeConfigsRequest(
-            correlation_id=call.correlation_id,
-            resources=[
-                topics_pb2.ConfigResource(
-                    type=each.resource_type,
-                    name=each.resource_name,
-                    keys=each.configuration_keys or (),
-                    all_keys=each.configuration_keys is None,
-                )
-                for each in request.resources
-            ],
+    memory = AnswerMemory(call.size)
+    rows: dict[bytes, DescribeConfigsResourceResult] = {}
+
+    def row(config: topics_pb2.Config) -> DescribeConfigsResourceResult:
+        """Return the row of a config. Topics have most of them in common, and share their rows."""
+        key = config.SerializeToString()
+        found = rows.get(key)
+        if found is None:
+            found = rows[key] = _config(config, request)
+            memory.take(_ROW_BYTES)
+        return found
+
+    results = []
+    async for piece in in_turns(_resources(request), _PIECE):
+        answer = await services.storage.topics.describe_configs(
+            topics_pb2.DescribeConfigsRequest(
+                correlation_id=call.correlation_id,
+                resources=[
+                    topics_pb2.ConfigResource(
+                        type=each.resource_type,
+                        name=each.resource_name,
+                        keys=each.configuration_keys or (),
+                        all_keys=each.configuration_keys is None,
+                    )
+                    for each in piece
+                ],
+            )
         )
-    )
-    results = tuple(
-        DescribeConfigsResult(
-            error_code=found.error_code,
-            error_message=found.error_message or None,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-            configs=tuple(_config(config, request) for config in found.configs),
-        )
-        for asked, found in zip(request.resources, answer.resources, strict=True)
-    )
-    response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
-    return response, first_error(results)
+        memory.take(answer.ByteSize())
+        results += [
+            DescribeConfigsResult(
+                error_code=found.error_code,
+                error_message=found.error_message or None,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+                configs=tuple([row(config) for config in found.configs]),
+            )
+            for asked, found in zip(piece, answer.resources, strict=True)
+        ]
+    return DescribeConfigsResponse(throttle_time_ms=0, results=tuple(results)), first_error(results)
+
+
+def _resources(request: DescribeConfigsRequest) -> Sequence[DescribeConfigsResource]:
+    """Return each resource that a request names, once."""
+    return tuple({(each.resource_type, each.resource_name): each for each in request.resources}.values())
 
 
 def _config(config: topics_pb2.Config, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -92,7 +119,7 @@ def refuse(call: Call, request: DescribeConfigsRequest, error: int, _services: S
             resource_name=each.resource_name,
             configs=(),
         )
-        for each in request.resources
+        for each in _resources(request)
     )
     call.answer(DescribeConfigsResponse(throttle_time_ms=0, results=results), error)
 

@@ -1,9 +1,9 @@
 """FindCoordinator: the broker a group's members should talk to.
 
 Any gateway serves any group, so the answer only spreads groups over the live gateways, by rendezvous hashing. Version
-4 asks for many keys at once. Transactions and share groups are not served: their keys are answered
-UNSUPPORTED_VERSION with a message, which Java reports at once; librdkafka asks again until init_transactions' timeout
-is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INVALID_REQUEST.
+4 asks for many keys at once; each is answered once. Transactions and share groups are not served: their keys are
+answered UNSUPPORTED_VERSION with a message, which Java reports at once; librdkafka asks again until
+init_transactions' timeout is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INVALID_REQUEST.
 
 The first request for a group makes `__consumer_offsets`, as in Apache Kafka, so that tools find it before any commit.
 Apache Kafka answers that request COORDINATOR_NOT_AVAILABLE; here only a topic that cannot be made leads to that error.
@@ -28,6 +28,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 _BATCH_VERSION = 4
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -40,8 +41,10 @@ _NOT_SERVED = {
 async def handle(
     call: Call, request: FindCoordinatorRequest, services: Services
 ) -> tuple[FindCoordinatorResponse, int]:
-    found = tuple([await _find(call, key, request.key_type, services) for key in _keys(call, request)])
-    return _response(call, found), first_error(found)
+    found = []
+    async for keys in in_turns(_keys(call, request)):
+        found += [await _find(call, key, request.key_type, services) for key in keys]
+    return _response(call, tuple(found)), first_error(found)
 
 
 def _response(call: Call, found: tuple[Coordinator, ...]) -> FindCoordinatorResponse:
@@ -91,7 +94,7 @@ _RESOURCE_TYPES = {
 
 
 def _keys(call: Call, request: FindCoordinatorRequest) -> Sequence[str]:
-    return request.coordinator_keys if call.version >= _BATCH_VERSION else (request.key,)
+    return tuple(dict.fromkeys(request.coordinator_keys)) if call.version >= _BATCH_VERSION else (request.key,)
 
 
 def resources(call: Call, request: FindCoordinatorRequest, _services: Services) -> Iterable[Resource]:

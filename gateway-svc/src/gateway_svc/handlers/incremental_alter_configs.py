@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -22,19 +23,19 @@ from gateway_svc.requests.services import Services
 async def handle(
     call: Call, request: IncrementalAlterConfigsRequest, services: Services
 ) -> tuple[IncrementalAlterConfigsResponse, int]:
-    changes = [
-        topics_pb2.ConfigChanges(
-            changes=[
-                topics_pb2.ConfigChange(name=config.name, operation=config.config_operation, value=config.value)
-                for config in each.configs
-            ]
-        )
-        for each in request.resources
-    ]
     responses, error = await alter(
-        call, services, request.resources, changes, AlterConfigsResourceResponse, validate_only=request.validate_only
+        call, services, request.resources, _changes, AlterConfigsResourceResponse, validate_only=request.validate_only
     )
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses), error
+
+
+def _changes(resource: AlterConfigsResource) -> topics_pb2.ConfigChanges:
+    return topics_pb2.ConfigChanges(
+        changes=[
+            topics_pb2.ConfigChange(name=config.name, operation=config.config_operation, value=config.value)
+            for config in resource.configs
+        ]
+    )
 
 
 def resources(_call: Call, request: IncrementalAlterConfigsRequest, _services: Services) -> Iterable[Resource]:

@@ -10,10 +10,11 @@ from protocol_lib.api import ApiKey
 from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler, of_group, with_error
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 _MANY_MEMBERS_VERSION = 3
 
@@ -21,27 +22,31 @@ _MANY_MEMBERS_VERSION = 3
 async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> tuple[LeaveGroupResponse, int]:
     many = call.version >= _MANY_MEMBERS_VERSION
     leavers = request.members if many else (MemberIdentity(member_id=request.member_id),)
-    answer = await services.storage.groups.leave_group(
-        groups_pb2.LeaveGroupRequest(
-            correlation_id=call.correlation_id,
-            group_id=request.group_id,
-            members=[
-                groups_pb2.LeaveGroupRequest.Leaver(
-                    member_id=each.member_id, group_instance_id=each.group_instance_id, reason=each.reason or ""
-                )
-                for each in leavers
-            ],
+    error, members = 0, []
+    async for piece in in_turns(leavers or (None,)):
+        answer = await services.storage.groups.leave_group(
+            groups_pb2.LeaveGroupRequest(
+                correlation_id=call.correlation_id,
+                group_id=request.group_id,
+                members=[
+                    groups_pb2.LeaveGroupRequest.Leaver(
+                        member_id=each.member_id, group_instance_id=each.group_instance_id, reason=each.reason or ""
+                    )
+                    for each in piece
+                    if each is not None
+                ],
+            )
         )
-    )
-    member_errors = list(answer.member_error_codes)
-    first = answer.error_code or first_code(member_errors)
+        error = error or answer.error_code
+        members += [
+            MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code)
+            for each, code in zip(piece, answer.member_error_codes, strict=False)
+            if each is not None
+        ]
+    first = error or first_error(members)
     if not many:
         return LeaveGroupResponse(error_code=first), first
-    members = tuple(
-        MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code)
-        for each, code in zip(leavers, member_errors, strict=False)
-    )
-    return LeaveGroupResponse(error_code=answer.error_code, members=members), first
+    return LeaveGroupResponse(error_code=error, members=tuple(members)), first
 
 
 def names_members(request: LeaveGroupRequest) -> bool:

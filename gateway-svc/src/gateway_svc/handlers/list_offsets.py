@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from broker_contract import data_pb2
@@ -26,9 +27,11 @@ from protocol_lib.messages.list_offsets import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 #: The first version in which a special timestamp may be asked for.
 _SINCE: Final[dict[int, int]] = {
@@ -57,36 +60,42 @@ async def handle(call: Call, request: ListOffsetsRequest, services: Services) ->
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE if _supported(partition.timestamp, call.version) else ErrorCode.UNSUPPORTED_VERSION
 
-    targets = [
-        data_pb2.ListOffsetsRequest.Target(
-            topic=topic,
-            partition=partition.partition_index,
-            timestamp=SpecialTimestamp.EARLIEST if partition.timestamp in _LIKE_EARLIEST else partition.timestamp,
-            current_leader_epoch=partition.current_leader_epoch,
-            segment_starts_max=max(1, partition.max_num_offsets) if call.version == 0 else 0,
-        )
-        for topic, partition in asked
-        if not fault(topic, partition)
-    ]
-    found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
-    if targets:
-        answer = await services.storage.offsets.list_offsets(
-            data_pb2.ListOffsetsRequest(
-                correlation_id=call.correlation_id, isolation_level=request.isolation_level, targets=targets
+    responses: list[ListOffsetsPartitionResponse] = []
+    async for piece in in_turns(asked):
+        faults = [fault(topic, partition) for topic, partition in piece]
+        targets = [
+            _target(call.version, topic, partition)
+            for (topic, partition), code in zip(piece, faults, strict=True)
+            if not code
+        ]
+        found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
+        if targets:
+            answer = await services.storage.offsets.list_offsets(
+                data_pb2.ListOffsetsRequest(
+                    correlation_id=call.correlation_id, isolation_level=request.isolation_level, targets=targets
+                )
             )
-        )
-        found = iter(answer.offsets)
-    error = 0
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            code = fault(topic.name, partition)
-            response = _error(partition, code) if code else _response(call.version, partition, next(found))
-            error = error or response.error_code
-            partitions.append(response)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return ListOffsetsResponse(topics=tuple(topics)), error
+            found = iter(answer.offsets)
+        responses += [
+            _error(partition, code) if code else _response(call.version, partition, next(found))
+            for (_, partition), code in zip(piece, faults, strict=True)
+        ]
+    rows = iter(responses)
+    topics = tuple(
+        ListOffsetsTopicResponse(name=topic.name, partitions=tuple(islice(rows, len(topic.partitions))))
+        for topic in request.topics
+    )
+    return ListOffsetsResponse(topics=topics), first_error(responses)
+
+
+def _target(version: int, topic: str, partition: ListOffsetsPartition) -> data_pb2.ListOffsetsRequest.Target:
+    return data_pb2.ListOffsetsRequest.Target(
+        topic=topic,
+        partition=partition.partition_index,
+        timestamp=SpecialTimestamp.EARLIEST if partition.timestamp in _LIKE_EARLIEST else partition.timestamp,
+        current_leader_epoch=partition.current_leader_epoch,
+        segment_starts_max=max(1, partition.max_num_offsets) if version == 0 else 0,
+    )
 
 
 def _supported(timestamp: int, version: int) -> bool:

@@ -40,6 +40,7 @@ from gateway_svc.requests.resources import (
     topics,
 )
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.membership import Broker
 
 _BY_ID_VERSION = 12
@@ -79,27 +80,32 @@ async def _topics(
             )
             for topic in named
         )
-    answer = await services.storage.topics.describe_topics(
-        topics_pb2.DescribeTopicsRequest(
-            correlation_id=call.correlation_id,
-            all=every,
-            topics=[
-                topics_pb2.TopicRef(id=topic_id)
-                if name is None or topic_id != ZERO_UUID
-                else topics_pb2.TopicRef(name=name)
-                for name, topic_id in _asked(call, request)
-            ],
-            auto_create=request.allow_auto_topic_creation,
-        )
-    )
     operations = ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
-    for found in answer.topics:
-        if not found.error_code:
-            services.names.learn(found.id, found.name)
-    return tuple(_topic(found, node_ids, operations, call.version) for found in answer.topics)
+    described: list[MetadataResponseTopic] = []
+    async for piece in in_turns([(None, ZERO_UUID)] if every else _asked(call, request)):
+        answer = await services.storage.topics.describe_topics(
+            topics_pb2.DescribeTopicsRequest(
+                correlation_id=call.correlation_id,
+                all=every,
+                topics=[] if every else [_ref(name, topic_id) for name, topic_id in piece],
+                auto_create=request.allow_auto_topic_creation,
+            )
+        )
+        async for topics_found in in_turns(answer.topics):
+            for found in topics_found:
+                if not found.error_code:
+                    services.names.learn(found.id, found.name)
+            described += [_topic(found, node_ids, operations, call.version) for found in topics_found]
+    return tuple(described)
 
 
-def _asked(call: Call, request: MetadataRequest) -> Iterable[tuple[str | None, bytes]]:
+def _ref(name: str | None, topic_id: bytes) -> topics_pb2.TopicRef:
+    if name is None or topic_id != ZERO_UUID:
+        return topics_pb2.TopicRef(id=topic_id)
+    return topics_pb2.TopicRef(name=name)
+
+
+def _asked(call: Call, request: MetadataRequest) -> list[tuple[str | None, bytes]]:
     """Return the (name, id) of the topics that are answered, each once: those with an id, or all if none has one."""
     named = request.topics or ()
     ids = [bytes(topic.topic_id) for topic in named if topic.topic_id != ZERO_UUID]

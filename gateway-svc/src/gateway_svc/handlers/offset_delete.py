@@ -18,23 +18,26 @@ from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import Handler, with_error
 from gateway_svc.requests.resources import Operation, Resource, group, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -> tuple[OffsetDeleteResponse, int]:
-    answer = await services.storage.groups.delete_offsets(
-        groups_pb2.DeleteOffsetsRequest(
-            correlation_id=call.correlation_id,
-            group_id=request.group_id,
-            partitions=[
-                groups_pb2.TopicPartition(topic=topic.name, partition=each.partition_index)
-                for topic in request.topics
-                for each in topic.partitions
-            ],
+    named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    found: list[int] = []
+    async for piece in in_turns(named or [None]):
+        answer = await services.storage.groups.delete_offsets(
+            groups_pb2.DeleteOffsetsRequest(
+                correlation_id=call.correlation_id,
+                group_id=request.group_id,
+                partitions=[
+                    groups_pb2.TopicPartition(topic=each[0], partition=each[1]) for each in piece if each is not None
+                ],
+            )
         )
-    )
-    if answer.error_code:
-        return OffsetDeleteResponse(error_code=answer.error_code, throttle_time_ms=0, topics=()), answer.error_code
-    codes = iter(answer.partition_error_codes)
+        if answer.error_code:
+            return OffsetDeleteResponse(error_code=answer.error_code, throttle_time_ms=0, topics=()), answer.error_code
+        found += answer.partition_error_codes
+    codes = iter(found)
     topics = tuple(
         OffsetDeleteResponseTopic(
             name=topic.name,
@@ -47,7 +50,7 @@ async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -
         if topic.partitions
     )
     response = OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=topics)
-    return response, first_code(answer.partition_error_codes)
+    return response, first_code(found)
 
 
 def resources(_call: Call, request: OffsetDeleteRequest, _services: Services) -> Iterable[Resource]:

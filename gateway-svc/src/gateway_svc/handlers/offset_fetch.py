@@ -5,12 +5,14 @@ is that of every partition; from then on a group with an error has no topics. `r
 without transactions every committed offset is stable.
 Member ids and epochs (9) are KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an
 unknown one is UNKNOWN_TOPIC_ID.
+
+A partition that is named twice in a group is answered once; Apache Kafka answers it twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from broker_contract import groups_pb2, topics_pb2
 from protocol_lib.api import ApiKey
@@ -33,40 +35,41 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory, in_turns
 
 _TOP_LEVEL_ERROR_VERSION = 2
 _MANY_GROUPS_VERSION = 8
 _TOPIC_ID_VERSION = 10
+
+#: Groups that storage is asked for without a turn for others: each may have thousands of offsets.
+_GROUPS_PIECE: Final = 1
+#: Bytes that a partition's row takes, without its metadata.
+_ROW_BYTES: Final = 200
 
 _Offset = groups_pb2.FetchOffsetsResponse.Offset
 
 
 async def handle(call: Call, request: OffsetFetchRequest, services: Services) -> tuple[OffsetFetchResponse, int]:
     groups = _groups(call, request)
-    by_id = call.version >= _TOPIC_ID_VERSION
     ids = {}
-    if by_id:
+    if call.version >= _TOPIC_ID_VERSION:
         asked = (bytes(topic.topic_id) for each in groups for topic in each.topics or ())
         ids = await services.names.existing(asked, call.correlation_id)
-    answer = await services.storage.groups.fetch_offsets(
-        groups_pb2.FetchOffsetsRequest(
-            correlation_id=call.correlation_id, groups=[_wanted(group, ids, by_id) for group in groups]
-        )
-    )
-    every = {found.topic for group in answer.groups for found in group.offsets}
-    names = {name: topic_id for topic_id, name in ids.items()}
-    if by_id and any(group.topics is None for group in groups):
-        names |= await _ids_by_name(call, every - names.keys(), services)
-    found = tuple(
-        _group(group, result, ids, names, call.version) for group, result in zip(groups, answer.groups, strict=True)
-    )
+    memory = AnswerMemory(call.size)
+    found = []
+    async for pieces in in_turns(groups, _GROUPS_PIECE):
+        for each in pieces:
+            found.append(await _GroupFetch(call, each, ids, services, memory).answer())
     return _response(call, found), first_error(found)
 
 
-def _response(call: Call, found: tuple[OffsetFetchResponseGroup, ...]) -> OffsetFetchResponse:
+def _response(call: Call, found: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     if call.version >= _MANY_GROUPS_VERSION:
-        return OffsetFetchResponse(groups=found)
-    return _one_group_response(found[0], call.version)
+        return OffsetFetchResponse(groups=tuple(found))
+    # The rows of the only group are those of the older versions: `_row` and `_topic` make them so.
+    (group,) = found
+    topics: Any = group.topics
+    return OffsetFetchResponse(error_code=group.error_code, topics=topics)
 
 
 def _one_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -81,20 +84,93 @@ def _one_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-def _wanted(group: OffsetFetchRequestGroup, ids: dict[bytes, str], by_id: bool) -> groups_pb2.FetchOffsetsRequest.Group:
-    partitions = [
-        groups_pb2.TopicPartition(topic=name, partition=index)
-        for topic in group.topics or ()
-        if (name := ids.get(topic.topic_id) if by_id else topic.name) is not None
-        for index in topic.partition_indexes
-    ]
-    return groups_pb2.FetchOffsetsRequest.Group(
-        group_id=group.group_id,
-        all=group.topics is None,
-        partitions=partitions,
-        member_id=group.member_id,
-        member_epoch=group.member_epoch,
-    )
+class _GroupFetch:
+    """The offsets of one group, asked of storage a piece of the partitions at a time."""
+
+    def __init__(
+        self,
+        call: Call,
+        group: OffsetFetchRequestGroup,
+        ids: Mapping[bytes, str],
+        services: Services,
+        memory: AnswerMemory,
+    ) -> None:
+        self._call = call
+        self._group = group
+        self._ids = ids
+        self._services = services
+        self._memory = memory
+
+    async def answer(self) -> OffsetFetchResponseGroup:
+        topics: Sequence[Any] = ()
+        if self._group.topics is None:
+            error, offsets = await self._ask(())
+            if not error:
+                topics = await self._all_topics(offsets)
+        else:
+            error, topics = await self._named_topics(self._group.topics)
+        return OffsetFetchResponseGroup(group_id=self._group.group_id, topics=tuple(topics), error_code=error)
+
+    async def _all_topics(self, offsets: Sequence[_Offset]) -> list[Any]:
+        by_id = self._call.version >= _TOPIC_ID_VERSION
+        names = {name: topic_id for topic_id, name in self._ids.items()}
+        if by_id:
+            names |= await _ids_by_name(self._call, {each.topic for each in offsets} - names.keys(), self._services)
+        rows: dict[str, list[Any]] = {}
+        async for piece in in_turns(offsets):
+            for each in piece:
+                if not by_id or each.topic in names:
+                    rows.setdefault(each.topic, []).append(_row(self._call.version, each))
+        return [_topic(self._call.version, name, names.get(name, ZERO_UUID), found) for name, found in rows.items()]
+
+    async def _named_topics(self, asked: Sequence[OffsetFetchRequestTopics]) -> tuple[int, Sequence[Any]]:
+        """Return the group's error, and a row for each partition, once however often it is named."""
+        version, error = self._call.version, 0
+        by_id = version >= _TOPIC_ID_VERSION
+        names = [self._ids.get(topic.topic_id) if by_id else topic.name for topic in asked]
+        partitions = {
+            (bytes(topic.topic_id) if name is None else name, index): number
+            for number, (name, topic) in enumerate(zip(names, asked, strict=True))
+            for index in topic.partition_indexes
+        }
+        rows: list[list[Any]] = [[] for _ in asked]
+        async for piece in in_turns(tuple(partitions) or (None,)):
+            wanted = [(each[0], each[1]) for each in piece if each is not None and isinstance(each[0], str)]
+            if not error:
+                error, found = await self._ask(wanted)
+            if error and version >= _TOP_LEVEL_ERROR_VERSION:
+                return error, ()  # the group's error says it all
+            offsets = iter(found)
+            for each in piece:
+                if each is None:
+                    continue
+                offset = _Offset(partition=each[1], offset=-1, leader_epoch=-1, error_code=error)
+                if not isinstance(each[0], str):
+                    offset.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif not error:
+                    offset = next(offsets)
+                rows[partitions[each]].append(_row(version, offset))
+        return error, [
+            _topic(version, name or "", topic.topic_id, found)
+            for name, topic, found in zip(names, asked, rows, strict=True)
+        ]
+
+    async def _ask(self, partitions: Sequence[tuple[str, int]]) -> tuple[int, Sequence[_Offset]]:
+        """Return the group's error and the offsets of these partitions, or of all if the client wants all."""
+        group = self._group
+        wanted = groups_pb2.FetchOffsetsRequest.Group(
+            group_id=group.group_id,
+            all=group.topics is None,
+            partitions=[groups_pb2.TopicPartition(topic=name, partition=index) for name, index in partitions],
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
+        answer = await self._services.storage.groups.fetch_offsets(
+            groups_pb2.FetchOffsetsRequest(correlation_id=self._call.correlation_id, groups=[wanted])
+        )
+        (result,) = answer.groups
+        self._memory.take(answer.ByteSize() + _ROW_BYTES * len(result.offsets))
+        return result.error_code, result.offsets
 
 
 async def _ids_by_name(call: Call, names: set[str], services: Services) -> dict[str, bytes]:
@@ -108,77 +184,21 @@ async def _ids_by_name(call: Call, names: set[str], services: Services) -> dict[
     return {topic.name: topic.id for topic in answer.topics if not topic.error_code}
 
 
-def _group(
-    group: OffsetFetchRequestGroup,
-    result: groups_pb2.FetchOffsetsResponse.Group,
-    ids: dict[bytes, str],
-    names: dict[str, bytes],
-    version: int,
-) -> OffsetFetchResponseGroup:
-    by_id = version >= _TOPIC_ID_VERSION
-    topics: list[OffsetFetchResponseTopics] = []
-    offsets = iter(result.offsets)
-    if result.error_code and version >= _TOP_LEVEL_ERROR_VERSION:
-        pass  # The group's error says it all.
-    elif group.topics is None:
-        for name, found in groupby(offsets, key=lambda each: each.topic):
-            if not by_id or name in names:
-                topics.append(_topic(name, names.get(name, ZERO_UUID), list(found)))
-    else:
-        for topic in group.topics:
-            name = ids.get(topic.topic_id) if by_id else topic.name
-            if name is None:
-                unknown = [
-                    _Offset(partition=index, offset=-1, leader_epoch=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-                    for index in topic.partition_indexes
-                ]
-                topics.append(_topic("", topic.topic_id, unknown))
-            elif result.error_code:
-                nothing = [_Offset(partition=index, offset=-1, leader_epoch=-1) for index in topic.partition_indexes]
-                topics.append(_topic(name, topic.topic_id, nothing))
-            else:
-                topics.append(_topic(name, topic.topic_id, [next(offsets) for _ in topic.partition_indexes]))
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics), error_code=result.error_code)
-
-
-def _topic(name: str, topic_id: bytes, offsets: Sequence[_Offset]) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic_id,
-        partitions=tuple(
-            OffsetFetchResponsePartitions(
-                partition_index=each.partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                metadata=each.metadata,
-                error_code=each.error_code,
-            )
-            for each in offsets
-        ),
+def _row(version: int, offset: _Offset) -> Any:
+    row = OffsetFetchResponsePartitions if version >= _MANY_GROUPS_VERSION else OffsetFetchResponsePartition
+    return row(
+        partition_index=offset.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        error_code=offset.error_code,
     )
 
 
-def _one_group_response(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    told_per_partition = group.error_code if version < _TOP_LEVEL_ERROR_VERSION else 0
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=tuple(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetFetchResponsePartition(
-                        partition_index=each.partition_index,
-                        committed_offset=each.committed_offset,
-                        committed_leader_epoch=each.committed_leader_epoch,
-                        metadata=each.metadata,
-                        error_code=told_per_partition or each.error_code,
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in group.topics
-        ),
-    )
+def _topic(version: int, name: str, topic_id: bytes, rows: Sequence[Any]) -> Any:
+    if version >= _MANY_GROUPS_VERSION:
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(rows))
+    return OffsetFetchResponseTopic(name=name, partitions=tuple(rows))
 
 
 def _groups(call: Call, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
@@ -197,14 +217,18 @@ def resources(call: Call, request: OffsetFetchRequest, services: Services) -> It
 
 def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Services) -> None:
     """Answer each group with the error, before version 2 each partition."""
-    refused = tuple(
+    refused = [
         OffsetFetchResponseGroup(
             group_id=each.group_id,
             topics=tuple(
                 _topic(
+                    call.version,
                     topic.name,
                     topic.topic_id,
-                    [_Offset(partition=index, offset=-1, leader_epoch=-1) for index in topic.partition_indexes],
+                    [
+                        _row(call.version, _Offset(partition=index, offset=-1, leader_epoch=-1, error_code=error))
+                        for index in topic.partition_indexes
+                    ],
                 )
                 for topic in each.topics or ()
             )
@@ -213,7 +237,7 @@ def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Servi
             error_code=error,
         )
         for each in _groups(call, request)
-    )
+    ]
     call.answer(_response(call, refused), error)
 
 

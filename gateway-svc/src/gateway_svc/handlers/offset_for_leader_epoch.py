@@ -9,6 +9,7 @@ UNKNOWN_LEADER_EPOCH when it is not. Deliberately ignored: the replica id (KIP-3
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from broker_contract import data_pb2
 from protocol_lib.api import ApiKey
@@ -24,35 +25,36 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def handle(
     call: Call, request: OffsetForLeaderEpochRequest, services: Services
 ) -> tuple[OffsetForLeaderEpochResponse, int]:
-    answer = await services.storage.offsets.end_epochs(
-        data_pb2.EndEpochsRequest(
-            correlation_id=call.correlation_id,
-            targets=[
-                data_pb2.EndEpochsRequest.Target(
-                    topic=topic.topic,
-                    partition=partition.partition,
-                    current_leader_epoch=partition.current_leader_epoch,
-                    leader_epoch=partition.leader_epoch,
-                )
-                for topic in request.topics
-                for partition in topic.partitions
-            ],
+    rows: list[EpochEndOffset] = []
+    asked = [(topic.topic, partition) for topic in request.topics for partition in topic.partitions]
+    async for piece in in_turns(asked):
+        answer = await services.storage.offsets.end_epochs(
+            data_pb2.EndEpochsRequest(
+                correlation_id=call.correlation_id,
+                targets=[
+                    data_pb2.EndEpochsRequest.Target(
+                        topic=topic,
+                        partition=partition.partition,
+                        current_leader_epoch=partition.current_leader_epoch,
+                        leader_epoch=partition.leader_epoch,
+                    )
+                    for topic, partition in piece
+                ],
+            )
         )
-    )
-    ends = iter(answer.ends)
+        rows += [_result(partition.partition, end) for (_, partition), end in zip(piece, answer.ends, strict=True)]
+    ends = iter(rows)
     topics = tuple(
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=tuple(_result(partition.partition, next(ends)) for partition in topic.partitions),
-        )
+        OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(islice(ends, len(topic.partitions))))
         for topic in request.topics
     )
-    return OffsetForLeaderEpochResponse(topics=topics), first_error(answer.ends)
+    return OffsetForLeaderEpochResponse(topics=topics), first_error(rows)
 
 
 def _result(partition: int, end: data_pb2.EndEpochsResponse.End) -> EpochEndOffset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -113,6 +114,16 @@ class Call(Pending):
     def answer(self, response: Any, error: int = 0) -> None:
         """Encode the response and send it in its turn. `error`: its first error code."""
         self.client.answered(self, self.encoded(response, error))
+
+    async def answer_long(self, response: Any, error: int = 0) -> None:
+        """Send an answer as `answer` does, encoded in a thread: it is so long that others would wait for it."""
+        version, tail = self.route.version, self.route.header_tail
+        throttle_ms = self.ring.throttle_ms(self)
+        if self.route.has_throttle:
+            response.throttle_time_ms = throttle_ms
+        body = await asyncio.to_thread(encode, response, version)
+        head = _FRAME_HEAD.pack(len(body) + 4 + len(tail), self.correlation_id) + tail
+        self.answer_parts((head, body), error)
 
     def answer_parts(self, parts: Sequence[Part], error: int = 0) -> None:
         """Send an encoded answer, which begins with its length, in its turn."""

@@ -21,13 +21,14 @@ from protocol_lib.errors import DecodeError, TooManyElements
 from protocol_lib.headers import RequestHeader, decode_request_header, encode_response_header
 
 from gateway_svc.clients.pipeline import Kind
-from gateway_svc.errors import RequestRefused, StorageUnavailable
+from gateway_svc.errors import AnswerTooLarge, RequestRefused, StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.route import Route
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
+from gateway_svc.requests.turns import is_long
 
 #: Elements of all arrays and tagged fields of one request together. They can name 25,000 partitions, each in another
 #: topic. Decoding this number takes a thirtieth of a second.
@@ -180,7 +181,12 @@ class Dispatcher:
     async def _run(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]]) -> None:
         try:
             response, error = await work
-            call.answer(response, error)
+            if is_long(response):
+                await call.answer_long(response, error)
+            else:
+                call.answer(response, error)
+        except AnswerTooLarge as error:
+            call.refuse("answer_too_large", str(error))
         except StorageUnavailable as error:
             call.refuse("storage_unavailable", str(error))
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Final
 from broker_contract import topics_pb2
 from protocol_lib.schema import ZERO_UUID
 
+from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.protocols import Topics
 
 #: Names kept; of more, the ones learned first are asked of storage again.
@@ -65,13 +66,18 @@ class TopicNames:
         wanted = list(dict.fromkeys(topic_ids))
         if not wanted:
             return {}
-        answer = await self._topics.describe_topics(
-            topics_pb2.DescribeTopicsRequest(
-                correlation_id=correlation_id, topics=[topics_pb2.TopicRef(id=each) for each in wanted]
-            )
-        )
         found: dict[bytes, str] = {}
-        for topic_id, topic in zip(wanted, answer.topics, strict=True):
+        async for piece in in_turns(wanted):
+            answer = await self._topics.describe_topics(
+                topics_pb2.DescribeTopicsRequest(
+                    correlation_id=correlation_id, topics=[topics_pb2.TopicRef(id=each) for each in piece]
+                )
+            )
+            self._found(piece, answer.topics, found)
+        return found
+
+    def _found(self, asked: Iterable[bytes], topics: Iterable[topics_pb2.Topic], found: dict[bytes, str]) -> None:
+        for topic_id, topic in zip(asked, topics, strict=True):
             if topic.name and not topic.error_code:
                 found[topic_id] = topic.name
                 self.learn(topic_id, topic.name)
@@ -79,7 +85,6 @@ class TopicNames:
                 if topic_id not in self._misses and len(self._misses) >= MISSES_MAX:
                     del self._misses[next(iter(self._misses))]
                 self._misses[topic_id] = None
-        return found
 
     async def make_internal(self, name: str, correlation_id: int) -> int:
         """Have storage make one of its internal topics unless it exists; return an error code of Metadata, or 0."""

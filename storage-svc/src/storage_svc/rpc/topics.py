@@ -5,6 +5,7 @@ Errors are Kafka codes per topic or resource.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class _Plan:
 
 
 _NO_ID: Final = bytes(16)
+#: Topics of one request that are deleted without a turn for others.
+_TURN: Final = 100
 
 
 class TopicsService:
@@ -253,12 +256,12 @@ class TopicsService:
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsResponse:
         found = [self._find(ref) for ref in request.topics]
         named = Counter(topic.id for topic in found if topic is not None)
-        return pb.DeleteTopicsResponse(
-            topics=[
-                await self._delete_one(ref, topic, topic is not None and named[topic.id] > 1)
-                for ref, topic in zip(request.topics, found, strict=True)
-            ]
-        )
+        answer = pb.DeleteTopicsResponse()
+        for number, (ref, topic) in enumerate(zip(request.topics, found, strict=True), 1):
+            answer.topics.append(await self._delete_one(ref, topic, topic is not None and named[topic.id] > 1))
+            if not number % _TURN:
+                await asyncio.sleep(0)
+        return answer
 
     async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
         fault: _Fault | None = None

@@ -1,0 +1,63 @@
+"""Work on long requests in turns: between two pieces, the event loop serves others.
+
+A request may have tens of thousands of elements, and a few hundred take storage and gateway a millisecond or more. So a
+handler asks storage for a piece of them at a time. The work on one piece is the longest that others wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, TypeVar
+
+from gateway_svc.errors import AnswerTooLarge
+
+_T = TypeVar("_T")
+
+#: Elements of one piece: a few milliseconds of work where an element is a partition, a topic or a group's name.
+PIECE: Final = 500
+#: Bytes of memory that one answer may take while it is built, beyond ten times the bytes of its request. All topics of
+#: a broker fit, with all of their configs.
+ANSWER_MEMORY_MAX: Final = 48 << 20
+#: Rows of an answer that are encoded on the event loop; more are encoded in a thread.
+_ROWS_ON_LOOP_MAX: Final = 5000
+
+
+async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[Sequence[_T]]:
+    """Return the elements in pieces of `size`, with a turn for others after each piece but the last."""
+    for begin in range(0, len(elements), size):
+        if begin:
+            await asyncio.sleep(0)
+        yield elements[begin : begin + size]
+
+
+class AnswerMemory:
+    """The memory that an answer takes while it is built."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, request_bytes: int) -> None:
+        self._left = ANSWER_MEMORY_MAX + 10 * request_bytes
+
+    def take(self, count: int) -> None:
+        """Count bytes that a part of the answer takes.
+
+        Raises:
+            AnswerTooLarge: the answer is larger than any that is sent.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise AnswerTooLarge(f"more than {ANSWER_MEMORY_MAX} bytes of memory")
+
+
+def is_long(response: Any) -> bool:
+    """Return whether an answer has more rows than others should wait for while they are encoded."""
+    rows = 0
+    for name in type(response).__slots__:
+        value = getattr(response, name, None)
+        if type(value) is not tuple or not value:
+            continue
+        rows += len(value)
+        inner = [each for each in getattr(type(value[0]), "__slots__", ()) if type(getattr(value[0], each)) is tuple]
+        rows += sum(len(getattr(row, each) or ()) for each in inner for row in value)
+    return rows > _ROWS_ON_LOOP_MAX
