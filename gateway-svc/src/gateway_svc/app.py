@@ -19,12 +19,14 @@ from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
 from gateway_svc.clients.acceptor import Acceptor
-from gateway_svc.clients.connection import Connection, Resources
+from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.entrance import Entrance, connections_max
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
+from gateway_svc.clients.relief import Relief
+from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import AnswerLayouts
@@ -36,6 +38,7 @@ from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.path import RequestPath
@@ -80,9 +83,12 @@ class Gateway:
         self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
         self._membership = Membership(storage.cluster, settings.name, settings.gateway_lease_ms)
         self._dispatcher = Dispatcher(HANDLERS, counts)
-        self._connections = Connections(settings, counts, self._entrance(storage), self._files)
+        requests = RequestMemory(settings.gateway_memory_bytes)
+        answers = MemoryBudget(settings.gateway_memory_bytes)
+        relief = Relief(requests, answers)
+        self._connections = Connections(settings, counts, self._entrance(storage), relief, self._files)
         names = TopicNames(storage.topics)
-        records, answers = SharedReads(storage.records, loop), MemoryBudget(settings.gateway_memory_bytes)
+        records = SharedReads(storage.records, loop)
         self._services = Services(
             storage=replace(storage, records=records),
             cluster=self._membership,
@@ -91,8 +97,9 @@ class Gateway:
             refusals=self._refusals,
             names=names,
             admission=admission(names),
-            requests=MemoryBudget(settings.gateway_memory_bytes),
+            requests=requests,
             answers=answers,
+            heads=MemoryBudget(settings.gateway_memory_bytes // 8),
             files=self._files,
             sessions=FetchSessions(),
             answer_layouts=AnswerLayouts(),
@@ -210,6 +217,7 @@ class Gateway:
         self.metrics.gauges += [
             ("millrace_request_memory_bytes", "Bytes of requests held.", lambda: services.requests.used),
             ("millrace_answer_memory_bytes", "Bytes of answers held.", lambda: services.answers.used),
+            ("millrace_produce_head_memory_bytes", "Bytes of remembered Produce heads.", lambda: services.heads.used),
             ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
             (
                 "millrace_fetch_session_partitions",
@@ -224,7 +232,10 @@ class Gateway:
         services = self._services
         self._connections.check_invariants()
         services.sessions.check_invariants()
-        for budget in (services.requests, services.answers, services.storage.window):
+        services.requests.check_invariants()
+        services.heads.check_invariants()
+        assert len(self._connections) or not services.heads.used
+        for budget in (services.answers, services.storage.window):
             if budget is not None:
                 budget.check_invariants()
         requests, answers = self._connections.memory_held

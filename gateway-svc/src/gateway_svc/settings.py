@@ -64,12 +64,14 @@ class GatewaySettings(ServiceSettings):
     )
     connections_max_idle_ms: int = Field(600_000, ge=1000, description="Idle time after which a connection is closed.")
     frame_timeout_ms: int = Field(
-        30_000, ge=100, description="Longest time from the first byte of a request to its last."
+        30_000,
+        ge=100,
+        description="Longest time from the first byte of a request to its last, and 1 s more for each 16 KB of it.",
     )
     gateway_memory_bytes: int = Field(
         268_435_456,
         ge=1_048_576,
-        description="Bytes of requests and answers in memory; above this the gateway stops reading from clients.",
+        description="Bytes of requests in memory, and as many of answers: docs/guarantees.md, Memory of the gateway.",
     )
     fetch_max_bytes: int = Field(
         57_671_680, ge=1024, description="Most record bytes in one fetch answer, even if the client allows more."

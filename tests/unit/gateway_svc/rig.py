@@ -15,6 +15,7 @@ from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory, Share
 from gateway_svc.requests.admission import Admission, Policy
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.dispatch import Dispatcher
@@ -44,6 +45,7 @@ class FakeClient:
 
     def __init__(self, pipeline: Pipeline | None = None) -> None:
         self.handler_states: dict[int, Any] = {}
+        self.share = Share(1 << 30, is_strict=False)
         self._pipeline = pipeline
         #: The bytes of each answer or run of answers, with lengths.
         self.answers: list[bytes] = []
@@ -131,8 +133,9 @@ def services(
         refusals=Refusals(metrics),
         names=names,
         admission=make_admission(names, policy),
-        requests=MemoryBudget(1 << 30),
+        requests=RequestMemory(1 << 30),
         answers=MemoryBudget(1 << 30),
+        heads=MemoryBudget(1 << 20),
         files=None,
         sessions=NOT_NEEDED,
         answer_layouts=NOT_NEEDED,

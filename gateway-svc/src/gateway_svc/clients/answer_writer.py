@@ -33,25 +33,25 @@ WRITE_BYTES = 512 * 1024
 SENDFILE_BYTES_MAX = 2 * 1024 * 1024
 #: Parts from this size on are written by themselves instead of being joined.
 _LARGE_BYTES = 64 * 1024
-#: Parts from this size on are counted in the gateway's memory budget while they wait.
-_COUNTED_BYTES = 4096
-
 _log = logs.get(__name__)
 
 
 class AnswerWriter:
     """The queue of one connection's answers; the connection owns it.
 
-    `drained` is called when all answers are written after one had to wait, `failed` when the socket or a file fails.
+    `drained` is called when all answers are written after one had to wait, `failed` when the socket or a file fails,
+    and `overfull` when answers that wait use more than their memory.
     """
 
     __slots__ = (
         "_budget",
+        "_buffered",
         "_counted",
         "_descriptor",
         "_drained",
         "_failed",
         "_offset",
+        "_overfull",
         "_paused",
         "_queue",
         "_range",
@@ -70,6 +70,7 @@ class AnswerWriter:
         *,
         drained: Callable[[], None],
         failed: Callable[[str], None],
+        overfull: Callable[[], None],
     ) -> None:
         self._transport = transport
         #: The socket's, which is the transport's.
@@ -79,11 +80,12 @@ class AnswerWriter:
         self._budget = budget
         self._drained = drained
         self._failed = failed
+        self._overfull = overfull
         self._queue: deque[Part] = deque()
         #: Bytes of the first part that were written already.
         self._offset = 0
-        #: Bytes of queued parts that are counted in the budget.
-        self._counted = 0
+        #: Bytes of queued parts, and of the transport's buffer, that are counted in the budget.
+        self._counted = self._buffered = 0
         self._paused = False
         self._sendfile_works = True
         #: The range that is being sent and waits for room.
@@ -100,7 +102,7 @@ class AnswerWriter:
     @property
     def memory_held(self) -> int:
         """Bytes of the budget that waiting answers hold."""
-        return self._counted
+        return self._counted + self._buffered
 
     def send(self, parts: Sequence[Part]) -> None:
         self.moves += 1
@@ -112,13 +114,14 @@ class AnswerWriter:
                     return
                 if type(parts[1]) is FileRange and self._send_head(part):  # type: ignore[arg-type]
                     parts = parts[1:]
-        for part in parts:
-            size = len(part)
-            if size >= _COUNTED_BYTES and type(part) is not FileRange:
-                self._budget.take(size)
-                self._counted += size
+        size = sum([len(part) for part in parts if type(part) is not FileRange])
+        if size:
+            self._budget.take(size)
+            self._counted += size
         self._queue.extend(parts)
         self._pump()
+        if self._counted and self._budget.full:
+            self._overfull()
 
     def _send_head(self, head: bytes | memoryview) -> bool:
         """Write the bytes before a range to the socket; return whether they were written.
@@ -138,9 +141,19 @@ class AnswerWriter:
 
     def pause(self) -> None:
         self._paused = True
+        self.count_buffered()
+
+    def count_buffered(self) -> None:
+        """Count the bytes in the transport's buffer: up to 64 KB that the client has not read, or one write."""
+        buffered = self._transport.get_write_buffer_size()
+        change = buffered - self._buffered
+        if change:
+            self._buffered = buffered
+            (self._budget.take if change > 0 else self._budget.give)(abs(change))
 
     def resume(self) -> None:
         self._paused = False
+        self.count_buffered()
         self.moves += 1
         self._transport.set_write_buffer_limits()
         self._pump()
@@ -181,10 +194,9 @@ class AnswerWriter:
     def _done_with_first(self) -> None:
         size = len(self._queue.popleft())
         self._offset = 0
-        if size >= _COUNTED_BYTES and self._counted:
-            counted = min(size, self._counted)
-            self._counted -= counted
-            self._budget.give(counted)
+        if self._counted:  # else the connection is closed
+            self._counted -= size
+            self._budget.give(size)
 
     def _send_range(self, part: FileRange) -> None:
         """Send as much as the socket accepts at once; the rest follows when the socket has room again."""
@@ -271,8 +283,8 @@ class AnswerWriter:
 
     def close(self) -> None:
         """Drop the answers that were not written: the connection is closed."""
-        self._budget.give(self._counted)
-        self._counted = 0
+        self._budget.give(self._counted + self._buffered)
+        self._counted = self._buffered = 0
         release(self._queue)
         self._queue.clear()
         self._range = None

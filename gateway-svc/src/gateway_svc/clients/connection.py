@@ -16,8 +16,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from service_chassis import logs
 
@@ -25,68 +24,18 @@ from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.departure import HELD_S, has_left
 from gateway_svc.clients.entrance import Entry, peer_name
-from gateway_svc.clients.frame_reader import FrameReader
-from gateway_svc.clients.idle_polling import IdlePolling
+from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
 from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import Part
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.errors import RequestRefused
-from gateway_svc.memory_budget import MemoryBudget
-from gateway_svc.refusals import Refusals
-from gateway_svc.storage.append_window import AppendWindow
+from gateway_svc.request_memory import Share
 
 #: Starts where no other gateway's connections, and none of an earlier run, are likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
 
 _log = logs.get(__name__)
-
-
-class Requests(Protocol):
-    """The way of one connection's frames into service."""
-
-    def kind(self, store: bytes | bytearray, begin: int) -> Kind:
-        """Return how the request at `begin` shares its connection."""
-        ...
-
-    def check_long(self, start: bytes | memoryview, size: int) -> None:
-        """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
-        ...
-
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
-        """Start the request between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
-
-        Raises:
-            RequestRefused: it is not a request that can be answered.
-        """
-        ...
-
-    def client_left(self) -> None:
-        """Note that the client has closed its end; requests that it sent before may still be started."""
-        ...
-
-    def close(self) -> None:
-        """Forget the connection: the client is gone."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The parts of a gateway that its connections share."""
-
-    #: Bytes of one request at most.
-    request_bytes_max: int
-    #: Memory of requests that are received in part or in service.
-    requests: MemoryBudget
-    #: Memory of answers that are not written yet.
-    answers: MemoryBudget
-    #: The answers that wait for room in their sockets.
-    room: SocketRoom
-    polling: IdlePolling
-    #: Appends on their way to a separate storage; None with a storage in this process.
-    window: AppendWindow | None
-    refusals: Refusals
-    loop: asyncio.AbstractEventLoop
 
 
 #: The function that makes a connection's `Requests`.
@@ -111,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         #: The address that the client counts under.
         self.address = entry.key
         self._entry = entry
+        #: The part of the memory for requests that its address has.
+        self.share: Share = cast(Share, None)
         self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
@@ -143,6 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = 0.0
         #: `AnswerWriter.moves` when it was last looked at.
         self._moves_seen = 0
+        #: The event loop's time when the client was last found to have read some bytes.
+        self._read_at = 0.0
 
     # -- asyncio's callbacks ---------------------------------------------------------------------------------------
 
@@ -155,11 +108,13 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._loop.time()
         self._connections.add(self)
         resources = self._resources
+        self.share = resources.requests.enter(self.address)
         self._frames = FrameReader(
             self,
             self._reading,
             self._connections.shared_view,
             resources.requests,
+            self.share,
             resources.request_bytes_max,
             self._loop,
         )
@@ -169,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             resources.answers,
             drained=self.go_on,
             failed=lambda _reason: self.abort(),
+            overfull=self._connections.relieve_soon,
         )
         self._requests = self._make_requests(self, self._pipeline)
 
@@ -179,11 +135,12 @@ class Connection(asyncio.BufferedProtocol):
         self._reading.close()
         self.rouse()
         for pending in self._pipeline.unanswered():
-            self._resources.requests.give(pending.size)
+            self._resources.requests.give(self.share, pending.size)
         self._pipeline.close()
         self._requests.close()
         self._writer.close()
         self._frames.close()
+        self._resources.requests.leave(self.address)
         if self._resources.window is not None:
             self._resources.window.forget(self)
         self._connections.remove(self)
@@ -250,6 +207,10 @@ class Connection(asyncio.BufferedProtocol):
         window.wait(self, self.go_on)
         return Pause.WINDOW
 
+    @property
+    def bytes_in_service(self) -> int:
+        return self._pipeline.size
+
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         self._requests.check_long(start, size)
 
@@ -313,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._pipeline.closed:
             release(parts)
             return
-        self._resources.requests.give(pending.size)
+        self._resources.requests.give(self.share, pending.size)
         if not self._pipeline.answer(pending, parts) or self._flush_due:
             return
         self._flush_due = True
@@ -428,22 +389,41 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the connection can be closed without an answer lost that a client waits for."""
         return self._pipeline.only_parked() and not self._writer.busy
 
+    def stalled(self, now: float) -> tuple[int, float, Share]:
+        """Return the bytes of requests that have not started, for how long they have stalled, and their share."""
+        frames = self._frames
+        if self._reading.closed:
+            return 0, 0.0, self.share
+        return frames.memory_held, frames.stalled_s(now), frames.share
+
+    def unread(self, now: float) -> tuple[int, float]:
+        """Return the bytes of answers that wait for the client, and the seconds since it last read some."""
+        if self._reading.closed:
+            return 0, 0.0
+        if self._writer.moves != self._moves_seen:
+            return self._writer.memory_held, 0.0
+        return self._writer.memory_held, now - self._read_at
+
     def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """End a request that takes too long to arrive, and a connection on which nothing happens."""
         if self._reading.closed:
             return
-        started = self._frames.started_at
-        if started is not None and now - started > frame_timeout_s:
-            self.refuse(RequestRefused("frame_timeout", f"a request did not arrive within {frame_timeout_s:g} s"))
-            return
+        frames = self._frames
+        if frames.started_at is not None and frames.is_read:
+            late_s = now - frames.started_at - frame_timeout_s
+            if late_s > frames.arrived / PROGRESS_BYTES_S:
+                detail = f"{frames.arrived} bytes of a request arrived in {now - frames.started_at:.1f} s"
+                self.refuse(RequestRefused("frame_timeout", detail))
+                return
         waits = self._held_for is Pause.ORDER and now - self._held_since > HELD_S
         if waits and self._pipeline.can_be_lost() and not self.is_there():
             # A connection that holds requests is not read: nothing else would find its end.
             self.abort()
             return
+        self._writer.count_buffered()
         if self._writer.moves != self._moves_seen:
             self._moves_seen = self._writer.moves
-            self.active_at = now
+            self.active_at = self._read_at = now
         elif now - self.active_at > idle_max_s and (self._writer.busy or not self._pipeline.order):
             self._resources.refusals.closed("idle", peer=self.peer, listener=self.listener)
             self.abort()

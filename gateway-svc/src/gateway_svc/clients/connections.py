@@ -11,6 +11,7 @@ from service_chassis import logs
 from gateway_svc.clients.departure import AFTERMATH_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.quiet_connections import QuietConnections
+from gateway_svc.clients.relief import Holder, Relief
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
@@ -25,7 +26,7 @@ SWEEP_TURN = 1000
 _log = logs.get(__name__)
 
 
-class Connected(Protocol):
+class Connected(Holder, Protocol):
     """A connection, as far as it is used here."""
 
     #: The address that it counts under.
@@ -52,12 +53,20 @@ class Connections:
     """The set of open connections; the gateway owns it."""
 
     def __init__(
-        self, settings: GatewaySettings, metrics: GatewayMetrics, entrance: Entrance, files: SliceFiles | None
+        self,
+        settings: GatewaySettings,
+        metrics: GatewayMetrics,
+        entrance: Entrance,
+        relief: Relief,
+        files: SliceFiles | None,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
         self.entrance = entrance
+        self._relief = relief
         self._files = files
+        #: Whether memory for answers is to be freed before other callbacks.
+        self._relief_due = False
         self._open: dict[Connected, None] = {}
         #: Filled and emptied within one callback of one connection.
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
@@ -115,10 +124,21 @@ class Connections:
                 self._check(every, now, frame_timeout_s - interval_s, idle_max_s)
                 await asyncio.sleep(0)
             try:
+                self._relief.relieve(self._open, now)
                 if self._files is not None:
                     self._files.sweep(now)
             except Exception:
-                _log.exception("files not swept")
+                _log.exception("memory or files not swept")
+
+    def relieve_soon(self) -> None:
+        """Close connections whose clients do not read in the next turn: more than the memory for answers is used."""
+        if not self._relief_due:
+            self._relief_due = True
+            asyncio.get_running_loop().call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief_due = False
+        self._relief.relieve_answers(self._open, asyncio.get_running_loop().time())
 
     async def _tick(self, length_s: float) -> float:
         """Wait, and note a standstill of the event loop. Returns its delay in seconds."""

@@ -8,6 +8,9 @@ out of the buffer (`FrameReceiver.start`). A frame longer than SMALL_FRAME_BYTES
 
 A frame that may not start yet is held, with all that arrived after it. The receiver pauses the reading for that reason,
 and calls `go_on` when the reason has ended. The reader itself pauses for want of memory, and after a full buffer.
+
+`RequestMemory` counts all bytes that have arrived and not started. Until its first whole frame has arrived, a
+connection is a stranger: it is read in short pieces, and shares little memory with other strangers.
 """
 
 from __future__ import annotations
@@ -16,21 +19,32 @@ import asyncio
 from struct import Struct
 from typing import Final, Protocol
 
-from gateway_svc.clients.long_request import FULL_READ_BYTES, LongRequest
+from gateway_svc.clients.long_request import LongRequest
 from gateway_svc.clients.reading import Pause, Reading
 from gateway_svc.errors import RequestRefused
-from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.request_memory import SMALL_BYTES, RequestMemory, Share
 
 #: Length from which on a frame has a separate buffer, less one.
-SMALL_FRAME_BYTES: Final = 16 * 1024
+SMALL_FRAME_BYTES: Final = SMALL_BYTES
 #: API key, version and correlation id, which every request has.
 _FRAME_BYTES_MIN: Final = 8
+#: Most bytes of one read of a stranger, and of any connection while memory is scarce.
+STRANGER_READ_BYTES: Final = 8 * 1024
+SCARCE_READ_BYTES: Final = 4 * 1024
+#: Bytes a second below which a request makes no progress, and the seconds that a faster one is ahead at most.
+PROGRESS_BYTES_S: Final = 16 * 1024
+_AHEAD_S: Final = 1.0
 
 _length: Final = Struct(">i").unpack_from
 
 
 class FrameReceiver(Protocol):
     """The connection, as its frame reader uses it."""
+
+    @property
+    def bytes_in_service(self) -> int:
+        """Bytes of the requests that have started and are not answered."""
+        ...
 
     def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
@@ -58,16 +72,20 @@ class FrameReader:
 
     __slots__ = (
         "_at",
-        "_budget",
+        "_due",
         "_limit",
         "_long",
         "_loop",
+        "_memory",
+        "_paused_at",
         "_reading",
         "_receiver",
         "_rest",
+        "_share",
         "_shared",
         "_view",
         "holds",
+        "is_stranger",
         "started_at",
     )
 
@@ -76,7 +94,8 @@ class FrameReader:
         receiver: FrameReceiver,
         reading: Reading,
         shared: memoryview,
-        budget: MemoryBudget,
+        memory: RequestMemory,
+        share: Share,
         limit: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -86,7 +105,8 @@ class FrameReader:
             receiver: starts the frames.
             reading: paused while frames wait.
             shared: view of a bytearray that is filled and emptied within one callback.
-            budget: the memory of long frames; reading pauses while it is spent.
+            memory: the memory of frames; reading pauses while it is spent.
+            share: the part of the memory that the connection's address has.
             limit: bytes of one frame at most.
             loop: the event loop of the connection.
         """
@@ -94,7 +114,8 @@ class FrameReader:
         self._reading = reading
         self._view = shared
         self._shared: bytearray = shared.obj  # type: ignore[assignment]
-        self._budget = budget
+        self._memory = memory
+        self._share = share
         self._limit = limit
         self._loop = loop
         #: Bytes that arrived and have not started, from position `_at` on.
@@ -105,8 +126,14 @@ class FrameReader:
         #: Whether a complete frame has arrived that may not start yet.
         self.holds = False
         #: The event loop's time at the first byte of the incomplete frame; None without one, and while frames are held.
-        #: It runs on while reading is paused for want of memory: a client that fills the memory cannot keep it.
+        #: Moved on by the time for which reading was paused for want of memory.
         self.started_at: float | None = None
+        #: The event loop's time at which reading was paused for want of memory; None while it is not.
+        self._paused_at: float | None = None
+        #: The event loop's time at which the next bytes of the incomplete frame are due, at PROGRESS_BYTES_S.
+        self._due = 0.0
+        #: Whether no whole frame has arrived yet.
+        self.is_stranger = True
 
     @property
     def is_incomplete(self) -> bool:
@@ -117,8 +144,29 @@ class FrameReader:
 
     @property
     def memory_held(self) -> int:
-        """Bytes of the budget that frames hold."""
-        return 0 if self._long is None else self._long.memory_held
+        """Bytes that have arrived, or have room, and have not started."""
+        return len(self._rest) if self._long is None else self._long.memory_held
+
+    @property
+    def is_read(self) -> bool:
+        """Whether reading is not paused for want of memory."""
+        return self._paused_at is None
+
+    @property
+    def arrived(self) -> int:
+        """Bytes of the incomplete frame that have arrived."""
+        return len(self._rest) if self._long is None else self._long.received
+
+    @property
+    def share(self) -> Share:
+        """The share that `memory_held` counts under."""
+        return self._share if self._long is None else self._long.share
+
+    def stalled_s(self, now: float) -> float:
+        """Return for how many seconds nothing that is held here has moved, although it was read; 0 without any."""
+        if self._paused_at is not None or not self.memory_held:
+            return 0.0
+        return max(0.0, now - self._due)
 
     def room(self) -> memoryview:
         """Return where to receive more bytes; `received` must follow."""
@@ -128,9 +176,11 @@ class FrameReader:
         kept = len(self._rest)
         if kept:
             shared[:kept] = self._rest
-        elif not self._budget.full:
-            return shared
-        return shared[kept : kept + FULL_READ_BYTES] if self._budget.full else shared[kept:]
+        if self.is_stranger:
+            return shared[kept : kept + STRANGER_READ_BYTES]
+        if self._memory.scarce:
+            return shared[kept : kept + SCARCE_READ_BYTES]
+        return shared[kept:] if kept else shared
 
     def received(self, count: int, now: float) -> None:
         """Start the frames that are complete with the `count` bytes that were received. `now`: the event loop's time.
@@ -139,7 +189,7 @@ class FrameReader:
             RequestRefused: a length is wrong, or the receiver refuses a frame.
         """
         if self._long is not None:
-            self._receive_long(self._long, count)
+            self._receive_long(self._long, count, now)
             return
         end = len(self._rest) + count
         self._start(self._shared, 0, end, now)
@@ -155,7 +205,7 @@ class FrameReader:
             RequestRefused: as `received`.
         """
         if self._long is not None:
-            return self._long.whole and self._start_long(self._long)
+            return self._long.whole and self._start_long(self._long, now)
         return self._start(self._rest, self._at, len(self._rest), now)
 
     def _start(self, store: bytes | bytearray, position: int, end: int, now: float) -> bool:
@@ -170,64 +220,112 @@ class FrameReader:
             if size > end - begin:
                 break
             if not receiver.admits(store, begin, size):
-                self._hold(store, position, end)
+                self._hold(store, position, end, now)
                 return position > first
             position = receiver.start(store, begin, begin + size, end)
         self.holds = False
+        if position > first:
+            self.is_stranger = False
         if position == end or reading.closed:
-            self._rest, self._at = b"", 0
+            if self._rest:
+                self._set_rest(b"")
             self.started_at = None
         else:
             self._keep(store, position, end, now, new=position > first)
-        if self._budget.full and not reading.closed:
-            self._await_memory()
+        if self._memory.scarce and self._long is None and not reading.closed:
+            self._check_memory()
         return position > first
 
-    def _hold(self, store: bytes | bytearray, position: int, end: int) -> None:
-        if store is not self._rest:
-            self._rest, position = bytes(memoryview(store)[position:end]), 0
-        self._at = position
+    def _set_rest(self, rest: bytes) -> None:
+        before, self._rest, self._at = len(self._rest), rest, 0
+        if rest:
+            self._memory.take(self._share, len(rest))
+        if before:
+            self._memory.give(self._share, before)
+
+    def _hold(self, store: bytes | bytearray, position: int, end: int, now: float) -> None:
+        if store is self._rest:
+            if position > self._at:
+                self._at, self._due = position, now
+        else:
+            self._set_rest(bytes(memoryview(store)[position:end]))
+            self._due = now
         self.holds = True
         self.started_at = None
 
     def _keep(self, store: bytes | bytearray, position: int, end: int, now: float, *, new: bool) -> None:
         """Keep the begin of an incomplete frame. `new`: its first byte has arrived just now."""
-        self._at = 0
         if new or self.started_at is None:
-            self.started_at = now
+            self.started_at, self._due = now, now + _AHEAD_S
         data = memoryview(store)[position:end]
         if len(data) >= 4 + _FRAME_BYTES_MIN:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_FRAME_BYTES:
                 self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)
-                self._rest = b""
-                self._long = LongRequest(size, data[4:], self._budget, self)
+                share = self._memory.strangers if self.is_stranger else self._share
+                self._long = LongRequest(size, data[4:], self._memory, share, self)
+                self._set_rest(b"")
+                self._check_room(self._long)
                 return
-        self._rest = bytes(data)
+        self._set_rest(bytes(data))
 
-    def _receive_long(self, request: LongRequest, count: int) -> None:
+    def _receive_long(self, request: LongRequest, count: int, now: float) -> None:
         request.received += count
-        if request.pause_due:
-            request.pause_due = False
-            self._await_memory()
+        self._due = min(self._due + count / PROGRESS_BYTES_S, now + _AHEAD_S)
         if request.whole:
-            self._start_long(request)
+            self._start_long(request, now)
+        elif request.is_full and not request.grow():
+            self._check_room(request)
 
-    def _start_long(self, request: LongRequest) -> bool:
+    def _start_long(self, request: LongRequest, now: float) -> bool:
         buffer = request.buffer
-        self.started_at = None
+        if not self.holds:
+            self.started_at, self._due = None, now
         self.holds = not self._receiver.admits(buffer, 0, len(buffer))
         if self.holds:
             return False
-        self._drop_long()
-        self._receiver.start(buffer, 0, len(buffer), len(buffer))
+        self.is_stranger = False
+        self._long = None
+        try:
+            self._receiver.start(buffer, 0, len(buffer), len(buffer))
+        finally:
+            request.drop()  # now that it is counted as in service: nobody may have its bytes in between
         return True
 
-    def _await_memory(self) -> None:
-        self._reading.pause(Pause.MEMORY)
-        self._budget.wait(self, self._has_memory)
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def _check_memory(self) -> None:
+        """Read no further while the memory is spent, unless this holds nothing that could come back."""
+        own = self._receiver.bytes_in_service + self.memory_held
+        if own and self._paused_at is None and self._memory.must_wait(own):
+            self._pause()
+            self._memory.wait(self, own, self._has_memory)
+
+    def _check_room(self, request: LongRequest) -> None:
+        """Read no further until a long request that is full may grow."""
+        if request.is_full and not self._reading.closed:
+            self._pause()
+            self._memory.wait_to_grow(self, request.share, request.wanted, self._granted)
+
+    def _granted(self, count: int) -> None:
+        if self._long is not None:
+            self._long.granted(count)
+        self._resume()
 
     def _has_memory(self) -> None:
+        if self._long is None or not self._long.is_full:  # else it waits for room
+            self._resume()
+
+    def _pause(self) -> None:
+        self._paused_at = self._loop.time()
+        self._reading.pause(Pause.MEMORY)
+
+    def _resume(self) -> None:
+        if self._paused_at is not None:
+            paused_s, self._paused_at = self._loop.time() - self._paused_at, None
+            self._due += paused_s
+            if self.started_at is not None:
+                self.started_at += paused_s
         self._reading.resume(Pause.MEMORY)
 
     def _drop_long(self) -> None:
@@ -238,6 +336,6 @@ class FrameReader:
     def close(self) -> None:
         """Give back the memory of frames that have not started."""
         self._drop_long()
-        self._rest = b""
+        self._set_rest(b"")
         self.holds = False
-        self._budget.forget(self)
+        self._memory.forget(self)

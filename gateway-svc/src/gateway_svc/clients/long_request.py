@@ -4,7 +4,7 @@
     └────────── buffer ────────────────┘              │
     └────────── size ─────────────────────────────────┘
 
-The buffer grows with the bytes that arrive, not with the length that the client announced. The memory budget counts it
+The buffer grows with the bytes that arrive, not with the length that the client announced. `RequestMemory` counts it
 as long as it is held here.
 """
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.request_memory import RequestMemory, Share
 
-#: First capacity; later four times the bytes that have arrived.
+#: The least capacity; later four times the bytes that have arrived.
 _FIRST_CAPACITY: Final = 8 * 1024
-#: Most bytes of one read while the memory budget is spent.
-FULL_READ_BYTES: Final = 1024
+_FACTOR: Final = 4
+#: The same while memory is scarce, and for new connections, but at most STEP_BYTES more than have arrived.
+_SCARCE_FACTOR: Final = 2
+STEP_BYTES: Final = 1 << 20
 #: The source of new room. Nothing writes to it, so it needs no memory and no time to be cleared.
 _ZEROS: Final = memoryview(bytes(1 << 20))
 
@@ -25,49 +27,70 @@ _ZEROS: Final = memoryview(bytes(1 << 20))
 class LongRequest:
     """The buffer of one request; its owner owns it. `drop` must follow."""
 
-    __slots__ = ("_budget", "_owner", "_taken", "buffer", "pause_due", "received", "size")
+    __slots__ = ("_counted", "_memory", "_owner", "_share", "buffer", "received", "size")
 
-    def __init__(self, size: int, begin: memoryview, budget: MemoryBudget, owner: object) -> None:
+    def __init__(self, size: int, begin: memoryview, memory: RequestMemory, share: Share, owner: object) -> None:
         """Start with the bytes of the request that have arrived, fewer than `size`."""
         self.size = size
         self.received = len(begin)
-        self.buffer = bytearray(min(size, max(_FIRST_CAPACITY, 4 * self.received)))
-        self.buffer[: self.received] = begin
-        #: Whether memory was short when room was needed: reading pauses when the room is filled.
-        self.pause_due = False
-        self._budget = budget
+        self._memory = memory
+        self._share = share
         self._owner = owner
-        self._taken = len(self.buffer)
-        budget.take(self._taken)
+        self._counted = self.received
+        memory.begin(share, self._counted)
+        self.buffer = bytearray(begin)
+        self.grow()
 
     @property
     def memory_held(self) -> int:
-        """Bytes of the budget that it holds."""
-        return self._taken
+        """Bytes that are counted: the length that the buffer has or gets."""
+        return self._counted
 
     @property
     def whole(self) -> bool:
         return self.received == self.size
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room although the request is not whole."""
+        return self.received == self._counted < self.size
+
+    @property
+    def share(self) -> Share:
+        return self._share
+
     def room(self) -> memoryview:
-        """Return where to receive more bytes: a little while memory is short, until reading is paused."""
-        if self.received == len(self.buffer):
-            self._grow()
+        """Return where to receive more bytes. The buffer only grows here: event loops hold on to it at other times."""
+        missing = self._counted - len(self.buffer)
+        if missing:
+            for begin in range(0, missing, len(_ZEROS)):
+                self.buffer += _ZEROS[: missing - begin]
         return memoryview(self.buffer)[self.received :]
 
-    def _grow(self) -> None:
-        wanted = min(self.size, 4 * len(self.buffer)) - len(self.buffer)
-        if not self._budget.try_take(self._owner, wanted):
-            wanted = min(wanted, FULL_READ_BYTES)
-            self._budget.take(wanted)
-            # After that read: an event loop that has asked for a buffer must not be paused.
-            self.pause_due = True
-        self._taken += wanted
-        for begin in range(0, wanted, len(_ZEROS)):
-            self.buffer += _ZEROS[: wanted - begin]
+    @property
+    def wanted(self) -> int:
+        """The bytes that a full buffer is to grow by."""
+        have = self._counted
+        if self._memory.scarce or self._share.is_strict:
+            room = min(have * _SCARCE_FACTOR, have + STEP_BYTES)
+        else:
+            room = have * _FACTOR
+        return min(self.size, max(_FIRST_CAPACITY, room)) - have
+
+    def grow(self) -> bool:
+        """Make room if memory allows it; return whether there is some."""
+        wanted = self.wanted
+        if not self._memory.try_grow(self._owner, self._share, self._counted, wanted):
+            return False
+        self._counted += wanted
+        return True
+
+    def granted(self, count: int) -> None:
+        """Make room: memory has granted the bytes."""
+        self._memory.resize(self._share, self._counted, self._counted + count)
+        self._counted += count
 
     def drop(self) -> None:
         """Give its memory back: the request is in service and counted there, or its client is gone."""
-        self._budget.give(self._taken)
-        self._taken = 0
-        self._budget.end_overdraft(self._owner)
+        counted, self._counted = self._counted, 0
+        self._memory.end(self._owner, self._share, counted)

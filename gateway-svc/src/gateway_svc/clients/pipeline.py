@@ -74,6 +74,11 @@ class Pipeline:
         self._is_blocked = False
         self.closed = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the requests whose answers have not left."""
+        return self._bytes
+
     def admits(self, kind: Kind) -> bool:
         """Return whether a request of this kind may start now."""
         if not self.order:

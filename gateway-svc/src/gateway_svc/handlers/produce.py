@@ -25,7 +25,7 @@ from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACT
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
-from gateway_svc.handlers.produce_pattern import ProducePattern
+from gateway_svc.handlers.produce_pattern import Fate, ProducePattern
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
@@ -34,7 +34,8 @@ from gateway_svc.requests.services import Services
 _RECORD_BATCH_VERSION = 3
 
 
-def serve(call: Call, request: ProduceRequest, services: Services) -> None:
+def serve(call: Call, request: ProduceRequest, services: Services) -> Fate | None:
+    """Append the records. The offer to the pattern is the fate of records that need no conversion."""
     partitions: list[TopicIdPartition] = []
     batches: list[Buffer] = []
     for topic in request.topic_data:
@@ -42,15 +43,18 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> None:
             partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
             batches.append(data.records or b"")
     if call.version < _RECORD_BATCH_VERSION:
-        append = partial(_append, call, request, services, partitions)
+        append = partial(_append, call, request, services, partitions, fate=Fate())
         serve_message_sets(call, services, partitions, batches, append)
-    elif request.transactional_id is None and _are_transactional(batches):
+        return None
+    if request.transactional_id is None and _are_transactional(batches):
         refused = AppendedPartition(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
         )
         _answer(call, request, services, partitions, batches, [refused for _ in partitions])
-    else:
-        _append(call, request, services, partitions, batches, {})
+        return None
+    fate = Fate()
+    _append(call, request, services, partitions, batches, {}, fate)
+    return fate
 
 
 def _append(
@@ -60,6 +64,7 @@ def _append(
     partitions: list[TopicIdPartition],
     batches: list[Buffer],
     known: dict[int, AppendedPartition],
+    fate: Fate,
 ) -> None:
     """Append and answer. `known`: outcomes of partitions without records to append, by index. Storage's come first."""
 
@@ -69,7 +74,8 @@ def _append(
             for index, outcome in known.items():
                 if appended[index].error_code == ErrorCode.INVALID_RECORD:  # storage's answer to no records at all
                     appended[index] = outcome
-            _answer(call, request, services, partitions, batches, appended)
+            if not _answer(call, request, services, partitions, batches, appended):
+                fate.accept()
         except Exception as error:
             call.failed(error)
 
@@ -86,7 +92,8 @@ def _answer(
     partitions: list[TopicIdPartition],
     batches: list[Buffer],
     appended: Sequence[AppendOutcome],
-) -> None:
+) -> int:
+    """Answer and return the first error code or 0."""
     error = conclude(call, services, partitions, batches, appended)
     if request.acks:
         call.answer(response_of(request.topic_data, appended, call.version), error)
@@ -94,6 +101,7 @@ def _answer(
         call.close(error)
     else:
         call.answer_nothing()
+    return error
 
 
 def _are_transactional(batches: list[Buffer]) -> bool:

@@ -15,7 +15,8 @@ tagged fields. Storage checks the batches, as it does for decoded requests.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ from gateway_svc.requests.services import Services
 HEADS_MAX: Final = 64
 #: Longer heads (names may be long) are not worth remembering.
 HEAD_BYTES_MAX: Final = 512
+#: Memory of one head, about.
+HEAD_MEMORY: Final = 2304
 #: The first version whose answers hold a log start offset.
 _VERSION_MIN: Final = 5
 #: The first flexible version, and the bytes that follow the records in it.
@@ -61,6 +64,30 @@ _ANSWERED: Final = (
 )
 
 _length: Final = Struct(">i").unpack_from
+
+
+class Fate:
+    """Whether the records of a decoded request were accepted: its pattern learns from it once they were.
+
+    So a client cannot fill memory with the heads of topics that do not exist.
+    """
+
+    __slots__ = ("is_accepted", "learn")
+
+    def __init__(self) -> None:
+        self.is_accepted = False
+        self.learn: Callable[[], None] | None = None
+
+    def accept(self) -> None:
+        self.is_accepted = True
+        if self.learn is not None:
+            self.learn()
+
+    def when_accepted(self, learn: Callable[[], None]) -> None:
+        """Call `learn` once the records were accepted, maybe at once."""
+        self.learn = learn
+        if self.is_accepted:
+            learn()
 
 
 class Head:
@@ -326,8 +353,11 @@ class ProducePattern:
         assert isinstance(call, CallRun)
         call.refuse_all(error)
 
-    def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:  # noqa: ARG002
-        """Remember the head of a decoded request, if it is written the way most clients write it."""
+    def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
+        """Remember the head of a decoded request once its records were accepted.
+
+        Only a request that is written the way most clients write it has a head.
+        """
         if call.subject.revision != self.revision:
             self.forget()
             self.revision = call.subject.revision
@@ -340,11 +370,22 @@ class ProducePattern:
         template = RecordsRequestTemplate.learn(request, call.version, frame, (_PARTITION,))
         if template is None or len(template.head) > HEAD_BYTES_MAX or template.head in self._by_head:
             return
-        self._by_head[template.head] = Head(call, request, template)
-        self._sizes = tuple({len(each) for each in self._by_head})
+        if isinstance(kept, Fate):
+            kept.when_accepted(partial(self._remember, call, request, template))
+
+    def _remember(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
+        heads = self._by_head
+        if self._pipeline.closed or call.subject.revision != self.revision or template.head in heads:
+            return
+        if len(heads) < HEADS_MAX and not self._services.heads.full:
+            self._services.heads.take(HEAD_MEMORY)
+            heads[template.head] = Head(call, request, template)
+            self._sizes = tuple({len(each) for each in heads})
 
     def forget(self) -> None:
+        self._services.heads.give(HEAD_MEMORY * len(self._by_head))
         self._by_head.clear()
+        self.revision = -1  # records that are accepted later teach it nothing
         self._sizes = ()
         self._latest = None
 

@@ -15,6 +15,7 @@ from service_chassis import logs
 from gateway_svc.clients.pipeline import Pending
 from gateway_svc.clients.slices import Part, RecordParts
 from gateway_svc.errors import RequestRefused
+from gateway_svc.request_memory import Share
 from gateway_svc.requests.subject import Subject
 
 _FRAME_HEAD: Final = Struct(">ii")
@@ -33,6 +34,8 @@ class Client(Protocol):
     host: str
     #: Name of the listener it connected to.
     listener: str
+    #: The part of the memory for requests that its address has.
+    share: Share
     #: The authenticated user, such as "User:ANONYMOUS".
     principal: str
     #: The state that handlers keep for this connection, by API key. Only the handler of an API knows its type.

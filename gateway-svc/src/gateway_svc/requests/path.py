@@ -42,10 +42,12 @@ class RequestPath:
         "_client",
         "_client_has_left",
         "_dispatcher",
+        "_memory",
         "_patterns",
         "_pipeline",
         "_repeated",
         "_services",
+        "_share",
         "_shared",
     )
 
@@ -56,6 +58,8 @@ class RequestPath:
         self._client = client
         self._services = services
         self._admission = services.admission
+        self._memory = services.requests
+        self._share = client.share
         self._dispatcher = dispatcher
         self._pipeline = pipeline
         self._shared = shared
@@ -96,7 +100,7 @@ class RequestPath:
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
                 call.recognised = True
-                self._services.requests.take(call.size)
+                self._memory.take(self._share, call.size)
                 self._pipeline.open(call)
                 try:
                     error = self._admission.admit(call)
@@ -130,7 +134,7 @@ class RequestPath:
 
     def _decode(self, frame: bytes | memoryview) -> None:
         call, request = self._dispatcher.open(self._client, self._admission, frame)
-        self._services.requests.take(call.size)
+        self._memory.take(self._share, call.size)
         self._pipeline.open(call)
         try:
             self._judge(call, request, frame, final=False)

@@ -15,6 +15,7 @@ from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import OTHER_TOPICS, GatewayMetrics, TopicCounts
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
@@ -34,9 +35,11 @@ class Services:
     names: TopicNames
     admission: Admission
     #: Requests received in part or being served.
-    requests: MemoryBudget
+    requests: RequestMemory
     #: Answers not yet written, as far as they are held in memory.
     answers: MemoryBudget
+    #: The heads of Produce requests that connections remember.
+    heads: MemoryBudget
     #: None when this gateway does not see storage's files.
     files: SliceFiles | None
     sessions: FetchSessions

@@ -26,7 +26,7 @@ class Sender(asyncio.Protocol):
     """A protocol that sends with the writer, as a connection does."""
 
     def __init__(self) -> None:
-        self.drained = 0
+        self.drained = self.overfull = 0
         self.failures: list[str] = []
         self.lost = asyncio.Event()
 
@@ -34,10 +34,20 @@ class Sender(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.budget = MemoryBudget(1 << 30)
         self.room = SocketRoom(asyncio.get_running_loop())
-        self.writer = AnswerWriter(self.transport, self.room, self.budget, drained=self._drained, failed=self._failed)
+        self.writer = AnswerWriter(
+            self.transport,
+            self.room,
+            self.budget,
+            drained=self._drained,
+            failed=self._failed,
+            overfull=self._overfull,
+        )
 
     def _drained(self) -> None:
         self.drained += 1
+
+    def _overfull(self) -> None:
+        self.overfull += 1
 
     def _failed(self, reason: str) -> None:
         self.failures.append(reason)
@@ -216,3 +226,23 @@ async def test_a_reader_that_goes_away_meanwhile_ends_the_answer(
     theirs.close()
     await sender.lost.wait()  # writer and event loop both watch the socket: either is the first to see it
     assert file.users == 0
+
+
+async def test_every_byte_that_waits_is_counted(ends: tuple[Sender, socket.socket]) -> None:
+    """Those in the transport's buffer as well, and those of small parts."""
+    sender, theirs = ends
+    sender.budget.limit = 1 << 20
+    parts = [bytes(300_000), bytes(100), bytes(600_000), bytes(2_000)]
+    total = sum(map(len, parts))
+    sender.writer.send(parts)
+    sender.writer.count_buffered()
+    waiting = sender.writer.memory_held
+    assert (sender.budget.used, sender.overfull) == (waiting, 0)
+    assert 602_100 < waiting == 602_100 + sender.transport.get_write_buffer_size()  # the kernel has the rest
+    sender.writer.send([bytes(600_000)])
+    assert (sender.budget.full, sender.overfull) == (True, 1)
+    assert len(await received(theirs, total + 600_000)) == total + 600_000
+    while sender.writer.busy:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    sender.writer.count_buffered()
+    assert (sender.budget.used, sender.writer.memory_held) == (0, 0)

@@ -10,17 +10,20 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from gateway_svc.clients.connection import Connection, Resources
+from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.departure import AFTERMATH_S, HELD_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
 from gateway_svc.clients.reading import Pause
+from gateway_svc.clients.relief import Relief
+from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.append_window import NARROW_BYTES, AppendWindow
 
@@ -65,6 +68,7 @@ class Requests:
         name = bytes(store[begin:frame_end])
         self.depths.add(stack_depth())
         pending = Pending(self.kind(store, begin), len(name))
+        self.connection._resources.requests.take(self.connection.share, pending.size)
         self.pipeline.open(pending)
         self.started.append(name)
         if name.startswith(b"at once"):
@@ -100,12 +104,13 @@ class Gateway:
         self.refusals = Refusals(GatewayMetrics())
         settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused")
         entrance = Entrance(self.refusals, loop.time, most=10, most_per_address=10, rate=0)
-        self.connections = Connections(settings, GatewayMetrics(), entrance, None)
+        requests, answers = RequestMemory(1 << 20), MemoryBudget(1 << 20)
+        self.connections = Connections(settings, GatewayMetrics(), entrance, Relief(requests, answers), None)
         self.window = AppendWindow()
         self.resources = Resources(
             request_bytes_max=1 << 20,
-            requests=MemoryBudget(1 << 20),
-            answers=MemoryBudget(1 << 20),
+            requests=requests,
+            answers=answers,
             room=SocketRoom(loop),
             polling=IdlePolling(loop, 0),
             window=self.window,
@@ -182,14 +187,17 @@ async def test_an_append_waits_for_the_window(gateway: Gateway) -> None:
 
 
 async def test_an_answer_does_not_end_a_wait_for_memory(gateway: Gateway) -> None:
-    gateway.resources.requests.take(1 << 20)
+    memory = gateway.resources.requests
+    others = memory.enter("10.0.0.2")
+    for _ in range(1 << 7):
+        memory.take(others, 1 << 13)
     await gateway.send(b"reads  1")
     assert gateway.reasons == {Pause.MEMORY}
-    gateway.resources.requests.take(8)  # that request's own
+    memory.take(others, 8)
     gateway.requests.answer(b"reads  1")
     await gateway.receive(b"reads  1")
     assert gateway.reasons == {Pause.MEMORY}
-    gateway.resources.requests.give(1)
+    memory.give(others, 9)
     assert gateway.reasons == set()
     await gateway.send(b"at once!")
 

@@ -8,14 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from gateway_svc.clients.connection import Connection, Resources
+from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.connections import SHARED_BUFFER_BYTES, Connections
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
+from gateway_svc.clients.resources import Resources
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory
 from gateway_svc.storage.append_window import NARROW_BYTES, AppendWindow
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -69,6 +71,9 @@ class Transport:
 
     def set_write_buffer_limits(self) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 class QuietOnes(dict[int, Any]):
     add = dict.__setitem__
@@ -86,6 +91,8 @@ class Others:
 
     def add(self, _: Connection) -> None: ...
 
+    def relieve_soon(self) -> None: ...
+
     def remove(self, _: Connection) -> None: ...
 
 
@@ -98,7 +105,7 @@ class Polling:
 
 
 class Requests:
-    def __init__(self, connection: Connection, pipeline: Pipeline, memory: MemoryBudget) -> None:
+    def __init__(self, connection: Connection, pipeline: Pipeline, memory: RequestMemory) -> None:
         self.connection = connection
         self.pipeline = pipeline
         self.memory = memory
@@ -116,7 +123,7 @@ class Requests:
         frame = bytes(store[begin:frame_end])
         self.started.append(frame)
         pending = Pending(self.kind(store, begin), len(frame))
-        self.memory.take(pending.size)
+        self.memory.take(self.connection.share, pending.size)
         assert self.pipeline.admits(pending.kind)
         self.pipeline.open(pending)
         self.pending[frame] = pending
@@ -140,7 +147,8 @@ class ConnectionModel(RuleBasedStateMachine):
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
         self.loop, self.transport, self.others = Loop(), Transport(ours), Others()
-        self.memory, self.window = MemoryBudget(MEMORY), AppendWindow()
+        self.memory, self.window = RequestMemory(MEMORY), AppendWindow()
+        self.another = self.memory.enter("10.0.0.2")
         resources = Resources(
             request_bytes_max=1 << 20,
             requests=self.memory,
@@ -202,7 +210,7 @@ class ConnectionModel(RuleBasedStateMachine):
     def memory_changes(self) -> None:
         """Take all memory for others, or return it."""
         self.memory_used = not self.memory_used
-        (self.memory.take if self.memory_used else self.memory.give)(MEMORY)
+        (self.memory.take if self.memory_used else self.memory.give)(self.another, MEMORY)
 
     @rule()
     def window_changes(self) -> None:
@@ -228,6 +236,7 @@ class ConnectionModel(RuleBasedStateMachine):
     def reads_if_and_only_if_there_is_no_reason(self) -> None:
         assert self.transport.reads == (not self.connection._reading.reasons)
         self.connection.check_invariants()
+        self.memory.check_invariants()
         others = MEMORY if self.memory_used else 0
         assert self.memory.used - others == self.connection.memory_held[0]
 
@@ -255,7 +264,7 @@ class ConnectionModel(RuleBasedStateMachine):
         self.connection.finish()
         assert self.transport.is_closed
         self.connection.connection_lost(None)
-        assert self.memory.used == 0
+        assert (self.memory.used, self.memory.long, self.memory.is_waited_for) == (0, 0, False)
         self.client.close()
         self.transport.socket.close()
 

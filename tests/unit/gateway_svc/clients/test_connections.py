@@ -10,9 +10,12 @@ from typing import Any, cast
 import pytest
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.entrance import Entrance
+from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
+from gateway_svc.request_memory import RequestMemory
 from gateway_svc.settings import GatewaySettings
 
 from tests.unit.gateway_svc.clients.test_slices import segment_slice
@@ -47,7 +50,8 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
     (tmp_path / "a..b-0" / "0.log").write_bytes(bytes(100))
     files = SliceFiles(str(tmp_path))
     assert files.parts([segment_slice(tmp_path, 0, 10)], 0.0)
-    connections = Connections(settings, metrics, entrance, files)
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    connections = Connections(settings, metrics, entrance, relief, files)
     broken, whole = Swept(RuntimeError("a fault")), Swept()
     for connection in (whole, broken):
         connections.add(cast(Any, connection))

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 from gateway_svc.clients.connections import SHARED_BUFFER_BYTES
-from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES, FrameReader
-from gateway_svc.clients.long_request import FULL_READ_BYTES
+from gateway_svc.clients.frame_reader import (
+    SCARCE_READ_BYTES,
+    SMALL_FRAME_BYTES,
+    STRANGER_READ_BYTES,
+    FrameReader,
+)
 from gateway_svc.clients.reading import Pause, Reading
 from gateway_svc.errors import RequestRefused
-from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.request_memory import RequestMemory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,11 +34,12 @@ class Receiver:
     """A connection that starts `admitted` frames and holds the others, with its event loop."""
 
     def __init__(self, budget: int = 1 << 20) -> None:
-        self.budget = MemoryBudget(budget)
+        self.memory = RequestMemory(budget)
+        self.share = self.memory.enter("10.0.0.1")
         self.reading = Reading(Transport())
         self.loop = asyncio.new_event_loop()
         shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.reader = FrameReader(self, self.reading, shared, self.budget, LIMIT, self.loop)
+        self.reader = FrameReader(self, self.reading, shared, self.memory, self.share, LIMIT, self.loop)
         self.started: list[bytes] = []
         #: The first bytes and the size of each long frame that began to arrive.
         self.checked: list[tuple[bytes, int]] = []
@@ -45,6 +50,10 @@ class Receiver:
             return True
         self.reading.pause(Pause.ORDER)
         return False
+
+    @property
+    def bytes_in_service(self) -> int:
+        return 0
 
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         assert len(start) == 8
@@ -64,6 +73,7 @@ class Receiver:
             room = self.reader.room()
             count = min(len(room), len(data))
             room[:count] = data[:count]
+            del room  # a buffer in use cannot grow
             self.reader.received(count, now)
             data = data[count:]
 
@@ -85,7 +95,7 @@ def receiver() -> Iterator[Receiver]:
     yield made
     made.reader.close()
     made.loop.close()
-    assert made.budget.used == 0
+    assert made.memory.used == 0
 
 
 FRAMES = st.lists(
@@ -117,7 +127,7 @@ def test_frames_arrive_in_order_however_they_are_cut_and_held(
         position += min(count, len(data) - position)
     receiver.go_on(-1)
     assert receiver.started == frames
-    assert (receiver.reader.holds, receiver.reader.is_incomplete, receiver.budget.used) == (False, False, 0)
+    assert (receiver.reader.holds, receiver.reader.is_incomplete, receiver.memory.used) == (False, False, 0)
     receiver.loop.close()
 
 
@@ -168,36 +178,92 @@ def test_nothing_starts_on_a_connection_that_one_of_its_requests_has_closed(rece
 
 
 def test_a_read_that_fills_the_buffer_gives_others_their_turn(receiver: Receiver) -> None:
+    receiver.receive(framed(b"12345678"))
     receiver.receive(framed(*[b"12345678"] * (SHARED_BUFFER_BYTES // 12 + 1))[:SHARED_BUFFER_BYTES])
     assert receiver.reading.reasons == {Pause.TURN}
     receiver.loop.call_soon(receiver.loop.stop)
     receiver.loop.run_forever()
     assert receiver.reading.reasons == set()
     receiver.receive(b"8" * (12 - SHARED_BUFFER_BYTES % 12))
-    assert Counter(receiver.started).total() == SHARED_BUFFER_BYTES // 12 + 1
+    assert Counter(receiver.started).total() == SHARED_BUFFER_BYTES // 12 + 2
 
 
-def test_without_memory_a_connection_is_read_again_once_there_is_some() -> None:
-    receiver = Receiver(budget=1000)
-    receiver.budget.take(1000)
-    assert len(receiver.reader.room()) == FULL_READ_BYTES
+def test_a_stranger_and_a_reader_without_memory_are_read_in_short_pieces(receiver: Receiver) -> None:
+    assert len(receiver.reader.room()) == STRANGER_READ_BYTES
     receiver.receive(framed(b"a frame!"))
-    assert (receiver.started, receiver.reading.reasons) == ([b"a frame!"], {Pause.MEMORY})
-    receiver.reading.pause(Pause.ORDER)
-    receiver.budget.give(1)
-    assert receiver.reading.reasons == {Pause.ORDER}
-    receiver.loop.close()
+    assert len(receiver.reader.room()) == SHARED_BUFFER_BYTES
+    another = receiver.memory.enter("10.0.0.2")
+    receiver.memory.take(another, 1 << 19)
+    assert len(receiver.reader.room()) == SCARCE_READ_BYTES
+    receiver.memory.give(another, 1 << 19)
+    assert len(receiver.reader.room()) == SHARED_BUFFER_BYTES
 
 
-def test_a_long_frame_without_memory_pauses_when_its_room_is_filled() -> None:
-    receiver = Receiver(budget=8192)
-    other = object()
-    assert receiver.budget.try_take(other, 8193)  # the one that may go beyond the limit
-    receiver.receive(struct.pack(">i", LIMIT) + bytes(8192))
+def test_a_frame_in_part_is_counted_to_the_byte(receiver: Receiver) -> None:
+    receiver.receive(framed(b"a frame!", b"12345678")[:-3])
+    assert (receiver.memory.used, receiver.reader.memory_held) == (9, 9)
+    receiver.admitted = 0
+    receiver.receive(b"678" + framed(b"held", b"and more"))
+    assert (receiver.memory.used, receiver.reader.memory_held) == (32, 32)
+
+
+def test_a_long_frame_of_a_stranger_counts_with_those_of_others(receiver: Receiver) -> None:
+    data = framed(bytes(8) + bytes(LIMIT - 8))
+    receiver.receive(data[:6000])
+    assert receiver.checked == [(bytes(8), LIMIT)]
+    assert (receiver.memory.strangers.held, receiver.share.held) == (0, 0)  # not long yet
+    receiver.receive(data[6000:30_000])
+    assert receiver.memory.strangers.held == receiver.memory.used == 47_968
+    receiver.receive(data[30_000:] + data[:30_000])
+    assert receiver.started == [data[4:]]
+    assert (receiver.memory.strangers.held, receiver.share.held) == (0, receiver.memory.used)
+
+
+def test_a_long_frame_without_memory_waits_until_it_is_granted_some(receiver: Receiver) -> None:
+    """The clock of the frame stands still while it waits."""
+    receiver.receive(framed(b"a frame!"))
+    other = receiver.memory.enter("10.0.0.2")
+    receiver.memory.take(other, 1 << 20)
+    assert receiver.memory.try_grow("beyond", other, 0, SMALL_FRAME_BYTES + 1)  # one at a time
+    data = framed(bytes(LIMIT))
+    receiver.receive(data[:3000], now=5.0)
+    assert (receiver.reading.reasons, receiver.reader.is_read) == ({Pause.MEMORY}, False)
+    assert (receiver.reader.started_at, receiver.reader.stalled_s(1000.0)) == (5.0, 0.0)
+    before = receiver.loop.time()
+    receiver.reader._paused_at = before - 100.0
+    receiver.memory.give(other, 1 << 20)
+    assert (receiver.reading.reasons, receiver.reader.is_read) == (set(), True)
+    assert receiver.reader.started_at is not None
+    assert 105.0 <= receiver.reader.started_at < 106.0 + receiver.loop.time() - before
+    receiver.receive(data[3000:])
+    assert receiver.started[1:] == [data[4:]]
+    receiver.memory.end("beyond", other, SMALL_FRAME_BYTES + 1)
+
+
+def test_progress_is_sixteen_kilobytes_a_second(receiver: Receiver) -> None:
+    data = framed(bytes(LIMIT))
+    receiver.receive(data[:8000], now=10.0)
+    assert [receiver.reader.stalled_s(now) for now in (10.0, 11.0, 13.0)] == [0.0, 0.0, 2.0]
+    receiver.receive(data[8000:8001], now=13.0)  # a byte is no progress
+    assert round(receiver.reader.stalled_s(13.0), 3) == 2.0
+    receiver.receive(data[8001:50_000], now=14.0)  # two and a half seconds' worth, of which it is behind by three
+    assert round(receiver.reader.stalled_s(14.0), 2) == 0.44
+    receiver.receive(data[50_000:90_000], now=14.0)  # nobody is ahead by more than a second
+    assert receiver.reader.stalled_s(16.5) == 1.5
+
+
+def test_reading_goes_on_after_a_wait_for_small_ones() -> None:
+    receiver = Receiver(budget=100_000)
+    other = receiver.memory.enter("10.0.0.2")
+    for _ in range(10):
+        receiver.memory.take(other, 10_000)
+    receiver.receive(framed(b"a frame!"))
+    assert receiver.reading.reasons == set()  # nothing of it is held
+    receiver.receive(framed(b"another!")[:5])
     assert receiver.reading.reasons == {Pause.MEMORY}
-    receiver.budget.end_overdraft(other)  # this one may now
-    assert receiver.reading.reasons == set()
-    receiver.budget.give(8193)
+    receiver.reading.pause(Pause.ORDER)
+    receiver.memory.give(other, 10_000)
+    assert receiver.reading.reasons == {Pause.ORDER}
     receiver.reader.close()
-    assert receiver.budget.used == 0
+    assert receiver.memory.used == 90_000
     receiver.loop.close()

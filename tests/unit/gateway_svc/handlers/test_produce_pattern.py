@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from broker_contract.data import (
 )
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.errors import RequestRefused
-from gateway_svc.handlers.produce_pattern import HEADS_MAX, CallRun, Head
+from gateway_svc.handlers.produce_pattern import HEAD_MEMORY, HEADS_MAX, CallRun, Fate, Head
 from gateway_svc.requests.patterns import Pattern
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,10 +68,12 @@ class Records:
 class Learned:
     """A connection that has received these requests, decoded each and learned from it."""
 
-    def __init__(self, *frames: bytes) -> None:
+    def __init__(self, *frames: bytes, heads_bytes: int = 1 << 20) -> None:
         self.pipeline = Pipeline()
         self._patterns: dict[int, Pattern] = {}
         self._rig = rig = Rig(records=Records())
+        self.heads = rig.services.heads
+        self.heads.limit = heads_bytes
         for frame in frames:
             call, request = rig.dispatcher.open(rig.client, rig.services.admission, frame[4:])
             rig.services.admission.judge(call.subject, list)
@@ -79,7 +82,13 @@ class Learned:
             (start,) = struct.unpack_from(">i", frame, 4)
             if start not in self._patterns:
                 self._patterns[start] = handler.pattern(rig.client, rig.services, self.pipeline, bytearray())
-            self._patterns[start].learn(call, request, frame[4:], None)
+            fate = Fate()
+            self._patterns[start].learn(call, request, frame[4:], fate)
+            fate.accept()
+
+    def close(self) -> None:
+        for pattern in self._patterns.values():
+            pattern.forget()
 
     def run(self, stream: bytes, most: int = 1000, position: int = 0, older: bytes = b"") -> CallRun | None:
         """Return the run at a position. `older` are older bytes of the buffer, which belong to no request."""
@@ -196,6 +205,42 @@ def test_what_is_not_remembered() -> None:
     learned = Learned(*many)
     assert learned.run(many[HEADS_MAX - 1]) is not None
     assert learned.run(many[HEADS_MAX]) is None
+    assert learned.heads.used == HEADS_MAX * HEAD_MEMORY
+    learned.close()
+    assert learned.heads.used == 0
+
+
+def test_heads_of_all_connections_have_a_budget() -> None:
+    many = [framed(requests(f"topic-{n}"), 9, 1) for n in range(3)]
+    learned = Learned(*many, heads_bytes=2 * HEAD_MEMORY)
+    assert [learned.run(frame) is not None for frame in many] == [True, True, False]
+
+
+@pytest.mark.parametrize("error", [0, 3])
+def test_a_head_is_learned_when_storage_has_accepted_its_records(error: int) -> None:
+    """Storage answers after a while: two requests before that are decoded."""
+    late: list[Any] = []
+
+    class LateRecords(Records):
+        def append(self, append: Append, done: Any) -> None:
+            late.append(partial(super().append, append, done))
+
+    rig = Rig(records=LateRecords([AppendedPartition(error)]))
+    frame = framed(requests(), 9, 1)
+    rig.receive(frame)
+    rig.receive(frame)
+    assert (rig.recognised("Produce"), rig.services.heads.used) == (0, 0)
+    for answer in late[:]:
+        answer()
+    assert rig.services.heads.used == (0 if error else HEAD_MEMORY)
+    rig.receive(frame)
+    late[2]()
+    assert rig.recognised("Produce") == (0 if error else 1)
+    rig.receive(frame)
+    rig.pipeline.close()
+    rig.path.close()
+    late[3]()  # after the client is gone
+    assert rig.services.heads.used == 0
 
 
 def answered(version: int, places: list[tuple[str, int]], records: Records) -> tuple[Rig, list[Any]]:

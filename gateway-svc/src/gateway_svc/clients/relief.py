@@ -1,0 +1,89 @@
+"""Relief for memory that is full: it closes the connections that hold the most for longest without progress.
+
+    requests   while a connection waits for memory   those whose bytes have stopped to arrive, or are held, for STALL_S
+    answers    when three quarters are used          those whose client has read nothing for STALL_S
+               when more than all is used            the same, however recently their clients have read
+
+The connection that holds the most answers does not count as using more than all: one answer may go beyond.
+
+The worst is the connection with the greatest product of bytes and seconds. As many are closed as free the bytes that
+are missing. If every connection waits and nothing comes back, the one that holds the most is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from gateway_svc.errors import RequestRefused
+from gateway_svc.memory_budget import MemoryBudget
+from gateway_svc.request_memory import RequestMemory, Share
+
+#: Seconds without progress after which a connection may be closed for the sake of others.
+STALL_S: Final = 2.0
+#: The part of the memory that is freed at once, at least.
+_PART: Final = 16
+
+
+class Holder(Protocol):
+    """A connection that holds memory."""
+
+    def stalled(self, now: float) -> tuple[int, float, Share]:
+        """Return the bytes of requests that have not started, for how long they have stalled, and their share."""
+        ...
+
+    def unread(self, now: float) -> tuple[int, float]:
+        """Return the bytes of answers that wait for the client, and the seconds since it last read some."""
+        ...
+
+    def refuse(self, refusal: RequestRefused) -> None: ...
+
+
+class Relief:
+    """The relief of one gateway's memory. The gateway owns it."""
+
+    def __init__(self, requests: RequestMemory, answers: MemoryBudget) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._gifts_seen = -1
+
+    def relieve(self, holders: Iterable[Holder], now: float) -> None:
+        """Close connections if memory is short. Comes once a second."""
+        if self._requests.is_waited_for:
+            self._relieve_requests(list(holders), now)
+        self._gifts_seen = self._requests.gifts
+        if self._answers.used > self._answers.limit * 3 // 4:
+            self.relieve_answers(holders, now)
+
+    def _relieve_requests(self, holders: list[Holder], now: float) -> None:
+        memory = self._requests
+        starved = memory.starved_shares
+        found = []
+        for holder in holders:
+            held, seconds, share = holder.stalled(now)
+            if held and seconds >= STALL_S and (starved is None or share in starved):
+                found.append((held * seconds, held, holder))
+        if not found and memory.gifts == self._gifts_seen and starved is None:
+            held, holder = max(((each.stalled(now)[0], each) for each in holders), key=lambda pair: pair[0])
+            found = [(0.0, held, holder)] if held else []
+        _close(found, memory.limit // _PART, "memory_stalled", "the memory for requests is full")
+
+    def relieve_answers(self, holders: Iterable[Holder], now: float) -> None:
+        """Close connections whose clients do not read, until three quarters of the memory for answers are used."""
+        answers = self._answers
+        unread = [(holder, *holder.unread(now)) for holder in holders]
+        largest = max([held for _, held, _ in unread], default=0)
+        least_s = 0.0 if answers.used - largest > answers.limit else STALL_S
+        found = [
+            (held * (seconds + 0.001), held, holder) for holder, held, seconds in unread if held and seconds >= least_s
+        ]
+        _close(found, answers.used - answers.limit * 3 // 4, "memory_unread", "the memory for answers is full")
+
+
+def _close(found: list[tuple[float, int, Holder]], wanted: int, reason: str, detail: str) -> None:
+    """Close the worst until they have held the bytes that are wanted."""
+    for _, held, holder in sorted(found, key=lambda each: each[0], reverse=True):
+        if wanted <= 0:
+            return
+        wanted -= held
+        holder.refuse(RequestRefused(reason, detail))
