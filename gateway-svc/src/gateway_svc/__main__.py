@@ -1,4 +1,4 @@
-"""The gateway-svc command: a gateway process that reaches storage over gRPC."""
+"""The gateway-svc command: a gateway that reaches storage over gRPC, in one process or several."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from service_chassis import lifecycle
 from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import HttpEndpoint
 
+from gateway_svc import workers
 from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
@@ -27,6 +28,9 @@ def main() -> int:
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    if settings.gateway_workers > 1:
+        await workers.serve(settings, stop)
+        return
     from gateway_svc.storage.grpc import GrpcStorage  # grpc is configured before its import
 
     keep_freed_memory()

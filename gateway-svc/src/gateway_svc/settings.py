@@ -43,6 +43,13 @@ class GatewaySettings(ServiceSettings):
         le=600_000,
         description="Silence after which a gateway is no longer listed as a broker; it renews three times as often.",
     )
+    gateway_workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes of gateway-svc on the same ports, one broker to clients. They divide the memory limit, "
+        "other limits apply to each. Combined mode has one.",
+    )
     reuse_port: bool = Field(
         False, description="Share the Kafka ports with other gateway processes of this host (SO_REUSEPORT)."
     )
