@@ -37,9 +37,9 @@ from service_chassis import logs as service_logs
 from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import NotNow
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.log.partition.outcome import MUST_WAIT
+from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
-from storage_svc.rpc.slow_appends import SlowAppends, is_slow
+from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.waiting_reads import WaitingReads
 
 _ALL: Final = -1
@@ -214,16 +214,18 @@ class DataService:
             return (None,) * len(batches), [self._refused(partition) for _ in batches]
         logs = (log,) * len(batches)
         checked = self._may_refuse_shape(request)
-        if checked or log.writer.opens_records or self._slow.queues:
+        if checked or self._slow.queues:
             return logs, [self._stage_batch(request, log, batch, touched, now_ms, checked=checked) for batch in batches]
         touched[log] = None
         stage = log.writer.stage
         outcomes: list[Appended] = []
         for number, batch in enumerate(batches):
             appended = stage(memoryview(batch), Origin.CLIENT, now_ms, may_wait=True)
-            if appended is MUST_WAIT:
-                rest = batches[number:]
-                return logs, outcomes + [self._slow.add(log, memoryview(b), request.timeout_ms / 1000) for b in rest]
+            if appended is MUST_WAIT or appended is MUST_LOOK:
+                timeout_s, needs_look = request.timeout_ms / 1000, appended is MUST_LOOK
+                outcomes.append(self._slow.add(log, memoryview(batch), timeout_s, needs_look=needs_look))
+                rest = batches[number + 1 :]
+                return logs, outcomes + [self._slow.add(log, memoryview(b), timeout_s) for b in rest]
             outcomes.append(appended)
         return logs, outcomes
 
@@ -268,11 +270,13 @@ class DataService:
                 return Appended(
                     ErrorCode.INVALID_REQUIRED_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1"
                 )
-        if (log.writer.opens_records and is_slow(view)) or (self._slow.queues and log in self._slow.queues):
+        if self._slow.queues and log in self._slow.queues:
             return self._slow.add(log, view, request.timeout_ms / 1000)
         touched[log] = None
         appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
-        return self._slow.add(log, view, request.timeout_ms / 1000) if appended is MUST_WAIT else appended
+        if appended is MUST_WAIT or appended is MUST_LOOK:
+            return self._slow.add(log, view, request.timeout_ms / 1000, needs_look=appended is MUST_LOOK)
+        return appended
 
     def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         waiting: dict[PartitionLog, int] = {}

@@ -17,34 +17,23 @@ from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.errors import NotNow
-from storage_svc.log.partition.outcome import MUST_WAIT
+from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
 
-#: Looking at a record takes about two microseconds, decompressing a megabyte two milliseconds.
-SLOW_RECORDS: Final = 500
-SLOW_BYTES: Final = 128 << 10
 #: Least time, in seconds, that a batch waits for a sync: a client without acks -1 may have named no timeout.
 _DISK_S: Final = 1.0
 
 _log = service_logs.get(__name__)
 
 
-def is_slow(view: memoryview) -> bool:
-    """Return whether looking at the records of this batch, if it is one, would hold up the event loop."""
-    return len(view) >= HEADER_SIZE and (
-        len(view) > SLOW_BYTES or int.from_bytes(view[RECORDS_COUNT_AT:HEADER_SIZE], "big") > SLOW_RECORDS
-    )
-
-
 class _Slow:
     """A batch that waits, and its outcome, which the caller already has."""
 
-    __slots__ = ("admitted", "done", "log", "outcome", "timeout_s", "timer", "view")
+    __slots__ = ("admitted", "done", "log", "needs_look", "outcome", "timeout_s", "timer", "view")
 
     def __init__(self, log: PartitionLog, view: memoryview, timeout_s: float) -> None:
         self.log = log
@@ -53,12 +42,10 @@ class _Slow:
         self.done: Callable[[], None] = _nothing
         #: The result of looking at its records; None before.
         self.admitted: Admitted | None = None
+        #: Whether a thread must look at the records first.
+        self.needs_look = False
         self.timeout_s = max(timeout_s, _DISK_S)
         self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def needs_look(self) -> bool:
-        return self.admitted is None and self.log.writer.opens_records and is_slow(self.view)
 
 
 class SlowAppends:
@@ -75,7 +62,7 @@ class SlowAppends:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, log: PartitionLog, view: memoryview, timeout_s: float) -> Appended:
+    def add(self, log: PartitionLog, view: memoryview, timeout_s: float, *, needs_look: bool = False) -> Appended:
         """Queue a batch, and return its outcome, which is final later.
 
         The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than `timeout_s`, and than a second.
@@ -83,6 +70,7 @@ class SlowAppends:
         if isinstance(view.obj, mmap.mmap):
             view = memoryview(view.tobytes())
         slow = _Slow(log, view, timeout_s)
+        slow.needs_look = needs_look
         self._by_outcome[id(slow.outcome)] = slow
         queue = self.queues.get(log)
         if queue is None:
@@ -123,6 +111,9 @@ class SlowAppends:
                 _log.exception("an append failed", log=log.folder)
                 writer.drop_staged(NotNow(str(error)))
                 appended = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=f"{type(error).__name__}: {error}")
+            if appended is MUST_LOOK:
+                slow.needs_look = True
+                break
             if appended is MUST_WAIT:
                 break
             staged.append((queue.popleft(), appended))
@@ -158,6 +149,7 @@ class SlowAppends:
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
         """Go on with a queue: the thread has looked at its first batch."""
+        slow.needs_look = False
         if ended.cancelled() or (error := ended.exception()) is not None:
             reason = "cancelled" if ended.cancelled() else str(error)
             _log.error("records not looked at", log=slow.log.folder, reason=reason)

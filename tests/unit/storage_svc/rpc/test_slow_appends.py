@@ -10,10 +10,12 @@ from broker_contract.data import Append, AppendResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
+from storage_svc.log.batch.header import unpack_header
+from storage_svc.log.batch.record_checks import SLOW_BYTES, SLOW_BYTES_RECOMPRESSED, SLOW_RECORDS, is_slow
+from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
-from storage_svc.rpc.slow_appends import SLOW_BYTES, SLOW_RECORDS, is_slow
 
 NOW_MS = 1_700_000_000_000
 
@@ -131,8 +133,22 @@ async def test_closing_waits_for_batches_that_are_looked_at(directory):
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
+def slow(records: bytes, **properties: str) -> bool:
+    rules = Rules(LogConfig.from_properties(properties))
+    return is_slow(memoryview(records), unpack_header(memoryview(records)), rules)
+
+
+def value(size: int, codec: Codec) -> bytes:
+    return build_batch([Record(0, NOW_MS, b"k", bytes(size))], codec=codec)
+
+
 def test_slow_batches() -> None:
-    assert is_slow(memoryview(batch(SLOW_RECORDS + 1)))
-    assert not is_slow(memoryview(batch(SLOW_RECORDS)))
-    assert is_slow(memoryview(build_batch([Record(0, NOW_MS, b"k", bytes(SLOW_BYTES))])))
-    assert not is_slow(memoryview(b"\xff" * 60))
+    assert slow(batch(SLOW_RECORDS + 1))
+    assert not slow(batch(SLOW_RECORDS))
+    for codec in Codec:
+        assert slow(value(SLOW_BYTES, codec)), codec
+        assert not slow(value(SLOW_BYTES - 200, codec)), codec
+        name = "gzip" if codec is not Codec.GZIP else "lz4"
+        assert slow(value(SLOW_BYTES_RECOMPRESSED, codec), **{"compression.type": name}), codec
+        assert not slow(value(SLOW_BYTES_RECOMPRESSED - 200, codec), **{"compression.type": name}), codec
+    assert not slow(value(100_000, Codec.ZSTD)[:-9])

@@ -33,9 +33,10 @@ from protocol_lib.records.header import (
     MAGIC,
     MAGIC_AT,
 )
+from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import decompressed_bytes_max, opened
+from storage_svc.log.batch.record_checks import decompressed_bytes_max, is_slow, opened
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
 #: The smallest batch length field of any format.
@@ -89,8 +90,18 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     return None
 
 
-def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
-    """Return a client's batch as it is to be stored, with its header, or its refusal."""
+#: A sign instead of a refusal: opening the batch would hold up the event loop.
+TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
+
+
+def admit(
+    view: memoryview, rules: Rules, now_ms: int, slices: TimeSlices | None = None, *, quickly: bool = False
+) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return a client's batch as it is to be stored, with its header, or its refusal.
+
+    In a thread `slices` let the event loop go on. On the event loop `quickly` allows the result TOO_SLOW: call it again
+    in a thread.
+    """
     size = len(view)
     if size < HEADER_SIZE:
         return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
@@ -118,7 +129,7 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
         max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
     ) and not rules.log_append_time
     if doubtful or rules.opens:
-        checked = _looked_into(view, header, rules, now_ms, doubtful=doubtful)
+        checked = _looked_into(view, header, rules, now_ms, slices, doubtful=doubtful, quickly=quickly)
         if isinstance(checked, Refusal):
             return checked
         view, header = checked
@@ -133,7 +144,14 @@ def admit(view: memoryview, rules: Rules, now_ms: int) -> tuple[memoryview, RawH
 
 
 def _looked_into(
-    view: memoryview, header: RawHeader, rules: Rules, now_ms: int, *, doubtful: bool
+    view: memoryview,
+    header: RawHeader,
+    rules: Rules,
+    now_ms: int,
+    slices: TimeSlices | None,
+    *,
+    doubtful: bool,
+    quickly: bool,
 ) -> tuple[memoryview, RawHeader] | Refusal:
     """Return the batch as it is to be stored, opened if its header is doubtful or the rules demand it."""
     max_timestamp, count = header[8], header[12]
@@ -143,7 +161,9 @@ def _looked_into(
                 ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_timestamp}, lies too far in the future"
             )
     elif doubtful or rules.opens_codec(header[5] & CODEC_MASK):
-        return opened(view, header, rules, now_ms)
+        if quickly and is_slow(view, header, rules):
+            return TOO_SLOW
+        return opened(view, header, rules, now_ms, slices or TimeSlices())
     return _overcount(header, rules) or (view, header)
 
 

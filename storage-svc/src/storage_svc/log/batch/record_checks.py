@@ -20,6 +20,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
 from protocol_lib.records.header import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
 from protocol_lib.records.record import Record, TimestampOverflow, read_records, walk_records
+from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
@@ -28,6 +29,15 @@ from storage_svc.log.config import FOREVER
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
 _NO_TIMESTAMP: Final = -1
+
+
+#: A batch of more records, or of more bytes once it is decompressed, is opened in a thread.
+SLOW_RECORDS: Final = 500
+SLOW_BYTES: Final = 128 << 10
+#: The same for a batch that is compressed again, which takes ten times as long.
+SLOW_BYTES_RECOMPRESSED: Final = 8 << 10
+#: Records between two looks at the clock.
+_RECORDS_A_TURN: Final = 64
 
 
 class _Walked(NamedTuple):
@@ -49,7 +59,26 @@ def decompressed_bytes_max(rules: Rules) -> int:
     return max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
 
 
-def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tuple[memoryview, RawHeader] | Refusal:
+def is_slow(view: memoryview, header: RawHeader, rules: Rules) -> bool:
+    """Return whether opening a batch would hold up the event loop, at the cost of decompressing SLOW_BYTES at most."""
+    if header[12] > SLOW_RECORDS or len(view) > SLOW_BYTES:
+        return True
+    codec = header[5] & CODEC_MASK
+    most = SLOW_BYTES if rules.codec in (None, codec) else SLOW_BYTES_RECOMPRESSED
+    if codec == Codec.NONE:
+        return len(view) > most
+    try:
+        decompress(codec, view[HEADER_SIZE:], most)
+    except DecompressedTooLarge:
+        return True
+    except DecodeError:  # opening it ends there as well
+        return False
+    return False
+
+
+def opened(
+    view: memoryview, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices
+) -> tuple[memoryview, RawHeader] | Refusal:
     """Return the batch as it is to be stored, after checking its records, or its refusal."""
     codec = Codec(header[5] & CODEC_MASK)
     limit = decompressed_bytes_max(rules)
@@ -60,7 +89,7 @@ def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tu
     except DecodeError as error:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be decompressed: {error}")
     try:
-        walked = _walk(body, header, rules, now_ms)
+        walked = _walk(body, header, rules, now_ms, slices)
     except _MalformedRecordError as error:
         fault = f"malformed record: {error}"
         return Refusal(ErrorCode.INVALID_RECORD, fault, [(error.index, fault)] if error.index < header[12] else None)
@@ -82,7 +111,7 @@ def opened(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> tu
     return memoryview(rewritten), unpack_header(rewritten)
 
 
-def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked | Refusal:
+def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices) -> _Walked | Refusal:
     """Check every record's shape, key and timestamp; return a summary of them, or the refusal.
 
     Raises:
@@ -112,6 +141,8 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int) -> _Walked 
             if len(keyless) + len(mistimed) >= RECORD_ERRORS_MAX:
                 break
             index += 1
+            if index % _RECORDS_A_TURN == 0:
+                slices.turn()
     except TimestampOverflow as overflow:
         mistimed.append((index, str(overflow)))
     except DecodeError as error:

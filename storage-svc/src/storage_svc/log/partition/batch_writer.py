@@ -12,14 +12,15 @@ from typing import Final
 from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
+from service_chassis.time_slices import TimeSlices
 
-from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, admit, shape_refusal, stamped
+from storage_svc.log.batch.admission import TOO_SLOW, ZSTD_SINCE_VERSION, admit, shape_refusal, stamped
 from storage_svc.log.batch.header import pack_prefix, unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.errors import Refused, StorageFailure
-from storage_svc.log.partition.outcome import MUST_WAIT, Admitted, Appended, Origin, prepare
+from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT, Admitted, Appended, Origin, prepare
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
 from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.producers.state import ProducedBatch
@@ -51,7 +52,6 @@ class BatchWriter:
         "_staged_repeats",
         "_staged_size",
         "_state",
-        "opens_records",
     )
 
     def __init__(self, state: LogState, actions: LogActions) -> None:
@@ -75,12 +75,12 @@ class BatchWriter:
     def configure(self, config: LogConfig) -> None:
         """Judge batches by these settings from now on."""
         self._rules = Rules(config)
-        #: Whether some or all batches of clients have their records looked at.
-        self.opens_records = self._rules.opens
 
     def admit(self, view: memoryview, now_ms: int) -> Admitted:
-        """Check a client's batch as far as that needs no state of the log: another thread may do it, before `stage`."""
-        return admit(view, self._rules, now_ms)
+        """Check a client's batch as far as that needs no state of the log, in another thread, before `stage`."""
+        slices = TimeSlices()
+        slices.begin()
+        return admit(view, self._rules, now_ms, slices)
 
     def stage(
         self,
@@ -93,15 +93,18 @@ class BatchWriter:
     ) -> Appended:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
 
-        With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable.
+        With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable. It may be
+        MUST_LOOK: stage it again with the result of `admit`, called in a thread.
         """
         state = self._state
         if self._internal and origin is Origin.CLIENT:
             return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
         if state.offline is not None or state.deleted:
             return Appended(state.unavailable, error_message=state.offline)
-        prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
+        prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, quickly=may_wait)
         if isinstance(prepared, Refusal):
+            if prepared is TOO_SLOW:
+                return MUST_LOOK
             if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._looked_back(view):
                 prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
             if isinstance(prepared, Refusal):

@@ -65,6 +65,9 @@ class Appended:
 #: A sign instead of an outcome: the batch begins a segment and an older one is not durable yet. Nothing was done.
 MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
 
+#: A sign instead of an outcome: a thread must look at the batch first (`BatchWriter.admit`). Nothing was done.
+MUST_LOOK: Final = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the batch was not looked at")
+
 Prepared = tuple[memoryview, RawHeader]
 #: The result of admission.py for a client's batch.
 Admitted = Prepared | Refusal
@@ -77,15 +80,18 @@ def prepare(
     origin: Origin,
     now_ms: int,
     admitted: Admitted | None = None,
+    *,
+    quickly: bool = False,
 ) -> Prepared | ProducedBatch | Refusal:
     """Return the batch to write with its header, the batch it repeats, or its refusal; `admitted` if that is known.
+    The refusal is TOO_SLOW only if it is to be done `quickly`.
 
     A coordinator's batches are of two kinds. Records carry a producer's id and epoch, but their sequences mean nothing.
     Markers are checked by the caller.
     """
     if origin is _CLIENT:
         if admitted is None:
-            admitted = admit(view, rules, now_ms)
+            admitted = admit(view, rules, now_ms, quickly=quickly)
         if isinstance(admitted, Refusal):
             return admitted
         header = admitted[1]
