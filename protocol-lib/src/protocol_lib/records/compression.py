@@ -25,9 +25,12 @@ from protocol_lib.varint import Buffer
 #: The default limit of a batch's decompressed bytes: the size of Kafka's largest request (socket.request.max.bytes).
 DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
-#: Members of one gzip stream. Writers make one; each further one costs a copy of all that follows it.
+#: Members of one gzip stream. Writers make one.
 _GZIP_MEMBERS_MAX: Final = 100
 _GZIP_WINDOW: Final = 31  # zlib's way to say "gzip, the largest window"
+#: Bytes that are given to zlib at once, and the most that it returns at once.
+_GZIP_STEP: Final = 256 * 1024
+_INFLATED_STEP: Final = 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = struct.Struct(">8sii")
 _XERIAL_BLOCK: Final = 32 * 1024
@@ -89,24 +92,39 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
     pieces: list[bytes] = []
-    room = limit
-    rest: Buffer = data
+    view = memoryview(data)
+    position, room = 0, limit
     try:
         for _ in range(_GZIP_MEMBERS_MAX):
             reader = zlib.decompressobj(wbits=_GZIP_WINDOW)
-            piece = reader.decompress(rest, room + 1)  # one byte more than allowed tells "full" from "too much"
-            room -= len(piece)
-            if room < 0:
-                raise _too_large(limit)
-            if not reader.eof:
-                raise DecodeError("gzip data is cut short")
-            pieces.append(piece)
-            rest = reader.unused_data
-            if not rest:
+            while not reader.eof:
+                given = view[position : position + _GZIP_STEP]
+                if not given:
+                    raise DecodeError("gzip data is cut short")
+                room = _inflate(reader, given, room, limit, pieces)
+                position += len(given) - len(reader.unused_data)
+            if position == len(view):
                 return b"".join(pieces)
     except zlib.error as fault:
         raise DecodeError(f"gzip: {fault}") from fault
     raise DecodeError(f"gzip data of more than {_GZIP_MEMBERS_MAX} members")
+
+
+def _inflate(reader: Any, given: Buffer, room: int, limit: int, pieces: list[bytes]) -> int:
+    """Add the bytes that the next part of a member becomes to `pieces`; return the room that is left.
+
+    It goes in steps, so that nothing larger than a step is held twice.
+    """
+    while True:
+        most = min(room + 1, _INFLATED_STEP)  # one byte more than allowed tells "full" from "too much"
+        piece = reader.decompress(given, most)
+        room -= len(piece)
+        if room < 0:
+            raise _too_large(limit)
+        pieces.append(piece)
+        given = reader.unconsumed_tail
+        if reader.eof or (not given and len(piece) < most):
+            return room
 
 
 def _snap(data: Buffer, _level: int | None) -> bytes:
@@ -189,6 +207,7 @@ def _into_growing_buffer(name: str, decompress_into: Callable[[Any, Any], int], 
                 raise DecodeError(f"{name}: {fault}") from fault
             if size == limit:
                 raise _too_large(limit) from fault
+        del buffer  # before a larger one is made
         size = min(limit, 8 * size)
 
 

@@ -13,6 +13,7 @@ import asyncio
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,8 @@ from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, 
 
 #: Least time, in seconds, that a batch waits for a sync: a client without acks -1 may have named no timeout.
 _DISK_S: Final = 1.0
+#: Batches whose records are looked at at the same time: each may take 30 MB.
+_LOOKING_AT_ONCE: Final = 2
 
 _log = service_logs.get(__name__)
 
@@ -59,6 +62,7 @@ class SlowAppends:
         #: Logs whose queue waits for a sync.
         self._syncing: set[PartitionLog] = set()
         self._by_outcome: dict[int, _Slow] = {}
+        self._threads = ThreadPoolExecutor(_LOOKING_AT_ONCE, "records")
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -144,7 +148,7 @@ class SlowAppends:
     # -- records that are looked at -----------------------------------------------------------------------------------
 
     def _look_at(self, slow: _Slow) -> None:
-        future = self._loop.run_in_executor(None, slow.log.writer.admit, slow.view, self._clock())
+        future = self._loop.run_in_executor(self._threads, slow.log.writer.admit, slow.view, self._clock())
         future.add_done_callback(lambda ended: self._looked_at(slow, ended))
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
@@ -194,6 +198,7 @@ class SlowAppends:
     async def finish(self) -> None:
         """Wait until no batch waits any more."""
         await self._idle.wait()
+        self._threads.shutdown(wait=False)
 
 
 def _nothing() -> None:

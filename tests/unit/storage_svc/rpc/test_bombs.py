@@ -81,6 +81,20 @@ def send(service: DataService, topic: str, records: bytes, partition: int = 0) -
     return answer
 
 
+async def spent_on(service: DataService, topic: str, records: bytes, error_code: int) -> float:
+    """Return the processor time that a batch costs the event loop's thread: the least of three, one may collect garbage.
+
+    In every codec 16 MiB take more than 20 ms.
+    """
+    spent = []
+    for _ in range(3):
+        before = time.thread_time()
+        (outcome,) = (await send(service, topic, records)).outcomes
+        spent.append(time.thread_time() - before)
+        assert outcome.error_code == error_code, topic
+    return min(spent)
+
+
 @pytest.mark.parametrize("codec", BOMBS, ids=lambda codec: codec.name)
 async def test_a_bomb_is_refused_and_opened_beside_the_event_loop(service: DataService, codec: Codec) -> None:
     body = zeros(codec)
@@ -89,11 +103,7 @@ async def test_a_bomb_is_refused_and_opened_beside_the_event_loop(service: DataS
         if topic == "recompressed" and codec is Codec.GZIP:
             continue  # which it does not open
         records = bomb(body, codec, first_timestamp=NOW_MS + 1 if topic == "plain" else NOW_MS)
-        before = time.thread_time()
-        (outcome,) = (await send(service, topic, records)).outcomes
-        spent = time.thread_time() - before
-        assert (outcome.error_code, topic) == (87, topic)
-        assert spent < 0.02, topic  # 16 MiB take longer in every codec
+        assert await spent_on(service, topic, records, 87) < 0.02, topic
 
 
 @pytest.mark.parametrize("codec", BOMBS, ids=lambda codec: codec.name)
@@ -102,11 +112,7 @@ async def test_a_large_sound_batch_is_opened_beside_the_event_loop(service: Data
     size = 15 * MIB
     records = build_batch([Record(0, NOW_MS, b"k", bytes(size))], codec=codec)
     for topic in TOPICS:
-        before = time.thread_time()
-        (outcome,) = (await send(service, topic, records)).outcomes
-        spent = time.thread_time() - before
-        assert outcome.error_code == 0, topic
-        assert spent < 0.02, topic
+        assert await spent_on(service, topic, records, 0) < 0.02, topic
 
 
 MEASURED = """
