@@ -28,7 +28,7 @@ DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 #: Members of one gzip stream. Writers make one.
 _GZIP_MEMBERS_MAX: Final = 100
 _GZIP_WINDOW: Final = 31  # zlib's way to say "gzip, the largest window"
-#: Bytes that are given to zlib at once, and the most that it returns at once.
+#: Bytes that zlib gets at once, and the most that it returns at once.
 _GZIP_STEP: Final = 256 * 1024
 _INFLATED_STEP: Final = 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"

@@ -23,7 +23,7 @@ from storage_svc.rpc.data import DataService
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
-#: By topic: the settings that have batches opened.
+#: The settings of topics whose batches are opened.
 TOPICS = {
     "compacted": {"cleanup.policy": "compact"},
     "old": {"message.timestamp.before.max.ms": "1000000000"},
@@ -82,7 +82,7 @@ def send(service: DataService, topic: str, records: bytes, partition: int = 0) -
 
 
 async def spent_on(service: DataService, topic: str, records: bytes, error_code: int) -> float:
-    """Return the processor time that a batch costs the event loop's thread: the least of three, one may collect garbage.
+    """Return the least processor time of three that a batch costs the event loop's thread: one may collect garbage.
 
     In every codec 16 MiB take more than 20 ms.
     """
