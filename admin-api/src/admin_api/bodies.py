@@ -17,6 +17,7 @@ import json
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from admin_api import errors
@@ -51,7 +52,12 @@ class Body:
             self._whole = None
 
     async def read(self, timeout_s: float = BODY_TIMEOUT_S) -> None:
-        """Read the whole body, for `receive`. Raises ApiError when it is too large or too slow."""
+        """Read the whole body, for `receive`.
+
+        Raises:
+            ApiError: it is too large or too slow.
+            ClientDisconnect: its sender left before its end.
+        """
         digits = self._announced
         if digits.isascii() and digits.isdigit() and (len(digits) > 18 or int(digits) > BODY_BYTES_MAX):
             raise _too_large()
@@ -78,13 +84,16 @@ class Body:
 
     async def drain(self) -> None:
         """Discard the rest of the body, within limits: a sender that is cut off in the middle sees no answer."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 while self.to_come and self._received <= DRAIN_BYTES_MAX:
                     await self._next()
 
     async def _next(self) -> bytes:
         message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.to_come = False
+            raise ClientDisconnect
         part: bytes = message.get("body", b"")
         self._received += len(part)
         self.to_come = bool(message.get("more_body"))

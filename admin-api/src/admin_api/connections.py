@@ -1,10 +1,11 @@
 """Connections of the REST API, bounded in number, time and memory, around uvicorn's HTTP/1.1 protocol.
 
-    CONNECTIONS_MAX      at once; one more closes the connection that owes us a request for the longest time
+    CONNECTIONS_MAX      at once; one more closes the connection that has waited longest for its client
     HEAD_TIMEOUT_S       from the connection, or the first byte of a later request, to the end of the head
     BODY_TIMEOUT_S       from there to the end of the body, if the application does not read it
     SEND_TIMEOUT_S       for the client to receive another part of its answer
     HEAD_BYTES_MAX       bytes of a head, FIELDS_MAX its lines
+    PARTS_MAX            parts of a body: chunks and reads, each of which costs more than many bytes
     UNSENT_BYTES_MAX     bytes of all answers that clients are slow to receive; above it the slowest is cut off
 
 Silent and slow clients thus cost a bounded share, and a new client finds a place at once among any number of them.
@@ -32,6 +33,7 @@ SEND_TIMEOUT_S = 30.0
 HEAD_BYTES_MAX = 16 * 1024
 #: Apache's LimitRequestFields.
 FIELDS_MAX = 100
+PARTS_MAX = 512
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 #: Bytes of one read. A head that a read completes is longer than HEAD_BYTES_MAX by no more than that.
 _READ_BYTES = 8 * 1024
@@ -51,7 +53,6 @@ class _Waits(Enum):
 
 
 _TIMEOUTS_S = {_Waits.HEAD: HEAD_TIMEOUT_S, _Waits.BODY: BODY_TIMEOUT_S}
-_OWING = (_Waits.HEAD, _Waits.BODY, _Waits.NEXT_REQUEST)
 
 
 class Connections:
@@ -61,14 +62,15 @@ class Connections:
         self._limit = limit
         self._unsent_bytes_max = unsent_bytes_max
         self.open: set[Connection] = set()
-        #: The connections whose client owes a request, and the slow receivers of answers; the oldest first.
-        self.owing: dict[Connection, None] = {}
+        #: The connections that wait for their client, to send a request or to receive an answer; the oldest first.
+        self.waiting: dict[Connection, None] = {}
+        #: Those whose client is slow to receive.
         self.unsent: dict[Connection, None] = {}
 
     def add(self, connection: Connection) -> None:
         """Add a connection, in the place of another if there are too many."""
         if len(self.open) >= self._limit:
-            victim = next(iter(self.owing), None) or next(iter(self.unsent), None) or connection
+            victim = next(iter(self.waiting), connection)
             victim.cut()
             if victim is connection:
                 return
@@ -76,7 +78,7 @@ class Connections:
 
     def forget(self, connection: Connection) -> None:
         self.open.discard(connection)
-        self.owing.pop(connection, None)
+        self.waiting.pop(connection, None)
         self.unsent.pop(connection, None)
 
     def bound_unsent(self) -> None:
@@ -90,6 +92,24 @@ class Connections:
             connection.cut()
 
 
+class _Parser(h11.Connection):
+    """h11's parser, with a bound on the parts of a body."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._parts = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._parts = 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            if self._parts > PARTS_MAX:
+                raise h11.RemoteProtocolError("too many parts of a body")
+        return event
+
+
 class Connection(H11Protocol, asyncio.BufferedProtocol):
     """One connection. As a BufferedProtocol it reads a few kilobytes at a time, where asyncio would read 256."""
 
@@ -98,12 +118,15 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def __init__(self, *arguments: Any, connections: Connections, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.conn = _Parser(h11.SERVER, HEAD_BYTES_MAX)
         self._all = connections
         self._waits: _Waits | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
         #: Unsent bytes when the send timer began.
         self._unsent_before = 0
+        #: An answer is complete, except for its way to the client.
+        self._completes = False
         self._fields = 0
         self._end_of_read = b""
 
@@ -137,7 +160,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._look()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """Go on to the next request, once the client has received this answer: it would get memory for another."""
+        self._completes = self in self._all.unsent
+        if not self._completes:
+            super().on_response_complete()
         self._look()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -147,6 +173,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._all.unsent[self] = None
+        self._look()
         self._time_sending()
         self._all.bound_unsent()
 
@@ -154,6 +181,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().resume_writing()
         self._all.unsent.pop(self, None)
         _cancel(self._send_timer)
+        if self._completes:
+            self.on_response_complete()
         self._look()
 
     def cut(self) -> None:
@@ -167,7 +196,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._note(_Waits.CLOSE)
         elif self.conn.their_state is h11.SEND_BODY:
             self._note(_Waits.BODY)
-        elif self.conn.their_state is not h11.IDLE or self in self._all.unsent:
+        elif self.conn.their_state is not h11.IDLE:
             self._note(_Waits.ANSWER)
         elif self.cycle is None or self.conn.trailing_data[0]:
             self._note(_Waits.HEAD)
@@ -175,14 +204,16 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._note(_Waits.NEXT_REQUEST)
 
     def _note(self, waits: _Waits) -> None:
-        if waits is self._waits or self not in self._all.open:
+        if self not in self._all.open:
+            return
+        if waits is _Waits.ANSWER and self not in self._all.unsent:
+            self._all.waiting.pop(self, None)
+        else:
+            self._all.waiting.setdefault(self)
+        if waits is self._waits:
             return
         self._waits = waits
         _cancel(self._timer)
-        if waits not in _OWING:
-            self._all.owing.pop(self, None)
-        else:
-            self._all.owing.setdefault(self)
         if waits is not _Waits.HEAD:
             self._fields, self._end_of_read = 0, b""
         if waits is _Waits.CLOSE:

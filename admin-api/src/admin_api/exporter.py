@@ -38,6 +38,8 @@ PATIENCE_S = 1.0
 #: Most partitions, and most committed offsets, shown: 20 000 of each are about 15 MB of text.
 PARTITIONS_MAX = 20_000
 COMMITS_MAX = 20_000
+#: Groups in one question: an answer has every member with its assignment.
+GROUPS_BATCH = 1000
 
 TopicPartition = tuple[str, int]
 log = logs.get(__name__)
@@ -98,7 +100,7 @@ class Exporter:
 
 
 async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
-    """Ask storage for all values, in six calls for any number of topics and groups."""
+    """Ask storage for all values: in four calls for any number of topics, and two for GROUPS_BATCH groups."""
     cluster = await storage.cluster()
     snapshot = Snapshot(brokers=brokers_of(cluster.gateways, listener_name))
     topics = await storage.topics()
@@ -111,17 +113,23 @@ async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
     for pair, earliest, latest in zip(pairs, found[0::2], found[1::2], strict=True):
         if earliest.error_code == 0 and latest.error_code == 0:
             snapshot.offsets[pair] = (earliest.offset, latest.offset)
-    described = await groups.describe_all(storage)
-    snapshot.members = {group.group_id: len(group.members) for group in described}
-    for group in await storage.committed_offsets([group.group_id for group in described]):
+    listed = list((await groups.types(storage)).items())
+    for at in range(0, len(listed), GROUPS_BATCH):
+        described = await groups.describe_some(storage, dict(listed[at : at + GROUPS_BATCH]))
+        snapshot.members |= {group.group_id: len(group.members) for group in described}
+        await _add_commits(snapshot, storage, [group.group_id for group in described])
+    return snapshot
+
+
+async def _add_commits(snapshot: Snapshot, storage: StorageCalls, group_ids: list[str]) -> None:
+    for group in await storage.committed_offsets(group_ids):
         for offset in group.offsets:
             if offset.offset < 0 or offset.error_code != 0:
                 continue
             if len(snapshot.committed) == COMMITS_MAX:
                 snapshot.truncated = True
-                break
+                return
             snapshot.committed[group.group_id, offset.topic, offset.partition] = offset.offset
-    return snapshot
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:

@@ -23,9 +23,10 @@ __all__ = [
     "Lag",
     "Member",
     "describe",
-    "describe_all",
+    "describe_some",
     "is_consumer_group",
     "lags",
+    "types",
 ]
 
 TopicPartition = tuple[str, int]
@@ -97,11 +98,16 @@ def is_consumer_group(protocol_type: str) -> bool:
     return protocol_type in ("", PROTOCOL_TYPE)
 
 
-async def describe_all(storage: StorageCalls) -> list[Group]:
-    """Return every consumer group, except groups that disappear during the call."""
-    listed = [group for group in await storage.groups() if is_consumer_group(group.protocol_type)]
-    classic = [group.group_id for group in listed if group.type != _KIP_848]
-    others = [group.group_id for group in listed if group.type == _KIP_848]
+async def types(storage: StorageCalls) -> dict[str, str]:
+    """Return the ids of all consumer groups, each with its type as storage lists it."""
+    listed = await storage.groups()
+    return {group.group_id: group.type for group in listed if is_consumer_group(group.protocol_type)}
+
+
+async def describe_some(storage: StorageCalls, listed: Mapping[str, str]) -> list[Group]:
+    """Return these groups of `types`, except groups that have disappeared since."""
+    classic = [group_id for group_id, kind in listed.items() if kind != _KIP_848]
+    others = [group_id for group_id, kind in listed.items() if kind == _KIP_848]
     found = [_classic(group) for group in await storage.describe_groups(classic)]
     found += [_consumer(group) for group in await storage.describe_consumer_groups(others)]
     return [group for group in found if group is not None]

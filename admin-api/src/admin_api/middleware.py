@@ -5,8 +5,9 @@
 2. /kafka/v3 is the same as /v3: the prefix becomes the request's root path, so that links keep it.
 3. %2F and %25 stay escaped in the routed path, so that a consumer group named "a/b" is one segment.
 4. A request of a page of another site is refused: see `origins`.
-5. Limits: a request counts from the moment at which its body is there, see `bodies`. RUNNING_MAX run at once. More
-   wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not wait.
+5. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
+   RUNNING_MAX run at once. More wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not
+   wait.
 6. Requests are counted and timed by route template, never by raw path.
 7. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 """
@@ -24,6 +25,7 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from service_chassis import logs
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -120,13 +122,16 @@ class RequestRing:
                 await self._app(scope, body.receive, answer.send)
                 return
             await self._take_turn()
+            answer.turn = self._running
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S):
                     await self._app(scope, body.receive, answer.send)
             finally:
-                self._running.release()
+                answer.end_turn()
         except errors.ApiError as error:
             await answer.give(scope, body.receive, error)
+        except ClientDisconnect:
+            return
         except TimeoutError:
             await answer.give(scope, body.receive, errors.of_status(408, "The request took too long."))
         except Exception:
@@ -171,7 +176,7 @@ class RequestRing:
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
-    __slots__ = ("_body", "_context", "_send", "status")
+    __slots__ = ("_body", "_context", "_send", "status", "turn")
 
     def __init__(self, send: Send, body: Body, context: RequestContext) -> None:
         self._send = send
@@ -179,10 +184,13 @@ class _Answer:
         self._context = context
         #: 0 until the answer began; 499, nginx's word, is for a caller that left before.
         self.status = 499
+        #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
+        self.turn: asyncio.Semaphore | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.end_turn()
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._context.request_id
             for name, value in _SAFE_HEADERS.items():
@@ -193,6 +201,11 @@ class _Answer:
             await self._body.drain()
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
+
+    def end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.release()
+            self.turn = None
 
     async def give(self, scope: Scope, receive: Receive, error: errors.ApiError) -> None:
         """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""

@@ -1,7 +1,8 @@
-"""Optional paging of lists: `page_size` and an opaque `page_token`; without them a list is whole and `next` is null.
+"""Optional paging of lists: `page_size` and an opaque `page_token`. Without them a list has its first ROWS_MAX rows.
 
 Rows are in the order of their keys. A token has the key of the last row shown, and the next page begins after that key.
-A page therefore stays right while rows come and go. Confluent's server never pages, which is the default here too.
+A page therefore stays right while rows come and go. Confluent's server never pages, and here few lists exceed ROWS_MAX.
+A row in an answer takes about 2 KB of memory, and storage's part of it more: `fetch` asks for a page's rows alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -21,6 +23,10 @@ __all__ = ["Key", "PageQuery", "Paging", "Rows"]
 
 #: Rows of a page, at most, as in Confluent Cloud's list calls.
 PAGE_SIZE_MAX = 1000
+#: Rows of a list whose caller requests no page.
+ROWS_MAX = 10_000
+#: Names in one question to storage.
+BATCH = 200
 
 Row = TypeVar("Row")
 #: The key that orders rows: a name, or several parts.
@@ -56,15 +62,39 @@ class Paging:
                 ordered = [row for row in ordered if key(row) > after]
             except TypeError:
                 raise _not_a_token() from None
-        if self.size is None or len(ordered) <= self.size:
+        size = ROWS_MAX if self.size is None else self.size
+        if len(ordered) <= size:
             return Rows(ordered, None)
-        page = ordered[: self.size]
-        return Rows(page, urlencode({"page_size": self.size, "page_token": _token(key(page[-1]))}))
+        page = ordered[:size]
+        given = {} if self.size is None else {"page_size": self.size}
+        return Rows(page, urlencode({**given, "page_token": _token(key(page[-1]))}))
+
+    async def fetch(
+        self,
+        names: Iterable[str],
+        rows_of: Callable[[list[str]], Awaitable[list[Row]]],
+        key: Callable[[Row], Key],
+    ) -> Rows[Row]:
+        """Return the requested page of rows whose keys begin with one of the names, asked for some names at a time."""
+        ordered = sorted(names)
+        if self._after is not None:
+            first = self._after[0] if self._after else None
+            if not isinstance(first, str):
+                raise _not_a_token()
+            ordered = ordered[bisect_left(ordered, first) :]
+        rows: list[Row] = []
+        page: Rows[Row] = Rows([], None)
+        for at in range(0, len(ordered), BATCH):
+            rows += await rows_of(ordered[at : at + BATCH])
+            page = self.cut(rows, key)
+            if page.next_query is not None:
+                break
+        return page
 
 
 def _paging(
     page_size: Annotated[
-        int | None, Query(ge=1, le=PAGE_SIZE_MAX, description="At most this many rows; all of them when absent.")
+        int | None, Query(ge=1, le=PAGE_SIZE_MAX, description=f"At most this many rows; {ROWS_MAX} when absent.")
     ] = None,
     page_token: Annotated[
         str | None,

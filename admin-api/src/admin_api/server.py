@@ -15,12 +15,17 @@ import uvicorn
 from service_chassis.address import Address
 from starlette.types import ASGIApp
 
-from admin_api.connections import HEAD_BYTES_MAX, Connection, Connections
+from admin_api.connections import Connection, Connections
 
 __all__ = ["listen", "serving"]
 
 #: Connections that wait to be accepted; as in nginx.
 _BACKLOG = 511
+#: Connections accepted in one turn of the event loop. Each is read before many others can take its place.
+_ACCEPTED = 16
+#: The kernel's buffers of a connection: by default it gives a slow one megabytes, and they count as ours.
+_SEND_BYTES = 64 * 1024
+_RECEIVE_BYTES = 32 * 1024
 #: An idle connection is kept this long; nginx keeps it 75 s.
 _KEEP_ALIVE_S = 75
 #: Largest age of the time in an answer's head, which counts seconds.
@@ -51,14 +56,13 @@ async def serving(
         loop="none",
         interface="asgi3",
         http=functools.partial(Connection, connections=connections or Connections()),  # type: ignore[arg-type]  # called like a class
-        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=_BACKLOG,
+        backlog=_ACCEPTED,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, int(stop_deadline_s)),
     )
@@ -84,6 +88,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for each in sockets or ():  # asyncio has set the queue's length to the number it accepts in one turn
+            each.listen(_BACKLOG)
         self.accepting.set()
 
     def stop(self) -> None:
@@ -107,6 +113,8 @@ def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.soc
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
         if family is socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
         listener.bind((host, port))

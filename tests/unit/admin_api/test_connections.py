@@ -33,6 +33,7 @@ class Server:
 
     def __init__(self, loop: Loop) -> None:
         self.answer = b"answer"
+        self.requests = 0
         self.connections = Connections()
         self.port = 0
         self._loop = loop
@@ -65,14 +66,15 @@ class Server:
         return client
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the numbers of connections: open, owing a request, slow to receive."""
+        """Return the numbers of connections: open, waiting for their client, slow to receive."""
 
         async def count() -> tuple[int, int, int]:
-            return len(self.connections.open), len(self.connections.owing), len(self.connections.unsent)
+            return len(self.connections.open), len(self.connections.waiting), len(self.connections.unsent)
 
         return self._loop.run(count())
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _app(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        self.requests += 1
         while (await receive()).get("more_body"):
             pass
         headers = [(b"content-length", b"%d" % len(self.answer))]
@@ -173,14 +175,44 @@ def test_a_new_client_takes_the_place_of_the_one_that_waits_longest(server: Serv
     assert server.counts()[0] == 8
 
 
-def test_slow_receivers_give_way_when_no_client_owes_a_request(server: Server) -> None:
+def test_slow_receivers_give_way_before_newer_clients(server: Server) -> None:
     server.answer = b"x" * 4_000_000
-    server.start(limit=3)
+    server.start(limit=4)
     for count in (1, 2, 3):
         server.connect(GET, receive_bytes=4096)
-        until_ready(lambda count=count: server.counts()[2] == count)
+        until_ready(lambda count=count: server.counts() == (count, count, count))
+    silent = server.connect()
+    for left in (2, 1, 0):
+        server.connect()
+        until_ready(lambda left=left: server.counts() == (4, 4, left))
     server.connect()
-    until_ready(lambda: server.counts() == (3, 1, 2))
+    assert _all_of(silent) == b""
+
+
+@pytest.mark.parametrize("chunks", [512, 513])
+def test_a_body_of_many_chunks_is_refused(server: Server, chunks: int) -> None:
+    server.start()
+    client = server.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n")
+    if chunks > 512:
+        assert b"HTTP/1.1 400 " in _all_of(client)
+    else:
+        _answered(client)
+    client = server.connect(GET)
+    _answered(client)
+
+
+def test_a_request_whose_sender_left_in_the_middle_is_not_run(stack: Stack) -> None:
+    host, port = stack.base_url.removeprefix("http://").split(":")
+    body = b'{"topic_name": "left-behind"}'
+    head = (
+        f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body) + 1}\r\n\r\n"
+    ).encode()
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(head + body)
+        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
+    for _ in range(20):
+        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
 
 
 def test_a_client_that_does_not_receive_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +234,38 @@ def test_a_client_that_receives_slowly_gets_all(server: Server, head: bytes, mon
     received = 0
     while received < 3_000_000:
         received += len(client.recv(65536))
+
+
+def test_the_next_request_waits_until_its_client_has_received(server: Server) -> None:
+    """Else each connection would hold a second answer, which does not count as unsent yet."""
+    server.answer = b"x" * 16_000_000
+    server.start()
+    client = server.connect(GET * 2, receive_bytes=4096)
+    until_ready(lambda: server.counts() == (1, 1, 1))
+    assert server.requests == 1
+    received = 0
+    while received < 32_000_000:
+        received += len(client.recv(65536))
+    assert server.requests == 2
+
+
+async def test_a_slow_receiver_of_an_answer_holds_up_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "RUNNING_MAX", 1)
+    received = asyncio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await received.wait()
+        await send({"type": "http.response.body"})
+
+    ring = _ring(app)
+    slow = [asyncio.create_task(_status(ring, "/docs")) for _ in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not ring._running.locked()
+    assert ring._waiting == 0
+    received.set()
+    assert await asyncio.gather(*slow) == [200] * 5
 
 
 def test_unsent_answers_are_bounded_in_all(server: Server) -> None:

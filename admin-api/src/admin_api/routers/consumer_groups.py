@@ -35,7 +35,12 @@ def add_operations(app: FastAPI) -> None:
 
 async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:
     """List the consumer groups in the order of their ids."""
-    page = paging.cut(await groups.describe_all(view.storage), key=lambda group: (group.group_id,))
+    types = await groups.types(view.storage)
+    page = await paging.fetch(
+        types,
+        lambda some: groups.describe_some(view.storage, {group_id: types[group_id] for group_id in some}),
+        key=lambda group: (group.group_id,),
+    )
     return ConsumerGroupList(
         metadata=view.links.collection("consumer-groups", next_query=page.next_query),
         data=[_group(view, group) for group in page.rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from admin_api import errors, groups
-from admin_api.paging import PageQuery
+from admin_api.paging import ROWS_MAX, PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.consumer_groups import ConsumerGroupLagSummary, ConsumerLag, ConsumerLagList
 from admin_api.view import ClusterView, GroupId, PartitionId, TopicName, View
@@ -49,7 +49,7 @@ async def get_summary(view: ClusterView, consumer_group_id: GroupId) -> Consumer
 async def list_lags(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerLagList:
     """List a consumer group's lags: the largest first, or in pages by topic and partition."""
     lags = await _lags(view, consumer_group_id)
-    if not paging.asked:
+    if not paging.asked and len(lags) <= ROWS_MAX:
         rows, next_query = sorted(lags, key=lambda lag: (-lag.lag, lag.topic, lag.partition)), None
     else:
         rows, next_query = paging.cut(lags, key=lambda lag: (lag.topic, lag.partition))

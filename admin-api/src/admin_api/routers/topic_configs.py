@@ -25,10 +25,13 @@ def add_operations(app: FastAPI) -> None:
 async def list_all_configs(view: ClusterView, paging: PageQuery) -> TopicConfigList:
     """List the configurations of every topic."""
     names = [topic.name for topic in await view.storage.topics()]
-    # A topic that went away since is left out rather than failing the list.
-    resources = await view.storage.configs(TOPIC_RESOURCE, names, skip_absent=True)
-    rows = [(resource.name, config) for resource in resources for config in resource.configs]
-    page = paging.cut(rows, key=lambda row: (row[0], row[1].name))
+
+    async def rows_of(some: list[str]) -> list[tuple[str, topics_pb2.Config]]:
+        # A topic that went away since is left out rather than failing the list.
+        resources = await view.storage.configs(TOPIC_RESOURCE, some, skip_absent=True)
+        return [(resource.name, config) for resource in resources for config in resource.configs]
+
+    page = await paging.fetch(names, rows_of, key=lambda row: (row[0], row[1].name))
     return TopicConfigList(
         metadata=view.links.collection("topics", "-", "configs", next_query=page.next_query),
         data=[_config(view, topic, config) for topic, config in page.rows],
