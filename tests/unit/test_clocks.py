@@ -21,6 +21,9 @@ WALL_CLOCKS = {
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns"}
 
 READS = {
+    ("assembly/launcher/src/millrace/folders.py", "st_mtime"): "the age of a folder, which outlives the process",
+    ("assembly/launcher/src/millrace/folders.py", "time.time"): "the age of a folder, which outlives the process",
+    ("gateway-svc/src/gateway_svc/handlers/describe_quorum.py", "time.time_ns"): "the time of an answer, for people",
     ("protocol-lib/src/protocol_lib/client/producer.py", "time.time"): "the timestamp of a record",
     ("services/chassis/src/service_chassis/logs.py", "datetime.now"): "the time of a log line",
     ("spark/src/spark_etl/manifest.py", "datetime.now"): "the time of a commit, for people",

@@ -6,7 +6,14 @@ from typing import Any
 
 from protocol_lib.api import ApiKey
 from protocol_lib.messages import alter_partition_reassignments as reassignments
-from protocol_lib.messages import describe_quorum, describe_topic_partitions, elect_leaders
+from protocol_lib.messages import (
+    alter_replica_log_dirs,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
+)
 from protocol_lib.messages.describe_cluster import DescribeClusterRequest
 from protocol_lib.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from protocol_lib.messages.unregister_broker import UnregisterBrokerRequest
@@ -152,7 +159,64 @@ def check_unregister_broker(_version: int, response: Any, _topic_id: bytes) -> N
     assert (response.error_code, response.error_message) == (102, "Broker ID 9 is not currently registered")
 
 
+def ask_describe_log_dirs(version: int, _topic_id: bytes) -> Any:
+    topics = (describe_log_dirs.DescribableLogDirTopic(topic="single", partitions=(0, 1)),)
+    return describe_log_dirs.DescribeLogDirsRequest(topics=topics if version else None)
+
+
+def check_describe_log_dirs(version: int, response: Any, _topic_id: bytes) -> None:
+    assert response.error_code == 0
+    (folder,) = response.results
+    assert folder.error_code == 0
+    assert folder.log_dir.startswith("/")
+    (topic,) = (each for each in folder.topics if each.name == "single")
+    (partition,) = topic.partitions
+    assert (partition.partition_index, partition.offset_lag, partition.is_future_key) == (0, 0, False)
+    assert partition.partition_size > 61
+    if version:
+        assert [each.name for each in folder.topics] == ["single"]
+    if version >= 4:
+        assert 0 < folder.usable_bytes <= folder.total_bytes
+    if version >= 5:
+        assert folder.is_cordoned is False
+
+
+def ask_alter_replica_log_dirs(_version: int, _topic_id: bytes) -> Any:
+    topic = alter_replica_log_dirs.AlterReplicaLogDirTopic(name="single", partitions=(0,))
+    return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+        dirs=(alter_replica_log_dirs.AlterReplicaLogDir(path="/nowhere", topics=(topic,)),)
+    )
+
+
+def check_alter_replica_log_dirs(_version: int, response: Any, _topic_id: bytes) -> None:
+    (topic,) = response.results
+    assert (topic.topic_name, [(each.partition_index, each.error_code) for each in topic.partitions]) == (
+        "single",
+        [(0, 57)],
+    )
+
+
+def ask_describe_producers(_version: int, _topic_id: bytes) -> Any:
+    topics = (
+        describe_producers.TopicRequest(name="single", partition_indexes=(0, 1)),
+        describe_producers.TopicRequest(name="nowhere", partition_indexes=(0,)),
+    )
+    return describe_producers.DescribeProducersRequest(topics=topics)
+
+
+def check_describe_producers(_version: int, response: Any, _topic_id: bytes) -> None:
+    found = [
+        (topic.name, each.partition_index, each.error_code, each.active_producers)
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    assert found == [("single", 0, 0, ()), ("single", 1, 3, ()), ("nowhere", 0, 3, ())]
+
+
 CASES: dict[ApiKey, Case] = {
+    ApiKey.DESCRIBE_LOG_DIRS: (ask_describe_log_dirs, check_describe_log_dirs),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (ask_alter_replica_log_dirs, check_alter_replica_log_dirs),
+    ApiKey.DESCRIBE_PRODUCERS: (ask_describe_producers, check_describe_producers),
     ApiKey.DESCRIBE_CLUSTER: (ask_describe_cluster, check_describe_cluster),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (ask_describe_topic_partitions, check_describe_topic_partitions),
     ApiKey.ELECT_LEADERS: (ask_elect_leaders, check_elect_leaders),

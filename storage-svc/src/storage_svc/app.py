@@ -39,6 +39,7 @@ from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
@@ -91,6 +92,7 @@ class Storage:
         configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
         self.data = DataService(logs, self.topic_registry.name_of)
         self.offsets = OffsetsService(logs)
+        self.log_service = LogsService(logs)
         self.topics = TopicsService(
             self.topic_registry,
             TopicDefaults(
@@ -219,6 +221,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.topics,
         storage.groups,
         storage.producers,
+        storage.log_service,
         storage.cluster,
         storage.leases,
     )

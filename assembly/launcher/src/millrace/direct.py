@@ -53,6 +53,7 @@ def direct_storage(core: storage_app.Storage) -> Storage:
         topics=core.topics,
         groups=core.groups,
         producers=core.producers,
+        logs=core.log_service,
         cluster=core.cluster,
     )
 

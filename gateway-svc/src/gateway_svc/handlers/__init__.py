@@ -5,6 +5,7 @@ from typing import Final
 from gateway_svc.handlers import (
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -15,6 +16,8 @@ from gateway_svc.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_producers,
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
@@ -77,4 +80,7 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     list_partition_reassignments.HANDLER,
     unregister_broker.HANDLER,
     update_features.HANDLER,
+    alter_replica_log_dirs.HANDLER,
+    describe_log_dirs.HANDLER,
+    describe_producers.HANDLER,
 )

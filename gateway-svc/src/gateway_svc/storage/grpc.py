@@ -28,6 +28,7 @@ from broker_contract import (
     data_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
+    logs_pb2_grpc,
     producers_pb2_grpc,
     topics_pb2,
     topics_pb2_grpc,
@@ -145,6 +146,13 @@ class GrpcProducers:
         self.init_producer_id = unary.repeatable(stub.InitProducerId, answers.no_producer_id)
 
 
+class GrpcLogs:
+    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
+        stub = logs_pb2_grpc.LogsStub(channel)
+        self.describe_producers = unary.repeatable(stub.DescribeProducers, answers.producers_missing)
+        self.describe_log_dirs = unary.once(stub.DescribeLogDirs)
+
+
 class GrpcCluster:
     """Leases and the list of gateways: the caller repeats these anyway, so they fail fast."""
 
@@ -173,6 +181,7 @@ class GrpcStorage:
             topics=GrpcTopics(channel, unary, self._groups),
             groups=GrpcGroups(channel, unary, self._groups),
             producers=GrpcProducers(channel, unary),
+            logs=GrpcLogs(channel, unary),
             cluster=GrpcCluster(channel, unary),
         )
 

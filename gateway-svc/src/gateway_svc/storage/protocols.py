@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
 from broker_contract.data import (
     AheadRequest,
     AheadResponse,
@@ -153,6 +153,14 @@ class Producers(Protocol):
     ) -> producers_pb2.InitProducerIdResponse: ...
 
 
+class Logs(Protocol):
+    async def describe_producers(
+        self, request: logs_pb2.DescribeProducersRequest
+    ) -> logs_pb2.DescribeProducersResponse: ...
+
+    async def describe_log_dirs(self, request: logs_pb2.DescribeLogDirsRequest) -> logs_pb2.DescribeLogDirsResponse: ...
+
+
 class Cluster(Protocol):
     async def register_gateway(
         self, request: cluster_pb2.RegisterGatewayRequest
@@ -174,6 +182,7 @@ class Storage:
     topics: Topics
     groups: Groups
     producers: Producers
+    logs: Logs
     cluster: Cluster
     #: Bytes of appends on their way to a storage that is elsewhere; connections wait while it is full.
     window: AppendWindow | None = None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import grpc
-from broker_contract import data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract import data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
 from protocol_lib.errors import ErrorCode
 
 from gateway_svc.errors import StorageUnavailable
@@ -131,6 +131,11 @@ class Unary:
 def offsets_missing(request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
     missing = data_pb2.ListOffsetsResponse.Found(error_code=_NOT_LEADER, timestamp=-1, offset=-1, leader_epoch=-1)
     return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
+
+
+def producers_missing(request: logs_pb2.DescribeProducersRequest) -> logs_pb2.DescribeProducersResponse:
+    missing = logs_pb2.DescribeProducersResponse.Partition(error_code=_NOT_LEADER)
+    return logs_pb2.DescribeProducersResponse(partitions=[missing for _ in request.targets])
 
 
 def epochs_missing(request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -25,6 +25,7 @@ from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.rpc.group_stream import group_stream
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicsService
@@ -37,6 +38,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Topics": topics_pb2.DESCRIPTOR,
     "Groups": groups_pb2.DESCRIPTOR,
     "Producers": producers_pb2.DESCRIPTOR,
+    "Logs": logs_pb2.DESCRIPTOR,
     "Cluster": cluster_pb2.DESCRIPTOR,
 }
 
@@ -48,6 +50,7 @@ class Services:
     topics: TopicsService
     groups: GroupsService
     producers: ProducersService
+    logs: LogsService
     cluster: ClusterService
     leases: Leases
 
@@ -72,6 +75,7 @@ class StorageServer:
         objects = {
             "Topics": services.topics,
             "Producers": services.producers,
+            "Logs": services.logs,
             "Cluster": services.cluster,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))

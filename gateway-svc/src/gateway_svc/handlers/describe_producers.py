@@ -1,0 +1,86 @@
+"""DescribeProducers: the producers that each partition remembers, with their open transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker_contract import logs_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
+
+
+async def handle(
+    call: Call, request: DescribeProducersRequest, services: Services
+) -> tuple[DescribeProducersResponse, int]:
+    answer = await services.storage.logs.describe_producers(
+        logs_pb2.DescribeProducersRequest(
+            correlation_id=call.correlation_id,
+            targets=[
+                logs_pb2.DescribeProducersRequest.Target(topic=topic.name, partition=index)
+                for topic in request.topics
+                for index in topic.partition_indexes
+            ],
+        )
+    )
+    found = iter(answer.partitions)
+    topics = tuple(
+        TopicResponse(
+            name=topic.name,
+            partitions=tuple(_partition(index, next(found)) for index in topic.partition_indexes),
+        )
+        for topic in request.topics
+    )
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics), first_error(answer.partitions)
+
+
+def _partition(index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index, error_code=found.error_code, active_producers=_states(found.producers)
+    )
+
+
+def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) -> tuple[ProducerState, ...]:
+    return tuple(
+        ProducerState(
+            producer_id=each.id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.last_timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=each.transaction_first_offset,
+        )
+        for each in producers
+    )
+
+
+def resources(_call: Call, request: DescribeProducersRequest, _services: Services) -> Iterable[Resource]:
+    return topics_called(Operation.READ, (topic.name for topic in request.topics))
+
+
+def refuse(call: Call, request: DescribeProducersRequest, error: int, _services: Services) -> None:
+    topics = tuple(
+        TopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                PartitionResponse(partition_index=index, error_code=error, active_producers=())
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in request.topics
+    )
+    call.answer(DescribeProducersResponse(throttle_time_ms=0, topics=topics), error)
+
+
+HANDLER = Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, resources=resources, refuse=refuse)

@@ -1,0 +1,92 @@
+"""Apache Kafka's command-line tools print the same of Millrace as of Apache Kafka, a success and an error of each.
+
+Ids, addresses, folders and times differ from broker to broker and are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.kafka_broker import ApacheKafka, java
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
+
+TOOLS = "org.apache.kafka.tools"
+TOPIC = "administered"
+#: Texts that differ from broker to broker, and their replacements.
+OWN = [
+    (r"TopicId: \S+", "TopicId: ID"),
+    (r"Configs: \S*", "Configs:"),  # Kafka sets min.insync.replicas for each topic
+    (r"Cluster ?I[dD]:\s+\S+", "ClusterId: ID"),
+    (r"(localhost|127\.0\.0\.1)(:| +)\d+", "HOST:PORT"),
+    (r"[A-Z]+://HOST:PORT", "HOST:PORT"),
+    (r'"log_dirs":\["/[^"]*"\]', '"log_dirs":["FOLDER"]'),
+    (r'"logDir":"[^"]*"', '"logDir":"FOLDER"'),
+    (r'"(size|totalBytes|usableBytes)":\d+', r'"\1":0'),
+    (r"(LeaderEpoch|HighWatermark):\s+\d+", r"\1: N"),
+    (r"\t\d+ +\t0 +\t\d{13} +\t\d{13}", "\tEND\t0\tTIME\tTIME"),
+    (r"^\s+at .*\n", ""),
+]
+
+
+def printed(bootstrap: str, tool: str, *arguments: str) -> str:
+    """Run a tool; return its output, of a failure too, without the texts that differ from broker to broker."""
+    options = ["--bootstrap-server", bootstrap]
+    words = [arguments[0], *options, *arguments[1:]] if tool == "ClusterTool" else [*options, *arguments]
+    try:
+        output = java(f"{TOOLS}.{tool}", *words)
+    except AssertionError as fault:
+        output = "FAILED\n" + str(fault).partition("\nassert ")[0]
+    for pattern, instead in OWN:
+        output = re.sub(pattern, instead, output, flags=re.M)
+    return "\n".join(line.rstrip() for line in output.splitlines() if line.strip())
+
+
+COMMANDS = [
+    ("TopicCommand", "--describe", "--topic", TOPIC),
+    ("TopicCommand", "--describe", "--topic", "nowhere"),
+    ("ClusterTool", "cluster-id"),
+    ("ClusterTool", "list-endpoints"),
+    ("ClusterTool", "unregister", "--id", "77"),
+    ("FeatureCommand", "upgrade", "--feature", "group.version=1"),
+    ("FeatureCommand", "downgrade", "--feature", "group.version=7"),
+    ("FeatureCommand", "upgrade", "--feature", "nowhere=1"),
+    ("MetadataQuorumCommand", "describe", "--status"),
+    ("MetadataQuorumCommand", "describe", "--replication"),
+    ("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions"),
+    ("LeaderElectionCommand", "--election-type", "unclean", "--topic", TOPIC, "--partition", "0"),
+    ("LeaderElectionCommand", "--election-type", "preferred", "--topic", "nowhere", "--partition", "0"),
+    ("LogDirsCommand", "--describe", "--topic-list", TOPIC),
+    ("LogDirsCommand", "--describe", "--broker-list", "77"),
+    ("TransactionsCommand", "describe-producers", "--topic", TOPIC, "--partition", "0"),
+    ("reassign.ReassignPartitionsCommand", "--list"),
+    ("reassign.ReassignPartitionsCommand", "--generate", "--topics-to-move-json-file", "TOPICS", "--broker-list", "1"),
+    ("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", "STAY"),
+    ("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", "LEAVE"),
+]
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Write the plans that commands name in capitals; return their paths by that name."""
+    plans = {
+        "TOPICS": {"version": 1, "topics": [{"topic": TOPIC}]},
+        "STAY": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1]}]},
+        "LEAVE": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [77]}]},
+    }
+    for name, plan in plans.items():
+        (folder / name).write_text(json.dumps(plan))
+    return {name: str(folder / name) for name in plans}
+
+
+def test_tools_print_what_they_print_of_kafka(bootstrap: str, apache_kafka: ApacheKafka, tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    brokers = (bootstrap, apache_kafka.bootstrap)
+    for broker in brokers:
+        created = printed(broker, "TopicCommand", "--create", "--topic", TOPIC, "--partitions", "2", "--if-not-exists")
+        assert created in (f"Created topic {TOPIC}.", "")
+    for tool, *arguments in COMMANDS:
+        ours, kafkas = (printed(broker, tool, *(paths.get(each, each) for each in arguments)) for broker in brokers)
+        assert ours == kafkas, f"{tool} {' '.join(arguments)}"
