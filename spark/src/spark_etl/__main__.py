@@ -31,15 +31,20 @@ class Stopped(BaseException):
 
 
 class Signals:
-    """SIGTERM and SIGINT: while the JVM starts they end the process at once, later they set `stop`."""
+    """SIGTERM, SIGINT and SIGHUP: while the JVM starts they end the process at once, later they set `stop`.
+
+    One that was ignored at the start (`nohup`) stays ignored.
+    """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.received = 0
         self.graceful = False
+        every = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        self._numbers = [number for number in every if signal.getsignal(number) is not signal.SIG_IGN]
 
     def install(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._numbers:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

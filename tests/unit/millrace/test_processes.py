@@ -325,6 +325,36 @@ def test_only_failures_in_a_row_are_a_hang(monkeypatch):
     watch.ask_all()
 
 
+def test_of_one_that_not_even_a_kill_ends_it_lets_go(ensemble, capfd, monkeypatch):
+    """A process in a call of the kernel that hangs, on a dead disk, ends when that returns."""
+    made = ensemble({"storage": ["deaf"]}, stop_deadline_s=0.0)
+    assert made.ready.wait(60)
+    monkeypatch.setattr(processes, "CUT_GRACE_S", 0.0)
+    monkeypatch.setattr(processes, "KILL_WAIT_S", 0.1)
+    pid = made.supervisor.pids()["storage"]
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
+    try:
+        made.supervisor.stop()
+        made.join()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["event"], line["process"]) == ("killed, but it has not ended", "storage")
+    assert made.supervisor.killed == ["storage"]
+
+
+def test_a_supervisor_without_descriptors_calls_no_service_hanging(monkeypatch):
+    def exhausted():
+        raise OSError("no descriptors")
+
+    monkeypatch.setattr(liveness.socket, "socket", exhausted)
+    monkeypatch.setattr(liveness, "check", lambda *_: pytest.fail("it was asked"))
+    child = Child(ServiceProcess("storage", {}, "127.0.0.1:1"), popen=object(), ready_at=1.0)
+    watch = Liveness([child], lambda *_: pytest.fail("it hangs"))
+    for _ in range(liveness.FAILURES_MAX + 1):
+        watch.ask_all()
+
+
 def test_one_that_ended_by_itself_was_not_killed():
     """After a request to kill nobody waits: the supervisor learns of the end only after the kill."""
     process = ServiceProcess("storage", {}, "")

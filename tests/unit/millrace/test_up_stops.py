@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from millrace.folders import private_folder, remove_abandoned
+from millrace import folders
+from millrace.folders import _remove_if_abandoned, private_folder, remove_abandoned
 from millrace.ports import AddressError, Reservation
 from millrace.running import RunningUp, UpFailedError
 
@@ -58,6 +59,18 @@ def test_doubled_signals_stop_in_order(numbers, tmp_path):
         assert up.wait() == 0
         assert [event for event in _events(up.log()) if "killed" in event or "still" in event] == []
     assert (tmp_path / CLEAN_MARKER).exists()
+
+
+def test_no_thread_but_one_that_waits_for_them_receives_the_signals():
+    """Between a last check for signals and a wait, a handler of the main thread would come to nothing."""
+    with RunningUp(*ANY_PORTS) as up:
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        expected = sum(1 << (number - 1) for number in numbers)
+        masks = []
+        for status in Path(f"/proc/{up.pid}/task").glob("*/status"):
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+            masks.append(int(fields["SigBlk"], 16) & expected)
+        assert sorted(masks) == [0] + [expected] * (len(masks) - 1)  # sigwait unblocks them for as long as it waits
 
 
 def test_a_third_signal_kills_and_the_log_says_so(tmp_path):
@@ -272,6 +285,23 @@ def test_only_our_own_abandoned_folders_are_removed(tmp_path, monkeypatch):
     assert not unfinished.exists()
     full = [tmp_path / "millrace-full", tmp_path / "millrace-full" / "notes"]
     assert sorted(tmp_path.rglob("*")) == sorted([*before, *full])
+
+
+def test_a_folder_that_goes_while_a_cleaner_looks_is_no_fault(tmp_path, monkeypatch):
+    _remove_if_abandoned(tmp_path / "millrace-gone")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen = []
+
+    def goes_first(folder):
+        seen.append(folder)
+        folder.rmdir()
+        _remove_if_abandoned(folder)
+
+    (tmp_path / "millrace-going").mkdir(mode=0o700)
+    monkeypatch.setattr(folders, "_remove_if_abandoned", goes_first)
+    monkeypatch.setattr(folders, "_parents", lambda: {str(tmp_path)})
+    remove_abandoned()
+    assert seen == [tmp_path / "millrace-going"]
 
 
 def test_a_folder_that_a_cleaner_takes_at_its_birth_is_made_again(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ FLIGHTS = Path(__file__).parents[3] / "spark" / "pipelines" / "flights.yaml"
 def signals_restored():
     import signal
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -39,7 +39,8 @@ class Signals:
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # after `nohup` it stays ignored
+                signal.signal(number, self._handle)
 
     def closed(self) -> None:
         """Ignore further signals: from now on the clean-up runs to its end."""

@@ -83,8 +83,11 @@ def _remove_if_abandoned(folder: Path) -> None:
     """Remove a folder whose lock nobody holds. One without a lock is being made, was never finished, or is not ours."""
     try:
         status = folder.lstat()
-        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
-            return
+    except OSError:  # its launcher has just removed it
+        return
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
+        return
+    try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         if time.time() - status.st_mtime > _BIRTH_S:

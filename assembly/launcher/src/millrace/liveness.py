@@ -6,6 +6,7 @@ time-out. Only several failures in a row count, so that neither a busy nor a sus
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -47,6 +48,8 @@ class Liveness:
     def ask_all(self) -> None:
         """Ask every service that is ready once."""
         failures = {}
+        if not _can_connect():
+            return
         for child in list(self._children):
             popen = child.popen
             if popen is None or child.ready_at is None:
@@ -58,3 +61,12 @@ class Liveness:
             if failures[popen] == FAILURES_MAX and not self._ended.is_set():
                 self._hangs(child, popen, fault)
         self._failures = failures
+
+
+def _can_connect() -> bool:
+    """Return whether this process has room for a connection: else a failure would say nothing about a service."""
+    try:
+        socket.socket().close()
+    except OSError:
+        return False
+    return True

@@ -40,6 +40,8 @@ RESTART_DELAY_MAX_S = 5.0
 STABLE_AFTER_S = 2.0
 #: Seconds that a service has after its own deadline to cut off its tasks and to end (lifecycle).
 CUT_GRACE_S = 4.0
+#: Longest wait, in seconds, for the end of a service that was killed.
+KILL_WAIT_S = 30.0
 #: The default of MILLRACE_STOP_DEADLINE_S.
 DEADLINE_DEFAULT_S = 25.0
 #: The same number as service_chassis.lifecycle.START_ERROR_STATUS, which is not imported for its weight.
@@ -235,18 +237,19 @@ class Supervisor:
             late = [(child, child.popen) for child in running if child.popen is not None]
             for _, popen in late:
                 popen.kill()
-            self._await_end(running, None)
+            self._await_end(running, time.monotonic() + KILL_WAIT_S, killed=True)
             for child, popen in late:
-                if popen.returncode == -signal.SIGKILL:  # it may have ended before the kill, unnoticed
-                    _log("error", reason, process=child.label)
-                    self.killed.append(child.label)
+                if child.popen is not None:  # a call of the kernel that hangs, for example on a dead disk
+                    reason = "killed, but it has not ended"
+                elif popen.returncode != -signal.SIGKILL:  # it ended before the kill, unnoticed
+                    continue
+                _log("error", reason, process=child.label)
+                self.killed.append(child.label)
 
-    def _await_end(self, running: list[Child], deadline: float | None) -> None:
-        """Wait until all of them ended, the deadline passes, or a kill is requested."""
+    def _await_end(self, running: list[Child], deadline: float, *, killed: bool = False) -> None:
+        """Wait until all of them ended or the deadline passes; until a kill is requested, if they are not killed."""
         while any(child.popen is not None for child in running):
-            timeout = None
-            if deadline is not None:
-                timeout = 0.0 if self._impatient else max(0.0, deadline - time.monotonic())
+            timeout = 0.0 if self._impatient and not killed else max(0.0, deadline - time.monotonic())
             try:
                 event = self._events.get(timeout=timeout)
             except queue.Empty:

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-from service_chassis import stop_signals
 from service_chassis.address import Address
-from service_chassis.stop_signals import StopRequest, StopSignals
 
 from millrace.folders import DATA_DIR, private_folder
 from millrace.layout import Layout
 from millrace.ports import AddressError, Reservation
 from millrace.processes import ServiceFailedError, Supervisor, stop_deadline_s
+from millrace.stopping import Stopping
 
 __all__ = ["UpOptions", "run"]
 
@@ -50,8 +46,7 @@ class UpOptions:
 def run(options: UpOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
     _open_standard_streams()
-    numbers = stop_signals.handled()
-    _handle(numbers, lambda _number, _frame: _end_at_once(numbers))
+    stopping = Stopping()
     with contextlib.ExitStack() as held:
         try:
             kafka = held.enter_context(Reservation(options.host, options.kafka_port, claim=True)).address
@@ -81,35 +76,15 @@ def run(options: UpOptions) -> int:
             stop_deadline_s(),
             descriptors=(lock,),
         )
-        asked = StopSignals()
-        _handle(numbers, lambda number, _frame: _stop(supervisor, asked.received(number)))
+        stopping.stops(supervisor)
         shown = Address(layout.advertised.host if http.host in _WILDCARD_HOSTS else http.host, http.port)
+        if stopping.asked:
+            return 0
         try:
             supervisor.run(lambda: _print(f"ready kafka={layout.advertised} http={shown}\n"))
         except ServiceFailedError as error:
             return _failed(str(error))
-        finally:
-            _handle(numbers, signal.SIG_IGN)  # it is stopping already: asked again, the exit status stays
     return 1 if supervisor.killed else 0
-
-
-def _handle(
-    numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], object] | signal.Handlers
-) -> None:
-    for number in numbers:
-        signal.signal(number, handler)
-
-
-def _end_at_once(numbers: list[signal.Signals]) -> None:
-    _handle(numbers, signal.SIG_IGN)
-    sys.exit(0)  # the ExitStack releases everything
-
-
-def _stop(supervisor: Supervisor, request: StopRequest) -> None:
-    if request is StopRequest.KILL:
-        supervisor.kill()
-    elif request is not StopRequest.NOTHING:
-        supervisor.stop()
 
 
 def _open_standard_streams() -> None:
