@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from service_chassis import logs
 from support.kafka_broker import apache_kafka
 from support.kafka_classes import kafka_classes
+from support.loop_guard import guard_loops
 from xdist.scheduler import LoadFileScheduling
 
 __all__ = ["apache_kafka", "kafka_classes"]
@@ -45,6 +46,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedByF
     return SharedByFile(config, log)
 
 
+LOOP_GUARD = guard_loops()
+
 #: Event loops of tests: uvloop is that of the broker, gateway and storage, asyncio's that of admin-api and the command
 #: line.
 _EVENT_LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -62,3 +65,14 @@ def _log_configuration_is_put_back() -> Iterator[None]:
     kept = copy.copy(logs._configuration)
     yield
     logs._configuration = kept
+
+
+@pytest.fixture(autouse=True)
+def _event_loops_never_wait(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test during which an event loop was blocked. The marker `blocks_event_loop` names a reason not to."""
+    LOOP_GUARD.fetch()
+    yield
+    stalls = LOOP_GUARD.fetch()
+    if stalls and request.node.get_closest_marker("blocks_event_loop") is None:
+        shown = "\n".join(f"blocked for more than {each.blocked_s * 1000:.0f} ms by\n{each.stack}" for each in stalls)
+        pytest.fail(f"an event loop was blocked:\n{shown}", pytrace=False)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 
-from service_chassis import address, lifecycle, logs
+from service_chassis import address, lifecycle, logs, loop_lag
 
 from admin_api.settings import AdminSettings
 
@@ -45,6 +45,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         undo.callback(check.close)
         health.checks["storage"] = check
         undo.callback(health.watch_loop())
+        undo.callback(loop_lag.observe(app.state.registry))
         endpoint = HttpEndpoint(settings.admin_health_http, app.state.registry, health).start()
         undo.callback(endpoint.close)
         await undo.enter_async_context(serving(app, sockets, stop_deadline_s=settings.stop_deadline_s - 1))

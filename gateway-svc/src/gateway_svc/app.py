@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
-from service_chassis import logs, metrics
+from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
 
@@ -122,7 +122,7 @@ class Gateway:
         )
         self._acceptors: list[Acceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
-        self._end_watch: Callable[[], None] | None = None
+        self._watched = contextlib.ExitStack()
         self._register_gauges()
 
     @classmethod
@@ -167,7 +167,8 @@ class Gateway:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._end_watch = self.health.watch_loop()
+        self._watched.callback(self.health.watch_loop())
+        self._watched.callback(loop_lag.observe(self.registry))
         bound: list[Listener] = []
         with contextlib.ExitStack() as opened:
             sockets = []
@@ -260,5 +261,4 @@ class Gateway:
         self._services.room.close()
         if self._files is not None:
             self._files.close()
-        if self._end_watch is not None:
-            self._end_watch()
+        self._watched.close()

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import uvloop
-from service_chassis import lifecycle, logs, metrics
+from service_chassis import lifecycle, logs, loop_lag, metrics
 from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import Health, HttpEndpoint
 
@@ -39,6 +39,7 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
     health, registry = Health(), metrics.registry("storage-svc")
     async with contextlib.AsyncExitStack() as undo:
         undo.callback(health.watch_loop())
+        undo.callback(loop_lag.observe(registry))
         endpoint = HttpEndpoint(settings.storage_http, registry, health).start()
         undo.callback(endpoint.close)
         server: StorageServer | None = None

@@ -34,7 +34,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from service_chassis import logs, memory
+from service_chassis import logs, memory, stall_watch
 from service_chassis.settings import ServiceSettings, SettingsError, load
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
@@ -86,6 +86,7 @@ def main(
         stop_deadline_s=settings.stop_deadline_s,
         stop_on_stdin=settings.stop_on_stdin,
         new_event_loop=new_event_loop,
+        stall_file=settings.event_loop_stall_file,
     )
 
 
@@ -102,10 +103,17 @@ def run(
     stop_deadline_s: float = 25.0,
     stop_on_stdin: bool = False,
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    stall_file: str = "",
 ) -> int:
-    """Run `main` in a new event loop until it returns, which it does soon after its stop event is set."""
+    """Run `main` in a new event loop until it returns, which it does soon after its stop event is set.
+
+    A `stall_file` gets the stack of the loop's thread at every stall (stall_watch.py).
+    """
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner, contextlib.ExitStack() as watched:
+            if stall_file:
+                watch = stall_watch.StallWatch(runner.get_loop(), stall_watch.append_to_file(stall_file))
+                watched.callback(watch.close)
             return runner.run(_supervised(main, stop_deadline_s, stop_on_stdin))
     except StartError as error:
         log.error("cannot start", reason=str(error))

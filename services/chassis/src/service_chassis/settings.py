@@ -45,6 +45,11 @@ class ServiceSettings(BaseSettings):
         description="Stop when standard input has a byte or ends. `millrace up` sets it for its services, which ignore "
         "the signals that stop them otherwise.",
     )
+    event_loop_stall_file: str = Field(
+        "",
+        description="File for the stack of each callback that blocks an event loop for more than 100 ms, as JSON lines;"
+        " empty: none. For debugging.",
+    )
 
     def shown(self) -> dict[str, Any]:
         """Return every setting by name, fit for a log line: secrets are masked."""
