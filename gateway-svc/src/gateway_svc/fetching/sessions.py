@@ -102,6 +102,8 @@ class Fetch:
         """Return whether the answer has to hold this partition; remember the offsets that the client receives."""
         if self.session is None:
             return True
+        if high_watermark < 0 and not error_code and self.incremental:
+            return False  # storage did not answer in time: nothing is new
         changed = partition.high_watermark != high_watermark or partition.log_start_offset != log_start_offset
         partition.high_watermark = high_watermark
         partition.log_start_offset = log_start_offset

@@ -1,4 +1,4 @@
-"""CreateTopics: any broker does it, since storage keeps the catalog; the timeout is ignored (the answer is immediate).
+"""CreateTopics: any broker does it, since storage keeps the catalog; REQUEST_TIMED_OUT when its time is over first.
 
 A name that stands twice in one request is INVALID_REQUEST for both, as in Apache Kafka. -1 partitions or replicas
 mean the broker's default in every version. Version 5 tells the new topic's configs, version 7 its id.
@@ -7,7 +7,8 @@ mean the broker's default in every version. Version 5 tells the new topic's conf
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from broker_contract import topics_pb2
@@ -27,6 +28,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
 
 #: Topics that storage creates at a time: each is answered with some thirty configs.
@@ -37,14 +39,14 @@ async def handle(call: Call, request: CreateTopicsRequest, services: Services) -
     named = Counter(topic.name for topic in request.topics)
     single = [topic for topic in request.topics if named[topic.name] == 1]
     created: dict[str, topics_pb2.CreatedTopic] = {}
+    limit = TimeLimit(request.timeout_ms)
     async for piece in in_turns(single, _PIECE):
-        answer = await services.storage.topics.create_topics(
-            topics_pb2.CreateTopicsRequest(
-                correlation_id=call.correlation_id,
-                validate_only=request.validate_only,
-                topics=[_new_topic(topic) for topic in piece],
-            )
+        asked = topics_pb2.CreateTopicsRequest(
+            correlation_id=call.correlation_id,
+            validate_only=request.validate_only,
+            topics=[_new_topic(topic) for topic in piece],
         )
+        answer = await limit.within(partial(services.storage.topics.create_topics, asked), partial(_late, piece))
         created |= {topic.name: result for topic, result in zip(piece, answer.topics, strict=True)}
     results = tuple(
         _result(created[name])
@@ -58,6 +60,13 @@ async def handle(call: Call, request: CreateTopicsRequest, services: Services) -
         for name in named
     )
     return CreateTopicsResponse(topics=results), first_error(results)
+
+
+def _late(topics: Sequence[CreatableTopic]) -> topics_pb2.CreateTopicsResponse:
+    error = ErrorCode.REQUEST_TIMED_OUT
+    return topics_pb2.CreateTopicsResponse(
+        topics=[topics_pb2.CreatedTopic(name=topic.name, error_code=error) for topic in topics]
+    )
 
 
 def _new_topic(topic: CreatableTopic) -> topics_pb2.NewTopic:

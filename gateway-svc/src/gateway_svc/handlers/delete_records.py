@@ -2,16 +2,19 @@
 
 Offset -1 is the high watermark. Storage decides: POLICY_VIOLATION where cleanup.policy does not contain delete, 1 for
 an offset that is negative or above the high watermark, 17 for internal topics. An offset below the log start changes
-nothing and is no error. The answer's low watermark is the log start offset. Deliberately ignored: `timeout_ms`, since
-no other replica is waited for. Of a partition that is named twice, the last offset counts, as in Apache Kafka.
+nothing and is no error. The answer's low watermark is the log start offset. When `timeout_ms` is
+over first, the partition is answered REQUEST_TIMED_OUT. Of a partition that is named twice, the last offset counts, as
+in Apache Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from broker_contract import data_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -24,6 +27,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
 
 
@@ -35,22 +39,27 @@ async def handle(call: Call, request: DeleteRecordsRequest, services: Services) 
     }
     results: dict[str, list[DeleteRecordsPartitionResult]] = {}
     error = 0
+    limit = TimeLimit(request.timeout_ms)
     async for piece in in_turns(tuple(offsets)):
-        answer = await services.storage.offsets.delete_records(
-            data_pb2.DeleteRecordsRequest(
-                correlation_id=call.correlation_id,
-                targets=[
-                    data_pb2.DeleteRecordsRequest.Target(topic=topic, partition=partition, offset=offset)
-                    for topic, partition in piece
-                    for offset in (offsets[topic, partition],)
-                ],
-            )
+        asked = data_pb2.DeleteRecordsRequest(
+            correlation_id=call.correlation_id,
+            targets=[
+                data_pb2.DeleteRecordsRequest.Target(topic=topic, partition=partition, offset=offset)
+                for topic, partition in piece
+                for offset in (offsets[topic, partition],)
+            ],
         )
+        answer = await limit.within(partial(services.storage.offsets.delete_records, asked), partial(_late, len(piece)))
         for (topic, partition), deleted in zip(piece, answer.partitions, strict=True):
             results.setdefault(topic, []).append(_result(partition, deleted))
         error = error or first_error(answer.partitions)
     topics = tuple(DeleteRecordsTopicResult(name=name, partitions=tuple(rows)) for name, rows in results.items())
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error
+
+
+def _late(count: int) -> data_pb2.DeleteRecordsResponse:
+    late = data_pb2.DeleteRecordsResponse.Deleted(log_start_offset=-1, error_code=ErrorCode.REQUEST_TIMED_OUT)
+    return data_pb2.DeleteRecordsResponse(partitions=[late] * count)
 
 
 def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> DeleteRecordsPartitionResult:

@@ -1,5 +1,7 @@
-"""DeleteTopics: by name, from version 6 on by name or id; the timeout is ignored (a topic is gone when the answer
-comes). A topic with both a name and an id, or with neither, is answered INVALID_REQUEST, as KRaft's controller does."""
+"""DeleteTopics: by name, from version 6 on by name or id. A topic is gone when the answer comes, which is
+REQUEST_TIMED_OUT when `timeout_ms` is over first. A topic with both a name and an id, or with neither, is answered
+INVALID_REQUEST, as KRaft's controller does.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.time_limit import TimeLimit
 
 _BY_ID_VERSION = 6
 
@@ -30,14 +33,17 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
     if not named:
         return DeleteTopicsResponse(responses=()), 0
     wanted = [each for each in named if _fault(each) is None]
-    answer = await services.storage.topics.delete_topics(
-        topics_pb2.DeleteTopicsRequest(
-            correlation_id=call.correlation_id,
-            topics=[
-                topics_pb2.TopicRef(name=each.name) if each.name is not None else topics_pb2.TopicRef(id=each.topic_id)
-                for each in wanted
-            ],
-        )
+    asked = topics_pb2.DeleteTopicsRequest(
+        correlation_id=call.correlation_id,
+        topics=[
+            topics_pb2.TopicRef(name=each.name) if each.name is not None else topics_pb2.TopicRef(id=each.topic_id)
+            for each in wanted
+        ],
+    )
+    late = topics_pb2.DeletedTopic(error_code=ErrorCode.REQUEST_TIMED_OUT)
+    answer = await TimeLimit(request.timeout_ms).within(
+        lambda: services.storage.topics.delete_topics(asked),
+        lambda: topics_pb2.DeleteTopicsResponse(topics=[late for _ in wanted]),
     )
     if len(answer.topics) != len(wanted):
         raise ValueError(f"storage answered {len(answer.topics)} of {len(wanted)} topics")

@@ -9,15 +9,15 @@ may wait for theirs. Connections look at `window`, the bytes of appends without 
 wait there for their turn. So a client that sends megabytes flat out costs others the time of a few, and the memory of
 a few.
 
-When the stream breaks, every call is answered at once, as `gateway_svc.storage.protocols` states, and the stream is
-opened again.
+A call that storage does not answer in time is answered here (unanswered.py). When the stream breaks, every call is
+answered at once, as `gateway_svc.storage.protocols` states, and the stream is opened again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import grpc
@@ -31,7 +31,6 @@ from broker_contract.data import (
     AheadRequest,
     AheadResponse,
     Append,
-    AppendedPartition,
     AppendResponse,
     Buffer,
     Cancel,
@@ -44,12 +43,13 @@ from broker_contract.errors import FrameError
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
-from service_chassis import rpc
+from service_chassis import logs, rpc
 from service_chassis.stream_writer import StreamWriter
 
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
 from gateway_svc.storage.lasting_stream import LastingStream
+from gateway_svc.storage.unanswered import Calls, Request, Unanswered, failure
 
 #: Length of a frame from which on it gets no more calls.
 FRAME_BYTES: Final = 512 * 1024
@@ -63,35 +63,34 @@ OUTSTANDING_MAX: Final = 100_000
 
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
 
-
-_Request = Append | ReadRequest | AheadRequest
+_log = logs.get(__name__)
 
 
 class _Outgoing:
     """A frame being filled. `size` counts its bytes and the `laid` ones in its slot of the area, `appended` those of
     appends."""
 
-    __slots__ = ("appended", "call_ids", "laid", "parts", "size", "slot")
+    __slots__ = ("appended", "calls", "laid", "parts", "size", "slot")
 
     def __init__(self) -> None:
-        self.call_ids: list[int] = []
+        #: (id, index of its first part, bytes of appends) of each call.
+        self.calls: list[tuple[int, int, int]] = []
         self.parts: list[Buffer] = []
         self.size = 0
         self.appended = 0
         self.slot = -1
         self.laid = 0
 
-
-def _failure(
-    request: _Request,
-    append_error: ErrorCode,
-    read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
-) -> AppendResponse | ReadResponse | AheadResponse:
-    if isinstance(request, AheadRequest):
-        return AheadResponse()
-    if isinstance(request, Append):
-        return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
-    return ReadResponse([ReadResult(read_error) for _ in request.partitions])
+    def drop(self, call_ids: Collection[int]) -> dict[int, int]:
+        """Leave out those of these calls that are in this frame; return their bytes of appends."""
+        dropped = {}
+        ends = [first for _, first, _ in self.calls[1:]] + [len(self.parts)]
+        for (call_id, first, appended), end in zip(self.calls, ends, strict=True):
+            if call_id in call_ids:
+                self.parts[first:end] = [b""] * (end - first)
+                self.appended -= appended
+                dropped[call_id] = appended
+        return dropped
 
 
 class RecordStream:
@@ -104,7 +103,8 @@ class RecordStream:
         # Without serializers: frames are bytes on both sides, and no parser copies records.
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
         #: Calls without an answer, and the function that gets it.
-        self._waiting: dict[int, tuple[_Request, Callable[[Any], None]]] = {}
+        self._waiting: Calls = {}
+        self._unanswered = Unanswered(self._loop, lambda: self._waiting, self._give_up)
         self._frames: deque[_Outgoing] = deque()
         #: The writer of frames; None unless the stream is up.
         self._writer: StreamWriter[bytes] | None = None
@@ -154,10 +154,10 @@ class RecordStream:
     def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
         self._send(request, done)
 
-    def _send(self, request: _Request, done: Callable[[Any], None]) -> int:
+    def _send(self, request: Request, done: Callable[[Any], None]) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
         if not self.connected.is_set() or len(self._waiting) >= OUTSTANDING_MAX:
-            done(_failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
+            done(failure(request, ErrorCode.LEADER_NOT_AVAILABLE))
             return call_id
         frame = self._filling()
         mark = len(frame.parts)
@@ -170,13 +170,13 @@ class RecordStream:
         except FrameError:
             # A name too long to be forwarded is not the name of a topic.
             del frame.parts[mark:]
-            done(_failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            done(failure(request, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION))
             return call_id
         frame.size += size
         if appended:
             frame.appended += appended
             self.window.begin(appended)
-        frame.call_ids.append(call_id)
+        frame.calls.append((call_id, mark, appended))
         self._waiting[call_id] = request, done
         self._write_soon()
         return call_id
@@ -199,9 +199,32 @@ class RecordStream:
 
     def _cancel(self, call_id: int) -> None:
         if self._waiting.pop(call_id, None) is not None and self.connected.is_set():
-            frame = self._filling()
-            frame.size += put_item(frame.parts, call_id, Cancel())
-            self._write_soon()
+            self._send_cancel(call_id)
+
+    def _send_cancel(self, call_id: int) -> None:
+        frame = self._filling()
+        frame.calls.append((call_id, len(frame.parts), 0))
+        frame.size += put_item(frame.parts, call_id, Cancel())
+        self._write_soon()
+
+    def _give_up(self, call_ids: list[int]) -> None:
+        """Answer calls that storage did not answer in time. One that was not sent by now never is: its bytes may
+        change from now on, and its client may send it again."""
+        given_up = {call_id: self._waiting.pop(call_id) for call_id in call_ids}
+        unsent: dict[int, int] = {}
+        for frame in self._frames:
+            unsent |= frame.drop(given_up)
+            if not any(frame.parts) and frame.slot >= 0 and self._area is not None:
+                self._area.give_back(frame.slot)
+        self._frames = deque(frame for frame in self._frames if any(frame.parts))
+        self.window.give(sum(unsent.values()))
+        for call_id, (request, done) in given_up.items():
+            if call_id not in unsent and isinstance(request, ReadRequest):
+                self._send_cancel(call_id)
+            try:
+                done(failure(request, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE))
+            except Exception:  # of one client; the others are to be answered
+                _log.exception("answering failed")
 
     def _filling(self) -> _Outgoing:
         """Return the frame for the next call."""
@@ -276,6 +299,7 @@ class RecordStream:
                 await stream.read()  # raises the error that ended the stream
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
+            self._unanswered.has_received = True
             self._received(wire)
             del wire  # the next may be long in coming
 
@@ -301,12 +325,12 @@ class RecordStream:
     def _fail_all(self) -> None:
         self.revisions = None
         self._drop_area()  # storage may still be at work on it: the next stream has another
-        never_sent = {call_id for frame in self._frames for call_id in frame.call_ids}
+        never_sent = {call_id for frame in self._frames for call_id, _, _ in frame.calls}
         self._frames.clear()
         calls, self._waiting = self._waiting, {}
         for call_id, (request, done) in calls.items():
             error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
-            done(_failure(request, error))
+            done(failure(request, error))
         self._awaiting_receipt.clear()
         self._without_receipt = None
         self.window.give(self.window.used)
@@ -317,4 +341,5 @@ class RecordStream:
         self._offered = self._area = None
 
     async def close(self) -> None:
+        self._unanswered.close()
         await self._stream.close()

@@ -6,6 +6,7 @@ import asyncio
 import mmap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,18 @@ from broker_contract.data import (
     Append,
     AppendedPartition,
     AppendResponse,
+    Cancel,
     FrameReceipt,
     Item,
+    ReadPartition,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
     TopicIdPartition,
 )
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.storage import unanswered
 from gateway_svc.storage.record_stream import FRAMES_AHEAD, LAID_BYTES_MIN, RecordStream
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
@@ -342,3 +349,111 @@ async def test_a_name_too_long_to_be_sent_takes_no_memory(seeing: ScriptedStorag
     assert kinds(frame) == [Append, FrameReceipt]
     assert [answer.outcomes[0].error_code for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert [bytes(view) for view in batches(frame)] == [b"\2" * LAID_BYTES_MIN]
+
+
+# -- a storage that hangs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls end with their own time."""
+    monkeypatch.setattr(unanswered, "GRACE_S", 0.0)
+    monkeypatch.setattr(unanswered, "_DISK_S", 0.0)
+    monkeypatch.setattr(unanswered, "LOOK_S", 0.02)
+
+
+def hasty(size: int) -> Append:
+    return replace(run(size), timeout_ms=1)
+
+
+def read(max_wait_ms: int) -> ReadRequest:
+    partitions = [ReadPartition(TopicIdPartition("t", partition), 0, 1000) for partition in (0, 1)]
+    return ReadRequest(1, "client", 12, max_wait_ms, 1, 1000, 0, False, partitions)
+
+
+async def test_calls_that_storage_does_not_answer_are_answered_in_time(
+    hurried: None, storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    """Storage receives everything and answers nothing, as a stopped process does."""
+    answers: asyncio.Queue[Any] = asyncio.Queue()
+    stream.append(run(10), lambda _: pytest.fail("its time is not over"))
+    stream.read(read(60_000), lambda _: pytest.fail("its time is not over"))
+    stream.append(hasty(10), answers.put_nowait)
+    late = await asyncio.wait_for(answers.get(), 10)
+    stream.read(read(1), answers.put_nowait)
+    late_read = await asyncio.wait_for(answers.get(), 10)
+    assert late == AppendResponse([AppendedPartition(ErrorCode.REQUEST_TIMED_OUT)])
+    assert late_read == ReadResponse([ReadResult(ErrorCode.NONE, high_watermark=-1)] * 2)
+    sent = await storage.next_frame() + await storage.next_frame()
+    assert [type(item) for _, item in sent] == [Append, ReadRequest, Append, ReadRequest]
+    assert kinds(await storage.next_frame()) == [Cancel]
+    # What storage answers when it goes on finds no call.
+    await storage.send((sent[2][0], AppendResponse([AppendedPartition(0, 5)])), (sent[3][0], ReadResponse([])))
+    await answered(storage, stream)
+    assert answers.empty()
+    stream._waiting.clear()  # the patient ones
+
+
+async def test_calls_that_were_not_sent_in_time_are_never_sent(
+    hurried: None, storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    """The bytes belong to the clients again, and the clients send them again."""
+    answers: asyncio.Queue[AppendResponse] = asyncio.Queue()
+    for _ in range(FRAMES_AHEAD):
+        stream.append(run(LARGE), lambda _: None)
+    ahead = [await storage.next_frame() for _ in range(FRAMES_AHEAD)]
+    used = stream.window.used
+    bytes_of_client = bytearray(b"a" * LARGE)
+    request = hasty(1)
+    request.batches = [memoryview(bytes_of_client)]
+    stream.append(request, answers.put_nowait)
+    stream.append(run(10), lambda _: None)
+    assert stream.window.used > used + LARGE
+    late = await asyncio.wait_for(answers.get(), 10)
+    assert late.outcomes[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert used < stream.window.used < used + LARGE
+    bytes_of_client[:] = b"b" * LARGE
+    for frame in ahead:
+        await storage.take(frame)
+    following = await storage.next_frame()
+    assert [len(view) for view in batches(following)] == [10]
+    assert await storage.nothing_more()
+
+
+async def test_nothing_is_given_up_while_storage_sends(
+    hurried: None, storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    """A storage that answers keeps the times itself; after a standstill, its answers wait in the socket."""
+    calls = {1: (hasty(10), lambda _: None)}
+    given_up: list[int] = []
+    clock = _Clock()
+    watch = unanswered.Unanswered(clock, lambda: calls, given_up.extend)  # type: ignore[arg-type]
+    for received in (True, True, False):
+        watch.has_received = received
+        clock.go_on(unanswered.LOOK_S)
+    assert given_up == [1]
+    given_up.clear()
+    clock.go_on(10.0)  # this process stood still
+    assert given_up == []
+    clock.go_on(unanswered.LOOK_S)
+    assert given_up == [1]
+
+
+class _Clock:
+    """The part of an event loop that `Unanswered` uses, with one timer."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.call: Callable[[], None] = lambda: None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, _when: float, call: Callable[[], None]) -> None:
+        self.call = call
+
+    call_later = call_at
+
+    def go_on(self, seconds: float) -> None:
+        self.now += seconds
+        self.call()

@@ -1,0 +1,113 @@
+"""Calls of the record stream that storage has not answered, and the time at which the gateway answers them itself.
+
+A storage that hangs (a stopped process, a lost machine) is found by keepalive after 25 s; clients do not wait as long.
+GRACE_S after the time of a call is over, the gateway answers it as storage should have done:
+
+    an append        REQUEST_TIMED_OUT, after `timeout_ms`, and a second: storage waits as long for a disk
+    a read           no records, after `max_wait_ms`
+    a read ahead     no results, at once
+
+An answer that storage gives later finds no call and is dropped. Kafka: DelayedProduce, DelayedFetch.
+
+One timer looks at all calls, only while storage sends nothing at all: so calls of a storage that answers cost nothing.
+Between two looks LOOK_S pass. A call's age counts from the first look after it was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
+
+from broker_contract.data import (
+    AheadRequest,
+    AheadResponse,
+    Append,
+    AppendedPartition,
+    AppendResponse,
+    ReadRequest,
+    ReadResponse,
+    ReadResult,
+)
+from protocol_lib.errors import ErrorCode
+
+GRACE_S: Final = 0.5
+LOOK_S: Final = 0.1
+#: Least time, in seconds, for which storage itself lets an append wait for a disk.
+_DISK_S: Final = 1.0
+_LOOKS_MAX: Final = 1000
+
+Request = Append | ReadRequest | AheadRequest
+#: Request and `done` of each call without an answer, by call id, the oldest first.
+Calls = dict[int, tuple[Request, Callable[[Any], None]]]
+
+
+def failure(
+    request: Request, append_error: ErrorCode, read_error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+) -> AppendResponse | ReadResponse | AheadResponse:
+    """Return the answer of a call that storage does not answer."""
+    if isinstance(request, AheadRequest):
+        return AheadResponse()
+    if isinstance(request, Append):
+        return AppendResponse([AppendedPartition(append_error) for _ in request.batches])
+    return ReadResponse([ReadResult(read_error) for _ in request.partitions])
+
+
+class Unanswered:
+    """The timer over a RecordStream's calls, which the stream owns."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, calls: Callable[[], Calls], give_up: Callable[[list[int]], None]
+    ) -> None:
+        """Look at `calls()`, and call `give_up` with the ids of calls whose time is over."""
+        self._loop = loop
+        self._calls = calls
+        self._give_up = give_up
+        #: (time, newest call id) of looks, the oldest first; the calls up to that id were made before it.
+        self._looks: deque[tuple[float, int]] = deque()
+        self._looked_at = loop.time()
+        self._timer = loop.call_later(LOOK_S, self._look)
+        #: Whether storage has sent anything since the last look.
+        self.has_received = False
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._timer = self._loop.call_at(now + LOOK_S, self._look)
+        calls = self._calls()
+        if not calls:
+            self._looks.clear()
+            self._looked_at = now
+            return
+        if len(self._looks) >= _LOOKS_MAX:  # a call counts from a later look then
+            self._looks = deque(islice(self._looks, 1, None, 2))
+        self._looks.append((now, next(reversed(calls))))
+        oldest = next(iter(calls))
+        while self._looks[0][1] < oldest:
+            self._looks.popleft()
+        # After a standstill of this process, answers may wait in its sockets.
+        if not self.has_received and now < self._looked_at + 3 * LOOK_S and (over := self._over(calls, now)):
+            self._give_up(over)
+        self._looked_at, self.has_received = now, False
+
+    def _over(self, calls: Calls, now: float) -> list[int]:
+        over = []
+        looks = iter(self._looks)
+        made_by, newest = next(looks)
+        for call_id, (request, _) in calls.items():
+            while call_id > newest:
+                made_by, newest = next(looks)
+            if now >= made_by + _wait_s(request) + GRACE_S:
+                over.append(call_id)
+        return over
+
+
+def _wait_s(request: Request) -> float:
+    """Return the time, in seconds, for which storage may keep a call."""
+    if isinstance(request, Append):
+        return max(request.timeout_ms / 1000, _DISK_S)
+    return 0.0 if isinstance(request, AheadRequest) else request.max_wait_ms / 1000
