@@ -190,7 +190,7 @@ class Storage:
         await self.topic_registry.finish()
         await self.maintenance.stop()
         await self.logs.close()
-        self._catalog.close()
+        await asyncio.to_thread(self._catalog.close)  # it syncs
         log.info("storage is closed", data_dir=str(self.settings.data_dir))
 
     def _has_partition(self, topic: str, partition: int) -> bool:

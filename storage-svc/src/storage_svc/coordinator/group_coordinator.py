@@ -132,6 +132,7 @@ class GroupCoordinator:
         if calls := self._performer.close():
             log.info("answered parked group calls", calls=calls)
         await self._consumer.close()
+        await self._offsets_log.finish()
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

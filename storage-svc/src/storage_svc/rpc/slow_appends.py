@@ -1,7 +1,8 @@
 """Appends that wait: batches that would hold up the event loop if they were appended at once.
 
 Batches with many records to look at are looked at in a thread. A batch that begins a segment waits until the segment
-before it is durable, which takes as long as the disk does. Later batches for the same partition wait in its queue, so
+before it is durable, which takes as long as the disk does. A batch that does not follow its producer's last one waits
+until a thread has looked in the log for older ones. Later batches for the same partition wait in its queue, so
 that batches are appended in the order they came; other partitions go on. Batches that lie in a gateway's AppendArea
 are copied, because the gateway reuses that memory. An outcome that `add` returned is final when `on_settled` calls
 back.
@@ -13,7 +14,6 @@ import asyncio
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,8 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.batch.rules import Refusal
-from storage_svc.log.errors import NotNow
+from storage_svc.log.disk.threads import Threads
+from storage_svc.log.errors import NotNow, StorageFailure
 from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
 
@@ -62,7 +63,9 @@ class SlowAppends:
         #: Logs whose queue waits for a sync.
         self._syncing: set[PartitionLog] = set()
         self._by_outcome: dict[int, _Slow] = {}
-        self._threads = ThreadPoolExecutor(_LOOKING_AT_ONCE, "records")
+        self._threads = Threads("records", _LOOKING_AT_ONCE)
+        self._searches = Threads("look-back", 1)
+        self._searching: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -106,6 +109,7 @@ class SlowAppends:
         """Append the queue's batches from the first on, up to one that has to wait."""
         queue = self.queues[log]
         writer, now_ms = log.writer, self._clock()
+        writer.wants_look_back = False
         staged: list[tuple[_Slow, Appended]] = []
         while queue and not queue[0].needs_look:
             slow = queue[0]
@@ -126,6 +130,8 @@ class SlowAppends:
             del self.queues[log]
         elif queue[0].needs_look:
             self._look_at(queue[0])
+        elif writer.wants_look_back:
+            self._searching.add(self._loop.create_task(self._look_back(queue[0])))
         else:
             self._wait_for_sync(log)
         self._settle(staged)
@@ -148,7 +154,7 @@ class SlowAppends:
     # -- records that are looked at -----------------------------------------------------------------------------------
 
     def _look_at(self, slow: _Slow) -> None:
-        future = self._loop.run_in_executor(self._threads, slow.log.writer.admit, slow.view, self._clock())
+        future = self._threads.run(slow.log.writer.admit, slow.view, self._clock())
         future.add_done_callback(lambda ended: self._looked_at(slow, ended))
 
     def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
@@ -160,6 +166,23 @@ class SlowAppends:
             slow.admitted = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the records were not read")
         else:
             slow.admitted = ended.result()
+        self._append(slow.log)
+
+    # -- producers whose batches are looked for in the log ------------------------------------------------------------
+
+    async def _look_back(self, slow: _Slow) -> None:
+        """Go on with a queue once the batches of its first one's producer were looked for."""
+        try:
+            await slow.log.writer.look_back(slow.view, self._searches)
+        except Exception as error:
+            if not isinstance(error, StorageFailure):  # a bug; the batch must be answered
+                _log.exception("look-back failed", log=slow.log.folder)
+            _log.error("producer's batches not found", log=slow.log.folder, reason=str(error))
+            # As if the batch were too old.
+            slow.admitted = Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "the producer's last batches were not read")
+        task = asyncio.current_task()
+        assert task is not None
+        self._searching.discard(task)
         self._append(slow.log)
 
     # -- segments that are synced -------------------------------------------------------------------------------------
@@ -198,7 +221,6 @@ class SlowAppends:
     async def finish(self) -> None:
         """Wait until no batch waits any more."""
         await self._idle.wait()
-        self._threads.shutdown(wait=False)
 
 
 def _nothing() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +62,10 @@ class _Plan:
 _NO_ID: Final = bytes(16)
 #: Topics of one request that are deleted without a turn for others.
 _TURN: Final = 100
+#: Most topics that one description creates. A client names the topics that it uses, seldom more, and asks again for
+#: those that are answered UNKNOWN_TOPIC_OR_PARTITION. Without a bound one request could make as many topics as the
+#: broker may have partitions.
+AUTO_CREATED_MAX: Final = 100
 
 
 class TopicsService:
@@ -71,7 +75,7 @@ class TopicsService:
         defaults: TopicDefaults,
         configs: ConfigDescriptions,
         group_configs: GroupConfigs,
-        create_offsets_topic: Callable[[], ErrorCode],
+        create_offsets_topic: Callable[[], Awaitable[ErrorCode]],
         is_broker: Callable[[int], bool],
         live_brokers: Callable[[], Iterable[int]],
     ) -> None:
@@ -91,30 +95,37 @@ class TopicsService:
             found = (self._registry.get(name) for name in self._registry.names())
             return pb.DescribeTopicsResponse(topics=[self._described(topic) for topic in found if topic is not None])
         before = self._registry.version
-        topics = [self._describe(ref, request.auto_create) for ref in request.topics]
+        may_create = AUTO_CREATED_MAX if request.auto_create else 0
+        topics = []
+        for ref in request.topics:
+            topic = self._found(ref)
+            if topic is None:
+                topic = await self._describe_missing(ref, auto_create=may_create > 0)
+                may_create -= 1
+            topics.append(topic)
         return pb.DescribeTopicsResponse(topics=topics, created=self._registry.version != before)
 
-    def _describe(self, ref: pb.TopicRef, auto_create: bool) -> pb.Topic:
+    def _found(self, ref: pb.TopicRef) -> pb.Topic | None:
         topic = self._find(ref)
-        if topic is not None:
-            return self._described(topic)
+        return None if topic is None else self._described(topic)
+
+    async def _describe_missing(self, ref: pb.TopicRef, *, auto_create: bool) -> pb.Topic:
+        """Create a topic if that is allowed, and describe it."""
         if ref.id:
             return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, id=ref.id)
         if name_fault(ref.name) is not None:
             return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
-        may_create = auto_create and (self._defaults.auto_create or ref.name == OFFSETS_TOPIC)
-        if not may_create or self._registry.is_changing(ref.name):
-            return pb.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=ref.name)
-        error = self._create_offsets_topic() if ref.name == OFFSETS_TOPIC else self._auto_create(ref.name)
-        topic = self._registry.get(ref.name)
-        if topic is None:
-            return pb.Topic(error_code=error, name=ref.name)
-        return self._described(topic)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if auto_create and ref.name == OFFSETS_TOPIC:
+            error = await self._create_offsets_topic()
+        elif auto_create and self._defaults.auto_create and not self._registry.is_changing(ref.name):
+            error = await self._auto_create(ref.name)
+        return self._found(ref) or pb.Topic(error_code=error, name=ref.name)
 
-    def _auto_create(self, name: str) -> ErrorCode:
+    async def _auto_create(self, name: str) -> ErrorCode:
         fault = self._name_fault(name)
         if fault is None:
-            fault = self._create(name, _Plan(self._defaults.partition_count, {}))
+            fault = await self._create_in_steps(name, _Plan(self._defaults.partition_count, {}))
         if fault is None:
             log.info("created a topic because a client asked for it", topic=name)
             return ErrorCode.NONE
@@ -227,15 +238,6 @@ class TopicsService:
             if not self._is_broker(each.broker_ids[0]):
                 return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Broker {each.broker_ids[0]} does not exist.")
         return len(new.assignments)
-
-    def _create(self, name: str, plan: _Plan) -> _Fault | None:
-        if (fault := self._too_many(plan)) is not None:
-            return fault
-        try:
-            self._registry.create(name, plan.partition_count, plan.configs)
-        except (CatalogError, LogError) as error:
-            return _not_stored(name, error)
-        return None
 
     async def _create_in_steps(self, name: str, plan: _Plan) -> _Fault | None:
         if (fault := self._too_many(plan)) is not None:

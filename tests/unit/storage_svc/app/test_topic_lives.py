@@ -137,7 +137,13 @@ class Life:
     def kill(self) -> None:
         self.cleaning._stopped = True
         self._threads.shutdown(wait=True)
-        logs = self.storage.logs
+        logs, maintenance = self.storage.logs, self.storage.maintenance
+        of_purposes = (
+            *(logs._threads, logs.checkpoints._threads, logs._deletion._threads, maintenance._threads),
+            *(maintenance.scrubber._threads, maintenance.cleaner._threads, self.storage.data._slow._threads),
+        )
+        for threads in of_purposes:
+            threads.finish()
         logs.release()
         for flusher in (logs.flusher, logs.background):
             assert flusher._thread is not None

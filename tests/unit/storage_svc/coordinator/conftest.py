@@ -28,7 +28,8 @@ from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.topics.catalog import Catalog
-from storage_svc.topics.configs import effective
+from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
+from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
 from support.group_calls import answered
 
@@ -91,6 +92,10 @@ class Node:
         if wait:
             await self.loading
         return self
+
+    def make_offsets_topic(self) -> None:
+        """Make the topic at once, which a broker does some partitions at a time."""
+        self.registry.create(OFFSETS_TOPIC, self.offsets_partition_count, OFFSETS_TOPIC_CONFIGS)
 
     async def close(self) -> None:
         await self.coordinator.stop()

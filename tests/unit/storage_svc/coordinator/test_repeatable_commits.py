@@ -28,7 +28,7 @@ E = ErrorCode
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     settings = replace(SETTINGS, consumer=ConsumerGroupSettings(assignment_interval_ms=0))
     made = await Node(tmp_path, settings).open()
-    made.offsets_log.ensure_topic()
+    made.make_offsets_topic()
     made.registry.create("users", 20, {})
     yield made
     await made.close()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from broker_contract import cluster_pb2 as cluster
 from broker_contract import topics_pb2 as topics
 from protocol_lib.errors import ErrorCode
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.rpc import topics as topics_service
 
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
@@ -134,6 +140,33 @@ async def test_unknown_topics_are_created_when_that_is_asked_for(peer: Peer) -> 
     await peer.create(new("x.y"))
     (refused,) = await peer.describe("x_y", auto_create=True)
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+async def test_one_request_creates_few_topics_and_the_next_ones_more(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client asks again for topics that it is answered not to exist."""
+    monkeypatch.setattr(topics_service, "AUTO_CREATED_MAX", 3)
+    names = [f"t{number}" for number in range(7)]
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    answers = [[each.error_code for each in await peer.describe(*names, auto_create=True)] for _ in range(3)]
+    assert answers == [[0] * 3 + [unknown] * 4, [0] * 6 + [unknown], [0] * 7]
+
+
+async def test_topics_that_a_description_creates_are_made_in_steps(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than a few partitions are made before the event loop goes on."""
+    monkeypatch.setattr(peer.storage.topics, "_defaults", replace(peer.storage.topics._defaults, partition_count=25))
+    steps: list[int] = []
+    create_many = peer.storage.logs.create_many
+
+    def noted(topic: str, partitions: Iterable[int], *rest: Any) -> list[PartitionLog]:
+        wanted = list(partitions)
+        steps.append(len(wanted))
+        return create_many(topic, wanted, *rest)
+
+    monkeypatch.setattr(peer.storage.logs, "create_many", noted)
+    (made,) = await peer.describe("wide", auto_create=True)
+    assert (made.error_code, made.partition_count, steps) == (0, 25, [10, 10, 5])
 
 
 async def test_the_answer_has_whether_topics_were_created(peer: Peer) -> None:

@@ -26,10 +26,12 @@ from service_chassis import logs as service_logs
 from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
 from storage_svc.coordinator.stored.pending_commits import Committed, PendingCommits
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
+from storage_svc.coordinator.stored.waiting_writes import WaitingWrites
 from storage_svc.log.batch.header import Header, intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.outcome import MUST_WAIT
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.catalog import CatalogError
@@ -77,6 +79,9 @@ class OffsetsLog:
         #: Partition -> the records to append when this turn of the loop is over.
         self._gathered: dict[int, _Gathered] = {}
         self._is_scheduled = False
+        self._waiting = WaitingWrites(self._loop)
+        #: The creation of the topic that is under way.
+        self._creating: asyncio.Task[ErrorCode] | None = None
 
     @property
     def partition_count(self) -> int:
@@ -91,16 +96,41 @@ class OffsetsLog:
         found = (self._logs.logs.get((OFFSETS_TOPIC, partition)) for partition in range(self.partition_count))
         return [each for each in found if each is not None and each.log_end_offset > each.log_start_offset]
 
-    def ensure_topic(self) -> ErrorCode:
-        """Make the topic if it does not exist yet."""
+    async def ensure_topic(self) -> ErrorCode:
+        """Make the topic if it does not exist yet, some partitions at a time."""
         if OFFSETS_TOPIC in self._registry:
             return ErrorCode.NONE
+        return await asyncio.shield(self._create_topic())
+
+    def _create_topic(self) -> asyncio.Task[ErrorCode]:
+        if self._creating is None:
+            self._creating = self._loop.create_task(self._create(), name="create __consumer_offsets")
+        return self._creating
+
+    async def _create(self) -> ErrorCode:
         try:
-            self._registry.create(OFFSETS_TOPIC, self._new_partition_count, OFFSETS_TOPIC_CONFIGS)
+            await self._registry.create_in_steps(OFFSETS_TOPIC, self._new_partition_count, OFFSETS_TOPIC_CONFIGS)
         except (CatalogError, LogError) as error:
             log.error("cannot create a topic", topic=OFFSETS_TOPIC, reason=str(error))
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        finally:
+            self._creating = None
+            self._waiting.go_on_all()
         return ErrorCode.NONE
+
+    async def finish(self) -> None:
+        """Wait until no write waits any more."""
+        await self._waiting.finish()
+
+    def _in_order(self, partition: int, write: Callable[[], None], done: Done) -> None:
+        """Write now, or after the writes to the partition that wait, or once the topic is made."""
+        if not self._waiting.holds(partition) and OFFSETS_TOPIC in self._registry:
+            write()
+            return
+        if not self._waiting.add(partition, write):
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif OFFSETS_TOPIC not in self._registry:
+            self._create_topic()
 
     def gather(self, partition: int, tails: Sequence[bytes], now_ms: int, done: Done) -> None:
         """Write when this turn of the event loop is over, in one batch with all else that is gathered until then.
@@ -135,10 +165,13 @@ class OffsetsLog:
         calls = found.calls
         if len(calls) > 1 and self._fits(partition, found.size):
             tails = [each for some, _ in calls for each in some]
-            self._append(partition, build_batch_of_tails(tails, found.now_ms), partial(_call_all, calls))
+            self._append_in_order(partition, build_batch_of_tails(tails, found.now_ms), partial(_call_all, calls))
             return
         for call in calls:
-            self._append(partition, build_batch_of_tails(call[0], found.now_ms), partial(_call_all, (call,)))
+            self._append_in_order(partition, build_batch_of_tails(call[0], found.now_ms), partial(_call_all, (call,)))
+
+    def _append_in_order(self, partition: int, batch: bytes, done: Done) -> None:
+        self._in_order(partition, partial(self._append, partition, batch, done), done)
 
     def _fits(self, partition: int, size: int) -> bool:
         """Return whether a batch of several callers' records stays below the limit; else each caller gets a batch for
@@ -148,7 +181,7 @@ class OffsetsLog:
 
     def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
         """Append (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. If they
-        cannot be appended it gets the code before this returns.
+        cannot be appended it gets the code before this returns, or when it is their turn (waiting_writes.py).
 
         Args:
             may_compress: if they are too large together (max.message.bytes), though none of them is alone.
@@ -156,8 +189,11 @@ class OffsetsLog:
         if partition in self._gathered:
             self._append_gathered(partition)
         listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
+        self._in_order(partition, partial(self._write, partition, listed, done, may_compress), done)
+
+    def _write(self, partition: int, listed: list[Record], done: Done, may_compress: bool) -> None:
         batch = build_batch(listed)
-        if may_compress and not self.ensure_topic() and (target := self._target(partition)) is not None:
+        if may_compress and (target := self._target(partition)) is not None:
             bytes_max = target.config.max_message_bytes
             if len(batch) > bytes_max and _is_many(listed, len(batch), bytes_max):
                 batch = build_batch(listed, codec=Codec.ZSTD)
@@ -169,11 +205,8 @@ class OffsetsLog:
     def _append(self, partition: int, batch: bytes, done: Done) -> None:
         target = self._target(partition)
         if target is None:
-            error = self.ensure_topic()
-            target = self._target(partition)
-            if target is None:
-                done(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                return
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         if len(batch) > target.config.max_message_bytes:
             log.error(
                 "cannot append",
@@ -185,11 +218,15 @@ class OffsetsLog:
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
         try:
-            appended = target.append(batch, origin=Origin.COORDINATOR)
+            appended = target.append(batch, origin=Origin.COORDINATOR, may_wait=True)
         except Exception as error:  # a bug; the callers must be answered
             log.exception("append failed", topic=OFFSETS_TOPIC, partition=partition)
             target.writer.drop_staged(NotNow(str(error)))
             self._failed(target, ErrorCode.UNKNOWN_SERVER_ERROR, done)
+            return
+        if appended is MUST_WAIT:
+            self._waiting.hold(partition, partial(self._append, partition, batch, done))
+            target.on_durable(target.log_end_offset, lambda _: self._waiting.go_on(partition))
             return
         if appended.error_code:
             log.error(

@@ -25,6 +25,7 @@ from storage_svc.log.cleaner.process import CleanerProcess
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import Outdated, carry_out, carry_out_now, swap
@@ -89,6 +90,7 @@ class Cleaner:
         self._root = root
         self._checkpoints = stored
         self._process = CleanerProcess()
+        self._threads = Threads("swap", 1)
         #: The log that the helper rewrites.
         self._cleaned: PartitionLog | None = None
         self._task: asyncio.Task[None] | None = None
@@ -160,7 +162,7 @@ class Cleaner:
         try:
             async with contextlib.aclosing(self._process.run(cleaning.job, cleaning.statistics)) as groups:
                 async for group in groups:
-                    await carry_out(swap(log, group, self._clock()), self._files.sync_path)
+                    await carry_out(swap(log, group, self._clock()), self._files.sync_path, self._threads)
             self._complete(cleaning)
             await self._checkpoints.store(checkpoints.CLEANED)
         except (Stopped, Outdated, Uncleanable, StorageFailure) as error:

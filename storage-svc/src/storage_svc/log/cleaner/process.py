@@ -12,7 +12,6 @@ removed.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from typing import Any, Final
 from storage_svc.log.cleaner.job import Cleaning, CleaningJob, CleaningStatistics
 from storage_svc.log.disk import helper_process
 from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import DiskFull, NotNow, Stopped, StorageFailure, Uncleanable
 from storage_svc.log.partition.segment_swap import CleanedGroup
 
@@ -30,6 +30,8 @@ class CleanerProcess:
 
     def __init__(self) -> None:
         self._process: helper_process.Helper | None = None
+        #: One waits for the helper's messages; another ends it.
+        self._threads = Threads("cleaner", 2)
 
     async def run(self, job: CleaningJob, statistics: CleaningStatistics) -> AsyncGenerator[CleanedGroup, None]:
         """Yield the groups as they become complete; `statistics` are filled in at the end.
@@ -39,15 +41,15 @@ class CleanerProcess:
             Stopped: `close` was called.
         """
         if self._process is None:
-            self._process = await asyncio.to_thread(helper_process.start, __name__)
+            self._process = await self._threads.run(helper_process.start, __name__)
         process = self._process
         try:
             # A job with thousands of producers is larger than a pipe, which the helper reads once it has started.
-            await asyncio.to_thread(lambda: helper_process.send(process, job.as_data()))
+            await self._threads.run(lambda: helper_process.send(process, job.as_data()))
         except (OSError, ValueError) as error:  # ValueError: `close` has closed the pipe
             raise self._ended(process) from error
         while True:
-            message = await asyncio.to_thread(helper_process.receive, process)
+            message = await self._threads.run(helper_process.receive, process)
             if message is None:
                 raise self._ended(process)
             if "group" in message:
@@ -69,7 +71,7 @@ class CleanerProcess:
         """End the helper; its unfinished segments go with it."""
         process, self._process = self._process, None
         if process is not None:
-            await asyncio.to_thread(helper_process.end, process)
+            await self._threads.run(helper_process.end, process)
 
 
 _FAILURES: Final[dict[str, type[Exception]]] = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from service_chassis import logs
 
 from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
 
 _log = logs.get(__name__)
@@ -32,18 +33,23 @@ class LaterDeletion:
         self._files = files
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[_Pending] = set()
+        self._threads = Threads("deletion", 1)
+        self._deleting: set[asyncio.Future[None]] = set()
+        self._stopping = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to delete, from the event loop's timers."""
         self._loop = loop
 
-    def stop(self) -> None:
-        """Cancel the deletions that are not due yet."""
+    async def stop(self) -> None:
+        """Cancel the deletions that are not due yet, and wait for the one that is under way."""
         self._loop = None
         for pending in self._waiting:
             if pending.timer is not None:
                 pending.timer.cancel()
         self._waiting.clear()
+        self._stopping = True
+        await asyncio.gather(*self._deleting)
 
     def unlink(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""
@@ -65,14 +71,16 @@ class LaterDeletion:
         loop = self._loop
 
         def due() -> None:
-            deleted = loop.run_in_executor(None, self._delete, pending)
+            deleted = self._threads.run(self._delete, pending)
+            self._deleting.add(deleted)
             deleted.add_done_callback(lambda _: self._waiting.discard(pending))
+            deleted.add_done_callback(self._deleting.discard)
 
         self._waiting.add(pending)
         pending.timer = loop.call_later(delay_ms / 1000, due)
 
     def _delete(self, pending: _Pending) -> None:
-        while pending.paths:
+        while pending.paths and not self._stopping:
             path = pending.paths.pop(0)
             try:
                 if pending.is_folder:

@@ -20,6 +20,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.checkpoint_seal import read_sealed, replace_sealed
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.space_reserve import SpaceReserve
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
@@ -54,6 +55,7 @@ class CheckpointStore:
         self._written: dict[str, int] = {}
         self._number = 0
         self._lock = threading.Lock()
+        self._threads = Threads("checkpoint", 1)
 
     def read(self, name: str) -> dict[TopicPartition, int]:
         """Return the offsets that were stored under this name; none if the file is missing or unreadable."""
@@ -81,7 +83,7 @@ class CheckpointStore:
         if self._loop is None:
             self.store_all()
         elif not self._busy:
-            self._storing = self._loop.run_in_executor(None, self._store, self._next_number(), self._contents())
+            self._storing = self._threads.run_for(self._loop, self._store, self._next_number(), self._contents())
 
     def freshen_recovery_points(self) -> None:
         """Store the recovery points, from a thread, if they moved and it is time."""
@@ -93,7 +95,8 @@ class CheckpointStore:
             return
         self._stored_points, self._stored_at, self._stored_bytes = points, now, appended
         assert self._loop is not None
-        self._storing = self._loop.run_in_executor(None, self._store, self._next_number(), self._recovery_points())
+        points_now = self._recovery_points()
+        self._storing = self._threads.run_for(self._loop, self._store, self._next_number(), points_now)
 
     def store_all(self) -> bool:
         """Store every checkpoint here and now, when the loop does not run; whether that worked."""
@@ -101,12 +104,11 @@ class CheckpointStore:
 
     async def store(self, name: str | None = None) -> bool:
         """Store one of the checkpoints, or all of them, as of now; whether that worked."""
-        loop = asyncio.get_running_loop()
         while (storing := self._storing) is not None and not storing.done():
             await asyncio.wait({storing})
         contents = self._contents()
         wanted = contents if name is None else {name: contents[name]}
-        self._storing = loop.run_in_executor(None, self._store, self._next_number(), wanted)
+        self._storing = self._threads.run(self._store, self._next_number(), wanted)
         return await self._storing
 
     async def store_log_starts(self, starts: Mapping[PartitionLog, int]) -> bool:

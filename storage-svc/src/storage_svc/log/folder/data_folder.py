@@ -33,6 +33,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.later_deletion import LaterDeletion
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
 from storage_svc.log.folder.deleted_folders import DeletedFolders
@@ -98,6 +99,7 @@ class DataFolder:
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = PeriodicWork()
+        self._threads = Threads("folder", 1)
         self._deletion = LaterDeletion(files)
         self._strays: list[str] = []
         self._deleted_folders = DeletedFolders(files, root, self._deletion)
@@ -344,7 +346,7 @@ class DataFolder:
                         self._deleted_folders.rename(log)
                     except StorageFailure:
                         whole = False
-        synced = await asyncio.to_thread(self._sync_deletion, topic)
+        synced = await self._threads.run(self._sync_deletion, topic)
         await self.checkpoints.store()
         return whole and synced
 
@@ -394,7 +396,7 @@ class DataFolder:
     async def close(self) -> None:
         """Sync, complete the indexes, store producer state and checkpoints; the marker comes last, if all went well."""
         self._work.stop()
-        self._deletion.stop()
+        await self._deletion.stop()
         await asyncio.gather(self.flusher.stop(), self.background.stop())
         await self.checkpoints.stop()
         self._loop = None

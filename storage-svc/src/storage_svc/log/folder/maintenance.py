@@ -12,6 +12,7 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log.cleaner.cleaner import Cleaner
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.periodic_work import PeriodicWork
@@ -38,6 +39,7 @@ class Maintenance:
         self._settings = folder.settings
         self._clock = folder.clock
         self._work = PeriodicWork()
+        self._threads = Threads("retention", 1)
         self._retaining: asyncio.Task[None] | None = None
         self._stopping = False
         self.cleaner = Cleaner(
@@ -83,7 +85,7 @@ class Maintenance:
             if self._stopping:
                 return
             try:
-                await retain(log, now_ms)
+                await retain(log, now_ms, self._threads)
             except StorageFailure as error:
                 _log.error("retention failed", log=log.folder, reason=str(error))
             except Exception:  # a bug; the other logs are to be retained all the same

@@ -19,6 +19,7 @@ from storage_svc.log.batch.header import pack_prefix, unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused, StorageFailure
 from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT, Admitted, Appended, Origin, prepare
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
@@ -52,6 +53,7 @@ class BatchWriter:
         "_staged_repeats",
         "_staged_size",
         "_state",
+        "wants_look_back",
     )
 
     def __init__(self, state: LogState, actions: LogActions) -> None:
@@ -71,6 +73,8 @@ class BatchWriter:
         #: Whether any of them was added to the producer state.
         self._of_producers = False
         self._failing = False
+        #: Whether a batch must wait for `look_back`; its caller clears it.
+        self.wants_look_back = False
 
     def configure(self, config: LogConfig) -> None:
         """Judge batches by these settings from now on."""
@@ -93,8 +97,9 @@ class BatchWriter:
     ) -> Appended:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
 
-        With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable. It may be
-        MUST_LOOK: stage it again with the result of `admit`, called in a thread.
+        With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable, or after
+        `look_back` if `wants_look_back` is set. It may be MUST_LOOK: stage it again with the result of `admit`, called
+        in a thread.
         """
         state = self._state
         if self._internal and origin is Origin.CLIENT:
@@ -105,8 +110,12 @@ class BatchWriter:
         if isinstance(prepared, Refusal):
             if prepared is TOO_SLOW:
                 return MUST_LOOK
-            if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._looked_back(view):
-                prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
+            if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and prepared is not admitted:
+                if may_wait and self._look_back.lacks(unpack_header(view)[9]):
+                    self.wants_look_back = True
+                    return MUST_WAIT
+                if self._looked_back(view):
+                    prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
             if isinstance(prepared, Refusal):
                 return Appended.refused(prepared)
         if isinstance(prepared, ProducedBatch):
@@ -164,6 +173,14 @@ class BatchWriter:
             self._lose([], error)
             return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
         return None
+
+    async def look_back(self, view: memoryview, threads: Threads) -> None:
+        """Look in the log for older batches of this batch's producer, while one of these threads reads.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        await self._look_back.search(unpack_header(view)[9], threads)
 
     def _looked_back(self, view: memoryview) -> bool:
         """Look in the log for older batches of the producer; return whether any were found."""

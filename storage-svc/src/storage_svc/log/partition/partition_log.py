@@ -145,12 +145,13 @@ class PartitionLog(LogState):
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
-    def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT, may_wait: bool = False) -> Appended:
         """Check and write one batch.
 
-        Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers.
+        Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers. With `may_wait`
+        the result may be MUST_WAIT: append the batch again once the log is durable.
         """
-        appended = self.writer.stage(memoryview(records), origin, self.now_ms())
+        appended = self.writer.stage(memoryview(records), origin, self.now_ms(), may_wait=may_wait)
         self.write_staged()
         return appended
 

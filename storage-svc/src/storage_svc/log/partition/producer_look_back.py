@@ -7,20 +7,25 @@ beginning, or after 1 GiB since the start.
 
 No batch is read twice: batches of other producers complete the windows of those. Batches that compaction removed are
 not found.
+
+The search may take a second a gigabyte, and a cold disk takes longer. So a batch that a client sent waits for `search`,
+a thread of which reads about a megabyte at a time. `complete` does the same work before it returns.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.positions import boundary
+from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.segment_list import Segments
 
 _BYTES_MAX: Final = 1 << 30
-_STEP_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 1 << 20
 
 
 class ProducerLookBack:
@@ -36,31 +41,72 @@ class ProducerLookBack:
         self._offset = producers.replayed_from
         self._bytes_left = _BYTES_MAX
 
-    def complete(self, producer_id: int) -> bool:
-        """Find the missing ones of the producer's last batches; return whether there were any.
+    def lacks(self, producer_id: int) -> bool:
+        """Return whether a search may find older batches of the producer."""
+        producer = self._producers.producers.get(producer_id)
+        if producer is None or not producer.lacks_batches:
+            return False
+        if self._offset > self._segments.bases[0] and self._bytes_left > 0:
+            return True
+        producer.complete = True
+        return False
+
+    async def search(self, producer_id: int, threads: Threads) -> None:
+        """Find the missing ones of the producer's last batches, while one of these threads reads the log. Nobody may
+        begin another search before this one ends.
 
         Raises:
             StorageFailure: the disk did not answer.
         """
-        producers = self._producers
-        producer = producers.producers.get(producer_id)
-        if producer is None or not producer.lacks_batches:
-            return False
-        known = len(producer.batches)
-        while producer.lacks_batches and self._offset > self._segments.bases[0] and self._bytes_left > 0:
-            for header in reversed(self._step()):
-                producers.remember_before(header)
-        producer.complete = True
-        return len(producer.batches) > known
+        while self.lacks(producer_id):
+            step = self._step()
+            try:
+                found = await threads.run(self._read, step)
+            finally:
+                step.segment.unpin()
+            self._note(step, found)
 
-    def _step(self) -> list[Header]:
-        """Return about a megabyte of the batches that end at the offset; move the offset to where they begin."""
+    def complete(self, producer_id: int) -> bool:
+        """Find the missing ones of the producer's last batches before this returns; return whether there were any.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        producer = self._producers.producers.get(producer_id)
+        known = 0 if producer is None else len(producer.batches)
+        while self.lacks(producer_id):
+            step = self._step()
+            try:
+                found = self._read(step)
+            finally:
+                step.segment.unpin()
+            self._note(step, found)
+        return producer is not None and len(producer.batches) > known
+
+    def _step(self) -> _Step:
+        """Return the position of about a megabyte of the batches that end at the offset. The segment is pinned."""
         segments = self._segments
         segment = segments[segments.index_of(self._offset - 1)]
         located = segment.locate(self._offset)
         end = segment.size if located is None else located[0]
-        start, _ = boundary(segment, 0, max(0, end - _STEP_BYTES))
-        found = [header for _, header in headers(self._files, segment.descriptor, start, end)]
-        self._offset = found[0].base_offset if start else segment.base_offset
-        self._bytes_left -= end - start
-        return found
+        start, _ = boundary(segment, 0, max(0, end - STEP_BYTES))
+        segment.pin()
+        return _Step(segment, start, end)
+
+    def _read(self, step: _Step) -> list[Header]:
+        return [header for _, header in headers(self._files, step.segment.descriptor, step.start, step.end)]
+
+    def _note(self, step: _Step, found: list[Header]) -> None:
+        """Add the batches of one step to the windows; move the offset to where they begin."""
+        self._offset = found[0].base_offset if step.start else step.segment.base_offset
+        self._bytes_left -= step.end - step.start
+        for header in reversed(found):
+            self._producers.remember_before(header)
+
+
+class _Step(NamedTuple):
+    """Bytes of a segment to be searched."""
+
+    segment: Segment
+    start: int
+    end: int

@@ -12,24 +12,23 @@ another one is started first. Files are renamed `.deleted` at once and unlinked 
 
 from __future__ import annotations
 
-import asyncio
-
 from service_chassis import logs
 
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused
 from storage_svc.log.partition.partition_log import PartitionLog
 
 _log = logs.get(__name__)
 
 
-async def retain(log: PartitionLog, now_ms: int) -> None:
-    """Do as `apply_retention` does, while the event loop goes on: a thread syncs.
+async def retain(log: PartitionLog, now_ms: int, threads: Threads) -> None:
+    """Do as `apply_retention` does, while the event loop goes on: one of these threads syncs.
 
     Raises:
         StorageFailure: the disk refused; the next call finds the remaining segments again.
     """
     if _due(log, now_ms) and (path := log.snapshots.to_sync(log.segments.bases)) is not None:
-        await asyncio.to_thread(log.files.sync_path, path)
+        await threads.run(log.files.sync_path, path)
         if log.deleted:
             return
         log.snapshots.note_one_synced(path)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import LogError, Refused, StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
@@ -46,8 +47,8 @@ class Outdated(LogError):  # noqa: N818 (reads as what happened)
 Steps = Generator[str, None, None]
 
 
-async def carry_out(steps: Steps, sync: Callable[[str], None]) -> None:
-    """Carry out a swap while the event loop goes on; a thread syncs.
+async def carry_out(steps: Steps, sync: Callable[[str], None], threads: Threads) -> None:
+    """Carry out a swap while the event loop goes on; one of these threads syncs.
 
     Raises:
         Outdated, StorageFailure: see `swap`.
@@ -57,7 +58,7 @@ async def carry_out(steps: Steps, sync: Callable[[str], None]) -> None:
         failure: StorageFailure | None = None
         for pause_s in (*_SYNC_PAUSES_S, None):
             try:
-                await asyncio.to_thread(sync, path)
+                await threads.run(sync, path)
             except Refused as error:
                 failure = error
                 if pause_s is not None:

@@ -53,8 +53,12 @@ class Transactions:
         """
         return self._state.producers.may_begin(producer_id, producer_epoch)
 
-    def end(self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int) -> Appended:
+    def end(
+        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, may_wait: bool = False
+    ) -> Appended:
         """Write the marker that commits or aborts the producer's transaction in this partition.
+
+        With `may_wait` the result may be MUST_WAIT: nothing was written, call again once the log is durable.
 
         Error 47 means that the producer has a newer epoch, 52 that a newer coordinator has written a marker for it.
         Error 56 leaves everything as it was. Without an open transaction the marker is written all the same:
@@ -68,7 +72,7 @@ class Transactions:
         now_ms = self._clock()
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
-        appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms)
+        appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms, may_wait=may_wait)
         if appended.error_code:
             return appended
         offset, first_offset = appended.base_offset, producers.open_since(producer_id)

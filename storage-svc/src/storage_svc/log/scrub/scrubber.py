@@ -27,6 +27,7 @@ from service_chassis import logs
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints, helper_process
 from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, carry_out, swap
@@ -71,6 +72,8 @@ class Scrubber:
         self._clock = clock
         self._last_scrub_path = f"{root}/{checkpoints.LAST_SCRUB}"
         self._helper: helper_process.Helper | None = None
+        #: One waits for the helper's messages; another ends it.
+        self._threads = Threads("scrub", 2)
         self._task: asyncio.Task[None] | None = None
         self._wanted: dict[PartitionLog, None] = {}
         #: The time from which on a log may be requested again.
@@ -177,11 +180,11 @@ class Scrubber:
         damaged = []
         try:
             if self._helper is None:
-                self._helper = await asyncio.to_thread(helper_process.start, _MODULE)
+                self._helper = await self._threads.run(helper_process.start, _MODULE)
             helper = self._helper
-            await asyncio.to_thread(helper_process.send, helper, job)
+            await self._threads.run(helper_process.send, helper, job)
             while True:
-                message = await asyncio.to_thread(helper_process.receive, helper)
+                message = await self._threads.run(helper_process.receive, helper)
                 if message is None or "failed" in message:
                     reason = "the helper process ended" if message is None else message["failed"]
                     if not self._stopping:
@@ -206,7 +209,7 @@ class Scrubber:
     async def _end_helper(self) -> None:
         helper, self._helper = self._helper, None
         if helper is not None:
-            await asyncio.to_thread(helper_process.end, helper)
+            await self._threads.run(helper_process.end, helper)
 
     # -- damage -------------------------------------------------------------------------------------------------------
 
@@ -232,20 +235,23 @@ class Scrubber:
         index = next((number for number, each in enumerate(wanted) if each[0] == base_offset), None)
         if index is None:
             return True
-        found = await asyncio.to_thread(self._look_again, log, wanted[index:], log.high_watermark)
+        found = await self._threads.run(self._look_again, log, wanted[index:], log.high_watermark)
         if found is None or not found.damaged:
             return True
         self.totals.segments_damaged += 1
         if log.segments.active.base_offset == base_offset:
             log.write_staged()
+            await log.durable(log.log_end_offset)  # `roll` syncs by itself otherwise, and the event loop waits
             log.roll(log.now_ms())
         segment = log.segments[log.segments.index_of(base_offset)]
         if segment.base_offset != base_offset:
             raise Outdated("the segment is gone")
-        size = await asyncio.to_thread(self._write_sound, log, found, segment.size)
+        size = await self._threads.run(self._write_sound, log, found, segment.size)
         if size is None:
             raise Outdated("the segment is another one")
-        await carry_out(swap(log, CleanedGroup((base_offset,), size), log.now_ms()), self._files.sync_path)
+        await carry_out(
+            swap(log, CleanedGroup((base_offset,), size), log.now_ms()), self._files.sync_path, self._threads
+        )
         log.compaction.uncleanable = None
         self.totals.quarantined_bytes += log_holes(segment, found.holes)
         log_corrected(segment, found.moved)

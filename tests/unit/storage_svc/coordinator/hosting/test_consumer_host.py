@@ -186,6 +186,7 @@ async def test_a_refused_write_changes_nothing(node: Node) -> None:
 
 
 async def test_a_refused_first_join_makes_no_group(node: Node) -> None:
+    node.make_offsets_topic()
     refused = await enter(node, "m1", topics=frozenset(f"{number:0200}" for number in range(6000)))
     assert refused.error == E.UNKNOWN_SERVER_ERROR
     assert node.coordinator.groups == {}

@@ -140,6 +140,9 @@ class FakeLog:
     def partition_of(self, _: str) -> int:
         return 0
 
+    async def finish(self) -> None:
+        """Return at once: nothing waits."""
+
     def to_load(self) -> list[Any]:
         return []
 

@@ -20,7 +20,7 @@ class Writes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.outcomes: dict[str, int] = {}
-        node.offsets_log.ensure_topic()
+        node.make_offsets_topic()
 
     def _ended(self, name: str, code: int) -> None:
         assert name not in self.outcomes, "ended twice"

@@ -14,6 +14,7 @@ from storage_svc.log.cleaner.cleaner import _job
 from storage_svc.log.cleaner.job import Cleaning
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Buffer, Files
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import NotNow, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
@@ -288,7 +289,7 @@ async def test_a_failed_sync_ends_the_swap_in_a_known_state(folders: Any, tmp_pa
             raise StorageFailure("cannot sync: EIO")
 
     with pytest.raises(StorageFailure, match="EIO"):
-        await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync)
+        await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync, Threads("swap", 1))
     assert len(synced) == failing
     assert (log.segments[0] is old, log.offline is None) == (failing == 1, failing == 1)
     assert left_over(tmp_path) == [] or failing == 2
@@ -306,5 +307,5 @@ async def test_a_sync_that_the_system_refuses_to_begin_is_tried_again(folders: A
         if len(synced) == 2:
             raise NotNow("cannot sync: too many open files")
 
-    await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync)
+    await carry_out(swap(log, CleanedGroup((0,), size), NOW_MS), sync, Threads("swap", 1))
     assert (len(synced), log.offline, left_over(tmp_path)) == (4, None, [])

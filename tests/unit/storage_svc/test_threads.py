@@ -1,0 +1,55 @@
+"""Which work of storage uses the few threads of the event loop's default executor: none that waits while it serves."""
+
+import ast
+import asyncio
+import threading
+from pathlib import Path
+
+import storage_svc
+from storage_svc.log.disk.threads import Threads
+
+_ROOT = Path(storage_svc.__file__).parent
+#: Function -> the reason why its work may stay in the default executor.
+_ALLOWED = {
+    "app.py: _start": "before anything is served",
+    "app.py: stop": "nothing is served any more",
+    "app.py: _begin": "before anything is served",
+    "app.py: serve": "before anything is served",
+    "coordinator/hosting/consumer_host.py: _resolve_patterns": "computes; nothing waits for a disk",
+    "coordinator/hosting/group_loading.py: _load": "computes; nothing waits for a disk",
+    "coordinator/stored/offsets_log.py: load": "computes; nothing waits for a disk",
+    "log/folder/data_folder.py: close": "nothing is served any more",
+    "log/partition/flusher.py: stop": "nothing is served any more",
+    "rpc/look_ups.py: close": "nothing is served any more",
+}
+
+
+def _is_default(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    executor = call.args[0] if call.args else None
+    is_none = isinstance(executor, ast.Constant) and executor.value is None
+    return name == "to_thread" or (name == "run_in_executor" and is_none)
+
+
+def _users() -> set[str]:
+    users = set()
+    for path in _ROOT.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                isinstance(node, ast.Call) and _is_default(node) for node in ast.walk(function)
+            ):
+                users.add(f"{path.relative_to(_ROOT)}: {function.name}")
+    return users
+
+
+def test_the_default_executor_is_left_to_work_that_does_not_wait() -> None:
+    assert _users() - _ALLOWED.keys() == set()
+
+
+async def test_work_that_hangs_holds_threads_of_its_purpose_only() -> None:
+    hung, go_on = Threads("hung", 2), threading.Event()
+    waiting = [hung.run(go_on.wait, 60) for _ in range(5)]
+    assert await asyncio.wait_for(Threads("other", 1).run(pow, 2, 5), 60) == 32
+    assert [each.done() for each in waiting] == [False] * 5
+    go_on.set()
+    assert await asyncio.gather(*waiting) == [True] * 5
