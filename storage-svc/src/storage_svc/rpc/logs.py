@@ -10,6 +10,7 @@ from broker_contract import logs_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.log.disk.threads import Threads
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.producers.state import Producer
@@ -24,6 +25,7 @@ class LogsService:
     def __init__(self, directory: DataFolder) -> None:
         self._directory = directory
         self._root = os.path.abspath(directory.root)
+        self._threads = Threads("log-dirs", 1)
 
     async def describe_producers(self, request: pb.DescribeProducersRequest) -> pb.DescribeProducersResponse:
         """Return the producers of each log named, or why there are none."""
@@ -42,7 +44,7 @@ class LogsService:
         """Return the data folder and all of its logs."""
         root = self._root
         try:
-            disk = await asyncio.to_thread(os.statvfs, root)
+            disk = await self._threads.run(os.statvfs, root)
         except OSError as error:
             log.error("cannot describe the data folder", reason=str(error))
             return pb.DescribeLogDirsResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, path=root)
