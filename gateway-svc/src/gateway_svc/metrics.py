@@ -9,6 +9,8 @@ Names follow JMX exporters (`kafka_server_…`) where Apache Kafka has the same 
 
 from __future__ import annotations
 
+import itertools
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +24,10 @@ DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 #: Topics with one series each; the others are counted under OTHER_TOPICS.
 TOPICS_MAX = 2000
 OTHER_TOPICS = "_other"
+#: Seconds without traffic after which a topic's series ends if a new topic needs its place.
+TOPIC_IDLE_S = 600.0
+#: Topics that are looked at for such a place at a time, and the seconds between two such times.
+_LOOKED_AT, _LOOK_S = 16, 0.1
 
 
 class ApiCounts:
@@ -52,7 +58,17 @@ class ApiCounts:
 class TopicCounts:
     """One topic's traffic through this gateway."""
 
-    __slots__ = ("bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "produces", "records_in")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "produces",
+        "records_in",
+        "seen",
+        "seen_at",
+    )
 
     def __init__(self) -> None:
         self.records_in = 0
@@ -62,6 +78,14 @@ class TopicCounts:
         self.fetches = 0
         self.failed_produces = 0
         self.failed_fetches = 0
+        #: `requests` when it was last looked at and had changed, and the time of that.
+        self.seen = -1
+        self.seen_at = 0.0
+
+    @property
+    def requests(self) -> int:
+        """Number of partitions of all requests."""
+        return self.produces + self.fetches + self.failed_produces + self.failed_fetches
 
 
 #: Family, its meaning, and where TopicCounts keeps it.
@@ -79,7 +103,10 @@ _TOPIC_FAMILIES = (
 class GatewayMetrics(Collector):
     """Figures that the event loop writes and the scraping thread reads. A scrape may miss the latest request."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: The time from which on topics are looked at again.
+        self._look_at = 0.0
         self.apis: dict[str, ApiCounts] = {}
         self.topics: dict[str, TopicCounts] = {}
         self.refused: Counter[str] = Counter()
@@ -103,10 +130,28 @@ class GatewayMetrics(Collector):
         """Return the counts of a topic that exists, as far as the caller knows."""
         counts = self.topics.get(name)
         if counts is None:
-            if len(self.topics) >= TOPICS_MAX:
+            if len(self.topics) >= TOPICS_MAX and not self._forget_one():
                 name = OTHER_TOPICS
             counts = self.topics.setdefault(name, TopicCounts())
         return counts
+
+    def _forget_one(self) -> bool:
+        """Forget a topic that has had no traffic for TOPIC_IDLE_S; return whether one was found.
+
+        It is looked for among the next few, so that a deleted topic's place is found by later calls.
+        """
+        now = self._clock()
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_S
+        for name in list(itertools.islice(self.topics, _LOOKED_AT)):
+            counts = self.topics.pop(name)
+            if counts.requests == counts.seen and now - counts.seen_at >= TOPIC_IDLE_S and name != OTHER_TOPICS:
+                return True
+            if counts.requests != counts.seen:
+                counts.seen, counts.seen_at = counts.requests, now
+            self.topics[name] = counts  # the last one to be looked at again
+        return False
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway_svc.metrics import TOPICS_MAX, GatewayMetrics
+from gateway_svc.metrics import OTHER_TOPICS, TOPIC_IDLE_S, TOPICS_MAX, GatewayMetrics
 from prometheus_client import CollectorRegistry
 
 
@@ -46,6 +46,30 @@ def test_topics_are_bounded() -> None:
     assert registry.get_sample_value(name, {"topic": f"topic-{TOPICS_MAX - 2}"}) == 1
     assert registry.get_sample_value(name, {"topic": f"topic-{TOPICS_MAX - 1}"}) is None
     assert registry.get_sample_value(name, {"topic": "_other"}) == 1
+
+
+def test_topics_without_traffic_make_room_for_new_ones() -> None:
+    """The clock is played."""
+    now = 0.0
+    metrics = GatewayMetrics(lambda: now)
+    for number in range(TOPICS_MAX):
+        metrics.topic(f"topic-{number}").produces += 1
+    busy = metrics.topic("topic-7")
+    other = metrics.topic("new")
+    for _ in range(TOPICS_MAX):  # all of them are looked at
+        now += 0.1
+        assert metrics.topic("new") is other
+    assert (metrics.topics[OTHER_TOPICS], len(metrics.topics)) == (other, TOPICS_MAX + 1)
+    now += TOPIC_IDLE_S
+    busy.produces += 1
+    assert metrics.topic("first") is not other
+    assert metrics.topic("second") is other  # a tenth of a second has to pass
+    for number in range(50):
+        now += 0.1
+        assert metrics.topic(f"fresh-{number}") is not other
+    assert metrics.topic("topic-7") is busy
+    assert len(metrics.topics) == TOPICS_MAX + 1
+    assert sum(name.startswith("topic-") for name in metrics.topics) == TOPICS_MAX - 51
 
 
 def test_recognised_requests() -> None:

@@ -75,7 +75,9 @@ class Leases:
         return gateway
 
     def remove(self, name: str) -> None:
-        self._leases.pop(name, None)
+        """End the lease of a gateway that stops, unless another process of its name is alive: it has a stream, too."""
+        if self._streams[name] <= 1:
+            self._leases.pop(name, None)
 
     def stream_began(self, name: str) -> None:
         self._streams[name] += 1

@@ -51,6 +51,19 @@ def test_a_gateway_that_leaves_is_gone_at_once(catalog: Catalog) -> None:
     assert leases.live(0) == []
 
 
+def test_a_gateway_that_leaves_does_not_end_the_lease_of_another_of_its_name(catalog: Catalog) -> None:
+    leases = Leases(catalog)
+    leases.register("a", (EXTERNAL,), 3000, 0)
+    leases.stream_began("a")
+    leases.stream_began("a")
+    leases.remove("a")
+    leases.stream_ended("a")
+    assert [gateway.name for gateway in leases.live(1)] == ["a"]
+    leases.remove("a")
+    leases.stream_ended("a")
+    assert leases.live(1) == []
+
+
 def test_a_lease_ends_with_the_last_stream_of_its_name(catalog: Catalog) -> None:
     leases = Leases(catalog)
     leases.register("a", (EXTERNAL,), 3000, 0)
