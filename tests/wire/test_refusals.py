@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.requests.dispatch import ELEMENTS_MAX
+from gateway_svc.requests.handler import ELEMENTS_MAX
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -59,6 +59,15 @@ class FakeClient:
     def go_on(self) -> None:
         self.start_held()
 
+    def hold_others(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.block()
+
+    def release_others(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.unblock()
+            self.start_held()
+
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
         pending.parts = parts
         if self._pipeline is not None:

@@ -259,6 +259,14 @@ class Connection(asyncio.BufferedProtocol):
         """Look whether the client still has its end of the connection open."""
         return not (self._reading.closed or has_left(self._transport.get_extra_info("socket").fileno()))
 
+    def hold_others(self) -> None:
+        self._pipeline.block()
+
+    def release_others(self) -> None:
+        self._pipeline.unblock()
+        if self._held_for is not None:
+            self.go_on()
+
     def _end_hold(self) -> None:
         if self._held_for is not None:
             reason, self._held_for = self._held_for, None

@@ -292,6 +292,10 @@ class FetchSessions:
 
 
 def _partitions(request: FetchRequest) -> Iterable[FetchedPartition]:
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield FetchedPartition(topic.topic, topic.topic_id, asked)
+    """Return each partition that the request names, once: of several positions the last one counts, as in Kafka."""
+    named = [
+        FetchedPartition(topic.topic, topic.topic_id, asked) for topic in request.topics for asked in topic.partitions
+    ]
+    if len(named) < 2:
+        return named
+    return {(each.topic, each.topic_id, each.asked.partition): each for each in named}.values()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
@@ -20,17 +21,28 @@ from protocol_lib.messages.consumer_group_heartbeat import (
 
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, Orphan, with_error
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan, with_error
 from gateway_svc.requests.resources import Operation, Resource, group, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import next_turn
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 _MEMBER_ID_NEEDED_VERSION = 1
 
 _Request = groups_pb2.ConsumerGroupHeartbeatRequest
 
+#: Others have a turn before longer requests are served: they may have hundreds of partitions.
+_LONG_BYTES: Final = 16 * 1024
+
 
 def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
+    if call.size <= _LONG_BYTES:
+        return _serve(call, request, services)
+    next_turn(call, services.loop, partial(_serve, call, request, services))
+    return None
+
+
+def _serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return services.storage.groups.consumer_group_heartbeat(
         _Request(
@@ -94,6 +106,7 @@ HANDLER = Handler(
     0,
     1,
     serve,
+    elements_max=STEP_ELEMENTS_MAX,
     resources=resources,
     refuse=refuse,
     pattern=partial(HeartbeatPattern, serve, refuse),

@@ -25,7 +25,7 @@ from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
@@ -124,4 +124,6 @@ def refuse(call: Call, request: CreateTopicsRequest, error: int, _services: Serv
     call.answer(CreateTopicsResponse(topics=results), error)
 
 
-HANDLER = Handler(ApiKey.CREATE_TOPICS, 0, 7, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.CREATE_TOPICS, 0, 7, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+)

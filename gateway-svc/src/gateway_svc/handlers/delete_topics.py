@@ -20,7 +20,7 @@ from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
@@ -98,4 +98,6 @@ def refuse(call: Call, request: DeleteTopicsRequest, error: int, _services: Serv
     call.answer(DeleteTopicsResponse(responses=responses), error)
 
 
-HANDLER = Handler(ApiKey.DELETE_TOPICS, 0, 6, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DELETE_TOPICS, 0, 6, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
@@ -42,9 +43,10 @@ from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from gateway_svc.fetching.value_reads import bytes_allowed
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import PIECE, next_turn
 
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4
@@ -71,10 +73,20 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
         fetch = opened
+    if len(fetch.partitions) <= PIECE:
+        _read(call, request, services, fetch, now)
+    else:
+        next_turn(call, services.loop, partial(_read, call, request, services, fetch, now))
+
+
+def _read(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> None:
     read = _read_request(call, request, services, fetch, now)
 
     def done(response: ReadResponse) -> None:
         call.abandon = None
+        if len(response.partitions) > PIECE:
+            next_turn(call, services.loop, partial(_answer, call, services, fetch, read, response.partitions))
+            return
         try:
             _answer(call, services, fetch, read, response.partitions)
         except Exception as error:
@@ -178,6 +190,19 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
         session_id = fetch.session.session_id
         told = [pair for pair in told if _must_tell(fetch, *pair)]
     response = FetchResponse(session_id=session_id, responses=_by_topic(told))
+    if len(told) <= PIECE:
+        _send(call, services, response, error, told)
+    else:
+        next_turn(call, services.loop, partial(_send, call, services, response, error, told))
+
+
+def _send(
+    call: Call,
+    services: Services,
+    response: FetchResponse,
+    error: int,
+    told: list[tuple[FetchedPartition, PartitionData]],
+) -> None:
     try:
         call.answer(response, error)
     except BaseException:
@@ -349,4 +374,6 @@ HANDLER = Handler(
     may_park=True,
     by_parts=True,
     orphan=Orphan.SERVE,
+    elements_max=STEP_ELEMENTS_MAX,
+    converted_below=_RECORD_BATCH_VERSION,
 )

@@ -8,6 +8,8 @@ protocol name cannot be null: it is empty.
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -20,6 +22,9 @@ from gateway_svc.requests.services import Services
 _MEMBER_ID_REQUIRED_VERSION = 4
 _NULLABLE_NAME_VERSION = 7
 _SKIP_ASSIGNMENT_VERSION = 9
+
+#: Protocols of one member; clients have a handful.
+_PROTOCOLS_MAX: Final = 1000
 
 
 async def handle(call: Call, request: JoinGroupRequest, services: Services) -> tuple[JoinGroupResponse, int]:
@@ -75,4 +80,13 @@ def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Service
     call.answer(response, error)
 
 
-HANDLER = Handler(ApiKey.JOIN_GROUP, 0, 9, handle, resources=of_group(Operation.READ), refuse=refuse, may_park=True)
+HANDLER = Handler(
+    ApiKey.JOIN_GROUP,
+    0,
+    9,
+    handle,
+    resources=of_group(Operation.READ),
+    refuse=refuse,
+    may_park=True,
+    elements_max=_PROTOCOLS_MAX,
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
@@ -17,19 +18,39 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import next_turn
+
+#: Others have a turn between the steps of longer requests: they may have hundreds of partitions.
+_LONG_BYTES: Final = 16 * 1024
 
 
 def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
-    services.storage.groups.commit_offsets(
-        asked(call, request), partial(_committed, call, request), call.client.is_there
-    )
+    if call.size > _LONG_BYTES:
+        next_turn(call, services.loop, partial(_commit, call, request, services))
+    else:
+        _commit(call, request, services)
 
 
-def _committed(call: Call, request: OffsetCommitRequest, outcome: groups_pb2.CommitOffsetsResponse) -> None:
-    answer(call, request, outcome.error_codes)
+def _commit(call: Call, request: OffsetCommitRequest, services: Services) -> None:
+    wanted = asked(call, request)
+    committed = partial(_committed, call, request, services)
+    if call.size > _LONG_BYTES:
+        commit = partial(services.storage.groups.commit_offsets, wanted, committed, call.client.is_there)
+        next_turn(call, services.loop, commit)
+    else:
+        services.storage.groups.commit_offsets(wanted, committed, call.client.is_there)
+
+
+def _committed(
+    call: Call, request: OffsetCommitRequest, services: Services, outcome: groups_pb2.CommitOffsetsResponse
+) -> None:
+    if call.size > _LONG_BYTES:
+        next_turn(call, services.loop, partial(answer, call, request, outcome.error_codes))
+    else:
+        answer(call, request, outcome.error_codes)
 
 
 def resources(_call: Call, request: OffsetCommitRequest, services: Services) -> Iterable[Resource]:
@@ -46,4 +67,5 @@ HANDLER = Handler(
     refuse=refuse,
     pattern=OffsetCommitPattern,
     orphan=Orphan.UNLESS_LATE,
+    elements_max=STEP_ELEMENTS_MAX,
 )

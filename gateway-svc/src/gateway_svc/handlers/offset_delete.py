@@ -15,7 +15,7 @@ from protocol_lib.messages.offset_delete import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_code
-from gateway_svc.requests.handler import Handler, with_error
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, with_error
 from gateway_svc.requests.resources import Operation, Resource, group, topics_called
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
@@ -67,4 +67,5 @@ HANDLER = Handler(
     handle,
     resources=resources,
     refuse=with_error(OffsetDeleteResponse, throttle_time_ms=0, topics=()),
+    elements_max=STEP_ELEMENTS_MAX,
 )

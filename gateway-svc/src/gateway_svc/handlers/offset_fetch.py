@@ -35,7 +35,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory, in_turns
+from gateway_svc.requests.turns import PIECE, AnswerMemory, in_turns
 
 _TOP_LEVEL_ERROR_VERSION = 2
 _MANY_GROUPS_VERSION = 8
@@ -150,10 +150,10 @@ class _GroupFetch:
                 elif not error:
                     offset = next(offsets)
                 rows[partitions[each]].append(_row(version, offset))
-        return error, [
-            _topic(version, name or "", topic.topic_id, found)
-            for name, topic, found in zip(names, asked, rows, strict=True)
-        ]
+        topics: list[Any] = []
+        async for piece_of_topics in in_turns(list(zip(names, asked, rows, strict=True)), 5 * PIECE):
+            topics += [_topic(version, name or "", topic.topic_id, found) for name, topic, found in piece_of_topics]
+        return error, topics
 
     async def _ask(self, partitions: Sequence[tuple[str, int]]) -> tuple[int, Sequence[_Offset]]:
         """Return the group's error and the offsets of these partitions, or of all if the client wants all."""

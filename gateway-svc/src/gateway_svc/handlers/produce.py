@@ -24,12 +24,14 @@ from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACT
 
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
+from gateway_svc.handlers.produce_in_turns import LongAppend
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
 from gateway_svc.handlers.produce_pattern import Fate, ProducePattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import PIECE
 
 _RECORD_BATCH_VERSION = 3
 
@@ -67,6 +69,9 @@ def _append(
     fate: Fate,
 ) -> None:
     """Append and answer. `known`: outcomes of partitions without records to append, by index. Storage's come first."""
+    if len(partitions) > PIECE:
+        LongAppend(call, request, services, partitions, batches, known).start()
+        return
 
     def done(response: AppendResponse) -> None:
         try:
@@ -131,5 +136,7 @@ HANDLER = Handler(
     pattern=ProducePattern,
     alone_below=_RECORD_BATCH_VERSION,
     request_bytes_max=None,
+    elements_max=STEP_ELEMENTS_MAX,
+    converted_below=_RECORD_BATCH_VERSION,
     orphan=Orphan.SERVE,
 )

@@ -80,26 +80,28 @@ def refuse(call: Call, request: ProduceRequest, error: int, _services: Services)
     call.answer(response_of(request.topic_data, refused, call.version), error)
 
 
-def _topic(topic: TopicProduceData, outcomes: Iterator[AppendOutcome], version: int) -> TopicProduceResponse:
-    responses = []
-    for data in topic.partition_data:
-        outcome = next(outcomes)
-        response = PartitionProduceResponse(
-            index=data.index,
-            error_code=outcome.error_code,
-            base_offset=outcome.base_offset,
-            log_append_time_ms=outcome.log_append_time_ms,
-            log_start_offset=outcome.log_start_offset,
+def row_of(index: int, outcome: AppendOutcome, version: int) -> PartitionProduceResponse:
+    """Return the row of one partition."""
+    response = PartitionProduceResponse(
+        index=index,
+        error_code=outcome.error_code,
+        base_offset=outcome.base_offset,
+        log_append_time_ms=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
+    )
+    if outcome.error_code:
+        response.error_message = outcome.error_message
+        response.record_errors = tuple(
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in outcome.record_errors
         )
-        if outcome.error_code:
-            response.error_message = outcome.error_message
-            response.record_errors = tuple(
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in outcome.record_errors
-            )
-            if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_VERSION:
-                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        responses.append(response)
+        if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_VERSION:
+            response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return response
+
+
+def _topic(topic: TopicProduceData, outcomes: Iterator[AppendOutcome], version: int) -> TopicProduceResponse:
+    responses = [row_of(data.index, next(outcomes), version) for data in topic.partition_data]
     return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(responses))
 
 

@@ -12,7 +12,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, of_group, with_error
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, of_group, with_error
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
 
@@ -56,4 +56,5 @@ HANDLER = Handler(
     resources=of_group(Operation.READ),
     refuse=with_error(SyncGroupResponse, assignment=b""),
     may_park=True,
+    elements_max=STEP_ELEMENTS_MAX,
 )

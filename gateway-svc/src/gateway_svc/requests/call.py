@@ -55,6 +55,14 @@ class Client(Protocol):
         """Start the requests that are held, as far as they may start by now."""
         ...
 
+    def hold_others(self) -> None:
+        """Start no further request of the connection until `release_others`."""
+        ...
+
+    def release_others(self) -> None:
+        """Start requests again, those that are held first."""
+        ...
+
     def is_there(self) -> bool:
         """Look whether the client still has its end of the connection open."""
         ...

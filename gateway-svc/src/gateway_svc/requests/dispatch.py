@@ -24,15 +24,11 @@ from gateway_svc.clients.pipeline import Kind
 from gateway_svc.errors import AnswerTooLarge, RequestRefused, StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.call import Call, Client, Ring
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import OLD_ELEMENTS_MAX, Handler
 from gateway_svc.requests.route import Route
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.requests.turns import is_long
-
-#: Elements of all arrays and tagged fields of one request together. They can name 25,000 partitions, each in another
-#: topic. Decoding this number takes a thirtieth of a second.
-ELEMENTS_MAX: Final = 50_000
 
 _header_start: Final = Struct(">hhi").unpack_from
 
@@ -81,7 +77,9 @@ class Dispatcher:
             version=version,
             kind=self._kinds[key << 16 | version],
             # librdkafka 2 asks for all topics of Metadata with three bytes after the message. Kafka ignores them, too.
-            decode=prefix_decoder(api.request, version, ELEMENTS_MAX),
+            decode=prefix_decoder(
+                api.request, version, OLD_ELEMENTS_MAX if version < handler.converted_below else handler.elements_max
+            ),
             header_tail=encode_response_header(key, version, 0)[4:],
             by_parts=handler.by_parts,
             may_park=handler.may_park,

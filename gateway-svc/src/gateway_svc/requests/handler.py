@@ -35,6 +35,14 @@ class Orphan(Enum):
     DROP = "drop"
 
 
+#: Elements of all arrays and tagged fields of one request together. They can name 25,000 partitions, each in another
+#: topic. Decoding this number takes a thirtieth of a second.
+ELEMENTS_MAX: Final = 50_000
+#: The same for requests that are served in a few large steps: 10,000 partitions, each in another topic.
+STEP_ELEMENTS_MAX: Final = 20_000
+#: The same for clients from before Kafka 0.11.
+OLD_ELEMENTS_MAX: Final = 1000
+
 #: A function that returns the resources a request uses.
 Resources = Callable[[Call, Any, Services], Iterable[Resource]]
 #: A function that answers a request with an error code.
@@ -105,6 +113,10 @@ class Handler:
     by_parts: bool = False
     #: Longer requests are refused without decoding them; None for no limit but that of every request.
     request_bytes_max: int | None = CONTROL_REQUEST_BYTES_MAX
+    #: Elements of one request at most, in all of its arrays and tagged fields together. The decoder refuses more.
+    elements_max: int = ELEMENTS_MAX
+    #: Versions below this one may have OLD_ELEMENTS_MAX elements: their records are converted, or read by value.
+    converted_below: int = 0
     #: The request that stands for one of a version not served, which is then answered in the lowest version; None to
     #: refuse it.
     unsupported: Any = None

@@ -7,8 +7,8 @@ handler asks storage for a piece of them at a time. The work on one piece is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from gateway_svc.errors import AnswerTooLarge
 
@@ -29,6 +29,24 @@ async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[S
         if begin:
             await asyncio.sleep(0)
         yield elements[begin : begin + size]
+
+
+class Failing(Protocol):
+    """A call, which an error of ours fails."""
+
+    def failed(self, error: Exception) -> None: ...
+
+
+def next_turn(call: Failing, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+    """Go on with a request after a turn for others. An error of `work` fails the request."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            call.failed(error)
+
+    loop.call_soon(run)
 
 
 class AnswerMemory:

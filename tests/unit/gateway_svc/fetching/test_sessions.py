@@ -58,6 +58,14 @@ def test_without_a_session_every_partition_is_told(sessions: FetchSessions) -> N
     assert [fetch.must_tell(each, 9, 0, 0, 0) for each in fetch.partitions] == [True, True]
 
 
+def test_of_a_partition_that_is_named_twice_the_last_position_counts(sessions: FetchSessions) -> None:
+    wanted = request(0, 0, {0: 5, 1: 6})
+    wanted.topics += request(0, 0, {1: 7, 2: 8}).topics
+    fetch = opened(sessions.open(HERE, wanted, False, 0.0))
+    assert asked(fetch) == [(0, 5), (1, 7), (2, 8)]
+    assert sessions.partition_count == 3
+
+
 def test_an_incremental_fetch_names_what_changed(sessions: FetchSessions) -> None:
     first = opened(sessions.open(HERE, request(0, 0, {0: 5, 1: 6, 2: 7}), False, 0.0))
     assert first.session is not None
