@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from gateway_svc.fetching import message_sets
@@ -13,6 +15,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.segment.segment import Segment
 
 from tests.wire.conftest import Running, StartBroker, batch, produce, produce_request, until
+from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 MIB = 1 << 20
 
@@ -101,6 +104,38 @@ async def test_parked_reads_by_value_hold_no_records(
         await each.close()
     await until(lambda: broker.core.data.parked_read_count == 0)
     assert (read, broker.gateway.memory_held) == ([], 0)
+
+
+def resident_kib() -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["combined", "separate"])
+async def test_parked_reads_by_value_take_no_memory(start_broker: StartBroker, tmp_path: Path, layout: str) -> None:
+    """The process holds both services and all clients: the reads would take 420 MB."""
+    async with AsyncExitStack() as stack:
+        if layout == "combined":
+            broker = await start_broker(gateway_data_dir="")
+        else:
+            remote = RemoteStorage(tmp_path)
+            await remote.start()
+            stack.push_async_callback(remote.stop)
+            broker = await stack.enter_async_context(gateway_of(remote, "one"))
+        wire = await broker.connect()
+        for _ in range(7):
+            await produce(wire, "single", batch(bytes(MIB - 1000)), acks=-1)
+        wires = [await broker.connect() for _ in range(60)]
+        before = resident_kib()
+        for number, each in enumerate(wires):
+            each.send(1, 2 if number % 2 else 11, waiting(0, 60 * MIB + number))
+        await until(lambda: broker.core.data.parked_read_count == 60)
+        assert resident_kib() - before < 16 * 1024
+        for each in wires:
+            await each.close()
+        await until(lambda: broker.core.data.parked_read_count == 0)
+        assert resident_kib() - before < 16 * 1024
 
 
 @pytest.mark.parametrize("version", [2, 11])

@@ -327,7 +327,7 @@ class DataService:
         self.append_collected()
         self._closed = True
         await self._slow.finish()
-        self._reads.close()
+        await self._reads.close()
 
 
 def _fields(request: Append, number: int, appended: Appended) -> dict[str, object]:

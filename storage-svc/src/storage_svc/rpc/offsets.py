@@ -25,8 +25,8 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import drop_below_start
 from storage_svc.log.partition.timestamps import segment_starts
+from storage_svc.rpc.found_records import epoch_error
 from storage_svc.rpc.look_ups import LookUps
-from storage_svc.rpc.waiting_reads import epoch_error
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2

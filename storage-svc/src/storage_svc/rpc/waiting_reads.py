@@ -9,8 +9,9 @@ records before the readable end reach `min_bytes`, also in part of a batch, or t
 
 Limits: `read_bytes_max` bytes an answer, `parked_reads_max` reads parked. A read beyond them is answered at once with
 the records that are there. Many parked reads may be due in one turn. So a read that may wait gets at most
-INLINE_BYTES_MAX of records by value, and all reads of a turn INLINE_BYTES_A_TURN; beyond that it gets slices. Its
-gateway reads these by value, without waiting, when it has room for them.
+INLINE_BYTES_MAX of records by value, and all reads of a turn INLINE_BYTES_A_TURN; beyond that it gets slices. So
+it does if its records are not in memory. Its gateway reads these by value, without waiting, when it has room for them.
+Such a read waits for a cold disk in a thread (cold_reads.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_contract.data import (
     NO_TOPIC_ID,
@@ -30,7 +31,6 @@ from broker_contract.data import (
     ReadRequest,
     ReadResponse,
     ReadResult,
-    Slice,
     TopicIdPartition,
 )
 from protocol_lib.errors import ErrorCode
@@ -40,6 +40,8 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
+from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
+from storage_svc.rpc.found_records import FoundRecords, epoch_error, note_failure, offset_error, size_of, slices_of
 
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
@@ -56,38 +58,12 @@ _log = service_logs.get(__name__)
 ReadDone = Callable[[ReadResponse], None]
 
 
-def epoch_error(asked: int, current: int) -> int:
-    """Return the error for a client that knows another leader epoch than ours, else 0; -1 means that it knows none."""
-    if asked < 0 or asked == current:
-        return 0
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def _offset_error(log: PartitionLog, offset: int) -> int:
-    """Return the error for a read from `offset`: out of the log's range, or of a log that cannot be read; else 0."""
-    if offset < log.high_watermark:
-        return ErrorCode.OFFSET_OUT_OF_RANGE if offset < log.log_start_offset else 0
-    if log.withheld:  # nobody knows where such a log ends
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    if offset > log.log_end_offset:
-        return ErrorCode.OFFSET_OUT_OF_RANGE
-    return 0 if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
-
-
-class _Found(NamedTuple):
-    """The outcome of a look at one partition: the result without its records, and the place of these."""
-
-    result: ReadResult
-    spans: list[Span]
-    size: int
-
-
 class _Look:
     """A look at one partition, and the answer to all reads that it makes due. `awaited` is -1 until it is needed."""
 
     __slots__ = ("awaited", "found", "response")
 
-    def __init__(self, found: _Found) -> None:
+    def __init__(self, found: FoundRecords) -> None:
         self.found = found
         self.awaited = -1
         self.response: ReadResponse | None = None
@@ -125,6 +101,7 @@ class WaitingReads:
         self._bytes_max = directory.settings.read_bytes_max
         self._parked: dict[_ParkedRead, None] = {}
         self._touched: dict[_ParkedRead, dict[PartitionLog, None]] = {}
+        self._cold = ColdReads(loop, directory.files)
         self._closed = False
         #: Bytes of records by value that answers of this turn may still hold, if their reads may wait.
         self._inline_left = INLINE_BYTES_A_TURN
@@ -141,15 +118,12 @@ class WaitingReads:
             return _nothing
         found, failed = self._collect(request)
         if failed or request.max_wait_ms <= 0 or len(self._parked) >= self._parked_max:
-            done(self._response(request, found))
-            return _nothing
+            return self._give(request, found, done)
         if sum([each.size for each in found]) >= request.min_bytes:
-            done(self._response(request, found))
-            return _nothing
+            return self._give(request, found, done)
         sizes = self._awaited(request, found)
         if sum(sizes) >= request.min_bytes:
-            done(self._response(request, found))
-            return _nothing
+            return self._give(request, found, done)
         parked = _ParkedRead(self, request, done, sizes)
         for index, wanted in enumerate(request.partitions):
             log = self._log_of(wanted.topic_partition)
@@ -220,7 +194,7 @@ class WaitingReads:
                 parked.sizes[index] = size
         return parked.size >= request.min_bytes
 
-    def _awaited(self, request: ReadRequest, found: list[_Found]) -> list[int]:
+    def _awaited(self, request: ReadRequest, found: list[FoundRecords]) -> list[int]:
         """Return the bytes of each partition that count towards `min_bytes`."""
         sizes = []
         for wanted, each in zip(request.partitions, found, strict=True):
@@ -237,7 +211,7 @@ class WaitingReads:
         if request.isolation_level == _READ_COMMITTED:
             end = log.transactions.stable_end()
         size = awaited_bytes(log, wanted.fetch_offset, wanted.max_bytes, spans, end)
-        return request.min_bytes if size is None else max(size, _total(spans))
+        return request.min_bytes if size is None else max(size, size_of(spans))
 
     def _leave(self, parked: _ParkedRead) -> None:
         """Stop parking a read, without calling `done`."""
@@ -256,7 +230,7 @@ class WaitingReads:
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
-    def _collect(self, request: ReadRequest) -> tuple[list[_Found], bool]:
+    def _collect(self, request: ReadRequest) -> tuple[list[FoundRecords], bool]:
         """Look at every partition; return the outcomes, and whether any of them has an error."""
         left = min(max(0, request.max_bytes), self._bytes_max)
         found, failed, min_one = [], False, True
@@ -269,18 +243,44 @@ class WaitingReads:
             failed = failed or each.result.error_code != 0
         return found, failed
 
-    def _response(self, request: ReadRequest, found: list[_Found]) -> ReadResponse:
+    def _give(self, request: ReadRequest, found: list[FoundRecords], done: ReadDone) -> Callable[[], None]:
+        """Answer a read that does not wait, now or when its records were read from a cold disk."""
+        if request.by_reference or request.max_wait_ms > 0 or not self._are_cold(found):
+            done(self._response(request, found))
+            return _nothing
+        some = [each for each in found if each.size]
+
+        def read(outcome: Outcome) -> None:
+            for number, each in enumerate(some):
+                if isinstance(outcome, StorageFailure):
+                    note_failure(each, outcome)
+                else:
+                    each.result.records = outcome[number]
+            self.bytes_given += sum([each.size for each in some])
+            done(ReadResponse([each.result for each in found]))
+
+        return self._cold.read([each.spans for each in some], read)
+
+    def _are_cold(self, found: list[FoundRecords]) -> bool:
+        try:
+            return self._cold.are_cold(each.spans for each in found)
+        except StorageFailure:  # the read itself will meet it
+            return False
+
+    def _response(self, request: ReadRequest, found: list[FoundRecords]) -> ReadResponse:
         """Return the answer, with its records."""
         size = sum([each.size for each in found])
         self.bytes_given += size
         if size and not request.by_reference:
-            if request.max_wait_ms > 0 and not self._may_inline(size):
+            if request.max_wait_ms > 0 and (self._are_cold(found) or not self._may_inline(size)):
                 for each in found:
-                    each.result.slices = _slices(each.spans)
+                    each.result.slices = slices_of(each.spans)
             else:
                 for each in found:
-                    if each.size:
-                        self._read_records(each)
+                    try:
+                        each.result.records = read_spans(each.spans)
+                    except StorageFailure as error:
+                        note_failure(each, error)
         return ReadResponse([each.result for each in found])
 
     def _may_inline(self, size: int) -> bool:
@@ -295,14 +295,6 @@ class WaitingReads:
     def _begin_turn(self) -> None:
         self._inline_left = INLINE_BYTES_A_TURN
 
-    def _read_records(self, found: _Found) -> None:
-        result = found.result
-        try:
-            result.records = b"".join([segment.read(position, length) for segment, position, length in found.spans])
-        except StorageFailure as error:
-            _log.error("read failed", segment=found.spans[0].segment.relative_path, reason=str(error))
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-
     def _log_of(self, partition: TopicIdPartition) -> PartitionLog | int:
         """Return the partition's log, or an error code."""
         topic = partition.topic
@@ -314,21 +306,21 @@ class WaitingReads:
         log = self._logs.get((topic, partition.partition))
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else log
 
-    def _read_partition(self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool) -> _Found:
+    def _read_partition(self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool) -> FoundRecords:
         log = self._log_of(wanted.topic_partition)
         if not isinstance(log, PartitionLog):
-            return _Found(ReadResult(log), [], 0)
+            return FoundRecords(ReadResult(log), [], 0)
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
-            return _Found(ReadResult(error), [], 0)
+            return FoundRecords(ReadResult(error), [], 0)
         if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
-            return _Found(ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0)
+            return FoundRecords(ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0)
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
-        error = _offset_error(log, offset)
+        error = offset_error(log, offset)
         result = ReadResult(error, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if error or offset >= high_watermark:
-            return _Found(result, [], 0)
+            return FoundRecords(result, [], 0)
         try:
             spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
             if committed:
@@ -336,10 +328,10 @@ class WaitingReads:
         except StorageFailure as error:
             _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return _Found(result, [], 0)
+            return FoundRecords(result, [], 0)
         if request.by_reference:
-            result.slices = _slices(spans)
-        return _Found(result, spans, _total(spans))
+            result.slices = slices_of(spans)
+        return FoundRecords(result, spans, size_of(spans))
 
     # -- ahead --------------------------------------------------------------------------------------------------------
 
@@ -367,30 +359,23 @@ class WaitingReads:
                     break
                 if not self._is_enough(log, replace(wanted, fetch_offset=offset), spans, read):
                     break  # the read itself would wait
-                reads.append(AheadRead(offset, _slices(spans)))
-                self.bytes_given += _total(spans)
+                reads.append(AheadRead(offset, slices_of(spans)))
+                self.bytes_given += size_of(spans)
         except StorageFailure:
             pass  # the read itself will be answered with the error
         return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()
 
     def _is_enough(self, log: PartitionLog, wanted: ReadPartition, spans: list[Span], read: ReadRequest) -> bool:
-        if read.max_wait_ms <= 0 or _total(spans) >= read.min_bytes:
+        if read.max_wait_ms <= 0 or size_of(spans) >= read.min_bytes:
             return True
         return self._awaited_of(log, wanted, spans, read) >= read.min_bytes
 
-    def close(self) -> None:
-        """Answer all parked reads with the records that are there."""
+    async def close(self) -> None:
+        """Answer all parked reads with the records that are there, and wait for those that read a cold disk."""
         self._closed = True
         for parked in list(self._parked):
             self._answer(parked)
-
-
-def _slices(spans: list[Span]) -> list[Slice]:
-    return [Slice(segment.relative_path, segment.file_id, position, length) for segment, position, length in spans]
-
-
-def _total(spans: list[Span]) -> int:
-    return sum(length for _, _, length in spans)
+        await self._cold.finish()
 
 
 def _nothing() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 import pytest
 from broker_contract.data import AheadRequest, AheadResponse, ReadPartition, ReadRequest, ReadResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
@@ -229,6 +232,83 @@ async def test_reads_of_one_turn_share_a_limit_of_records_by_value(bench):
         bench.answers.clear()
         for number in range(count + 5):
             bench.read(at(1, max_bytes=len(half) + number), wait=60_000)
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """Make the disk cold; the threads that read from it."""
+    threads: list[threading.Thread] = []
+    read = Files.read
+    monkeypatch.setattr(Files, "is_resident", lambda *_: False)
+    monkeypatch.setattr(Files, "read", lambda *a: threads.append(threading.current_thread()) or read(*a))
+    return threads
+
+
+async def test_records_on_a_cold_disk_are_read_in_a_thread(bench, cold):
+    for partition in (0, 0, 1):
+        bench.logs[partition].append(BATCH)
+    cold.clear()
+    bench.read(at(0), at(0, 2), at(0, 1))
+    assert bench.answers == []
+    active = bench.logs[0].segments.active
+    active.close()  # it stays open until it was read
+    assert records(await bench.answered()) == [(0, stored(0) + stored(2)), (0, b""), (0, stored(0))]
+    assert len(cold) == 2
+    assert threading.current_thread() not in cold
+    assert active.descriptor == -1
+    assert bench.service.read_bytes == 3 * SIZE
+
+
+async def test_a_read_that_may_wait_gets_slices_of_records_on_a_cold_disk(bench, cold):
+    bench.read(at(0), wait=60_000)
+    bench.logs[0].append(BATCH)
+    (result,) = (await bench.answered()).partitions
+    assert (result.records, [piece.length for piece in result.slices]) == (b"", [SIZE])
+
+
+async def test_a_cold_read_is_given_up_and_fails(bench, cold, monkeypatch):
+    bench.logs[0].append(BATCH)
+    give_up = bench.read(at(0))
+    give_up()
+
+    def broken(*_):
+        raise StorageFailure("no disk")
+
+    monkeypatch.setattr(Files, "read", broken)
+    bench.read(at(0))
+    assert records(await bench.answered()) == [(56, b"")]
+    assert bench.answers == []
+
+
+async def test_a_stop_waits_for_cold_reads(tmp_path, cold):
+    bench = Bench(tmp_path)
+    bench.logs[0].append(BATCH)
+    bench.read(at(0))
+    await bench.service.close()
+    assert records(bench.answer()) == [(0, stored(0))]
+    await bench.directory.close()
+
+
+def test_the_kernel_tells_whether_a_read_would_wait(tmp_path):
+    files, size = Files(), 1 << 20
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    try:
+        os.write(descriptor, bytes(size))
+        assert files.is_resident(descriptor, size, 0)
+        assert files.is_resident(descriptor, 1, size - 1)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
+        except BlockingIOError:
+            assert not files.is_resident(descriptor, size, 0)
+            assert not files.is_resident(descriptor, 1, size - 1)
+        except OSError:
+            pytest.skip("this file system does not tell")
+        os.pread(descriptor, size, 0)
+        assert files.is_resident(descriptor, size, 0)
+    finally:
+        os.close(descriptor)
 
 
 async def test_a_limit_inside_a_batch_is_reached_by_part_of_it(bench):

@@ -25,6 +25,8 @@ Buffer = bytes | memoryview
 
 _IOV_MAX: Final = 1024
 _MAP_READ: Final = 256 << 10
+#: The least part of a file that Linux reads ahead.
+_READ_AHEAD: Final = 128 << 10
 #: Most small files are shorter: one call reads them.
 _READ: Final = 4096
 #: Descriptors that are kept for the moment when the system allows no others.
@@ -185,6 +187,22 @@ class Files:
             return b"".join(parts)
         except OSError as error:
             raise _translated(error, "read a file") from error
+
+    def is_resident(self, descriptor: int, length: int, position: int) -> bool:
+        """Return whether a read would find these bytes in memory, as far as the system tells.
+
+        It looks at one byte in each part that the kernel reads ahead, and at the last one.
+        """
+        last = position + length - 1
+        scratch = bytearray(1)
+        for at in (*range(position, last, _READ_AHEAD), last):
+            try:
+                os.preadv(descriptor, [scratch], at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:  # this file system does not tell
+                return True
+        return True
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut the file to this size."""

@@ -1,0 +1,98 @@
+"""Reads of records that are not in the page cache, in threads of their own: a cold disk takes milliseconds each time.
+
+The kernel says whether a read would wait for the disk. Records that are in memory are read on the event loop, which is
+faster than a thread. Segments stay open while a thread reads them, whatever becomes of their log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.reading import Span
+
+#: Reads at the same time. Each answer holds its records anyhow.
+_THREADS: Final = 2
+
+#: The records of each run of spans, or the reason why they could not be read.
+Outcome = list[bytes] | StorageFailure
+
+
+def read_spans(spans: Iterable[Span]) -> bytes:
+    """Return the records of some spans, from the disk if need be.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    return b"".join([segment.read(position, length) for segment, position, length in spans])
+
+
+class ColdReads:
+    """The cold reads of one storage. WaitingReads owns it and uses it from the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
+        self._loop = loop
+        self._files = files
+        self._threads = ThreadPoolExecutor(_THREADS, "cold-read")
+        #: The number of reads in the threads.
+        self.count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def are_cold(self, runs: Iterable[list[Span]]) -> bool:
+        """Return whether reading these spans would wait for the disk.
+
+        Raises:
+            StorageFailure: a segment cannot be opened.
+        """
+        for segment, position, length in (span for spans in runs for span in spans):
+            segment.open()
+            if not self._files.is_resident(segment.descriptor, length, position):
+                return True
+        return False
+
+    def read(self, runs: list[list[Span]], done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Read the records of each run in a thread, and call `done` later. Return a function that gives the read up."""
+        segments = [segment for spans in runs for segment, _, _ in spans]
+        for segment in segments:
+            segment.open()
+            segment.pin()
+        places = [[(segment.descriptor, length, position) for segment, position, length in spans] for spans in runs]
+        wanted = True
+
+        def read() -> list[bytes]:
+            return [b"".join([self._files.read(*place) for place in run]) if wanted else b"" for run in places]
+
+        def give_up() -> None:
+            nonlocal wanted
+            wanted = False
+
+        def ended(outcome: Outcome) -> None:
+            self.count -= 1
+            if not self.count:
+                self._idle.set()
+            for segment in segments:
+                segment.unpin()
+            if wanted:
+                done(outcome)
+
+        def in_thread(future: Future[list[bytes]]) -> None:
+            error = future.exception()
+            outcome = future.result() if error is None else StorageFailure(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all of storage
+                self._loop.call_soon_threadsafe(ended, outcome)
+
+        self.count += 1
+        self._idle.clear()
+        self._threads.submit(read).add_done_callback(in_thread)
+        return give_up
+
+    async def finish(self) -> None:
+        """Wait until all reads are over; `read` must not be called again."""
+        await self._idle.wait()
+        self._threads.shutdown(wait=False)

@@ -1,0 +1,55 @@
+"""The outcome of a look at one partition for a read, and the errors that a read may meet."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_contract.data import ReadResult, Slice
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.reading import Span
+
+_log = service_logs.get(__name__)
+
+
+def epoch_error(asked: int, current: int) -> int:
+    """Return the error for a client that knows another leader epoch than ours, else 0; -1 means that it knows none."""
+    if asked < 0 or asked == current:
+        return 0
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def offset_error(log: PartitionLog, offset: int) -> int:
+    """Return the error for a read from `offset`: out of the log's range, or of a log that cannot be read; else 0."""
+    if offset < log.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE if offset < log.log_start_offset else 0
+    if log.withheld:  # nobody knows where such a log ends
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if offset > log.log_end_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return 0 if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class FoundRecords(NamedTuple):
+    """The outcome of a look at one partition: the result without its records, and the place of these."""
+
+    result: ReadResult
+    spans: list[Span]
+    size: int
+
+
+def note_failure(found: FoundRecords, error: StorageFailure) -> None:
+    """Note that the records of a partition could not be read."""
+    _log.error("read failed", segment=found.spans[0].segment.relative_path, reason=str(error))
+    found.result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def slices_of(spans: list[Span]) -> list[Slice]:
+    return [Slice(segment.relative_path, segment.file_id, position, length) for segment, position, length in spans]
+
+
+def size_of(spans: list[Span]) -> int:
+    return sum(length for _, _, length in spans)
