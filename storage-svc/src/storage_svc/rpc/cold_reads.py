@@ -1,7 +1,7 @@
-"""Reads of records that are not in the page cache, in threads of their own: a cold disk takes milliseconds each time.
+"""Reads of records that are not in the page cache, in threads: a cold disk takes milliseconds each time.
 
 The kernel says whether a read would wait for the disk. Records that are in memory are read on the event loop, which is
-faster than a thread. Segments stay open while a thread reads them, whatever becomes of their log.
+faster than a thread. Segments stay open while a thread reads them, even if their log is deleted.
 """
 
 from __future__ import annotations
