@@ -98,7 +98,7 @@ def values(log: PartitionLog) -> dict[int, bytes]:
 async def test_every_request_of_the_turn_is_answered(tmp_path, monkeypatch, figures, policy, number, once):
     system = RefusingSystem(monkeypatch)
     refused, kinds = 0, set()
-    for call in count(step=1 if number in EACH_CALL else 5):
+    for call in count(step=1 if number in EACH_CALL else 3):
         turns = Turns(tmp_path / str(call), policy)
         assert await turns.turn() == [0] * 4
         for log in turns.logs:

@@ -21,6 +21,7 @@ FIGURES = {
     "appending": "log_appending",
     "idle": "log_idle",
     "restart": "log_restart",
+    "partitions": "log_partitions",
     "compaction": "log_compaction",
     "scrub": "log_scrub",
 }

@@ -238,10 +238,10 @@ async def test_a_bug_in_recovery_costs_one_partition(tmp_path: Path, monkeypatch
     await make_template(tmp_path, clean=True)
     run = Recovery.run
 
-    def fail(recovery: Recovery) -> object:
+    def fail(recovery: Recovery, sizes: dict[str, int]) -> object:
         if recovery._topic == "my-topic.7":
             raise ValueError("a bug")
-        return run(recovery)
+        return run(recovery, sizes)
 
     monkeypatch.setattr(Recovery, "run", fail)
     storage = await started(tmp_path)
