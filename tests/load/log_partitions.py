@@ -1,7 +1,8 @@
 """Many partitions: start, stop, recovery, memory and creation of a combined broker with 1,000, 5,000 and 10,000.
 
-Each start is from process start to the first answered request. Under `kill -9` each partition has a record that no
-clean stop saw. Seconds of the broker's processors are given beside the clock's, which a busy machine stretches.
+Each start is timed from the process to the first answered request. Before `kill -9` each partition gets a record that
+no clean stop covered. The rows give seconds of the clock and of the broker's processors: a busy machine stretches
+the former only.
 """
 
 from __future__ import annotations
