@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -138,6 +139,8 @@ ATTACKS = {
 @contextlib.asynccontextmanager
 async def under_attack(port: int, names: list[str]):
     """Run these attacks for the length of a block."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     running = [asyncio.create_task(ATTACKS[name].run(port), name=name) for name in names]
     try:
         yield

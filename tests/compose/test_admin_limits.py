@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from rest_attacks import ATTACKS, under_attack
+
+from tests.compose.rest_attacks import ATTACKS, under_attack
 
 if TYPE_CHECKING:
-    from conftest import Stack
+    from tests.compose.conftest import Stack
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
 
@@ -35,6 +36,7 @@ for process in /proc/[0-9]*; do
     while read -r key kilobytes _; do [[ $key == VmHWM: ]] && echo $((kilobytes / 1024)); done < $process/status
   fi
 done
+exit 0
 """
 PROCESSOR_TIME = """
 for file in /sys/fs/cgroup/cpu.stat /sys/fs/cgroup/cpuacct/cpuacct.usage; do

@@ -34,6 +34,8 @@ HEAD_BYTES_MAX = 16 * 1024
 #: Apache's LimitRequestFields.
 FIELDS_MAX = 100
 PARTS_MAX = 512
+#: Seconds in which a busy server may not yet have read the request that a new client has sent.
+GRACE_S = 2.0
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 #: Bytes of one read. A head that a read completes is longer than HEAD_BYTES_MAX by no more than that.
 _READ_BYTES = 8 * 1024
@@ -63,18 +65,26 @@ class Connections:
         self._unsent_bytes_max = unsent_bytes_max
         self.open: set[Connection] = set()
         #: The connections that wait for their client, to send a request or to receive an answer; the oldest first.
-        self.waiting: dict[Connection, None] = {}
+        #: The values are the event loop's times at which they began to wait.
+        self.waiting: dict[Connection, float] = {}
         #: Those whose client is slow to receive.
         self.unsent: dict[Connection, None] = {}
 
     def add(self, connection: Connection) -> None:
         """Add a connection, in the place of another if there are too many."""
         if len(self.open) >= self._limit:
-            victim = next(iter(self.waiting), connection)
+            victim = self._least_deserving() or connection
             victim.cut()
             if victim is connection:
                 return
         self.open.add(connection)
+
+    def _least_deserving(self) -> Connection | None:
+        """Return the connection that has waited longest. In its first GRACE_S, slow receivers go before it."""
+        oldest = next(iter(self.waiting), None)
+        if oldest is not None and oldest.loop.time() - self.waiting[oldest] < GRACE_S:
+            return next(iter(self.unsent), oldest)
+        return oldest
 
     def forget(self, connection: Connection) -> None:
         self.open.discard(connection)
@@ -209,7 +219,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if waits is _Waits.ANSWER and self not in self._all.unsent:
             self._all.waiting.pop(self, None)
         else:
-            self._all.waiting.setdefault(self)
+            self._all.waiting.setdefault(self, self.loop.time())
         if waits is self._waits:
             return
         self._waits = waits

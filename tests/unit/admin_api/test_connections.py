@@ -175,18 +175,28 @@ def test_a_new_client_takes_the_place_of_the_one_that_waits_longest(server: Serv
     assert server.counts()[0] == 8
 
 
-def test_slow_receivers_give_way_before_newer_clients(server: Server) -> None:
+@pytest.mark.parametrize("grace_s", [NEVER_S, 0.0])
+def test_slow_receivers_give_way_before_new_clients(
+    server: Server, grace_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its grace, a client that sent nothing gives way before slow receivers."""
+    monkeypatch.setattr(connections, "GRACE_S", grace_s)
     server.answer = b"x" * 4_000_000
     server.start(limit=4)
+    silent = server.connect()
+    until_ready(lambda: server.counts() == (1, 1, 0))
     for count in (1, 2, 3):
         server.connect(GET, receive_bytes=4096)
-        until_ready(lambda count=count: server.counts() == (count, count, count))
-    silent = server.connect()
+        until_ready(lambda count=count: server.counts() == (count + 1, count + 1, count))
+    if not grace_s:
+        server.connect()
+        assert _all_of(silent) == b""
     for left in (2, 1, 0):
         server.connect()
         until_ready(lambda left=left: server.counts() == (4, 4, left))
-    server.connect()
-    assert _all_of(silent) == b""
+    if grace_s:
+        server.connect()
+        assert _all_of(silent) == b""
 
 
 @pytest.mark.parametrize("chunks", [512, 513])
