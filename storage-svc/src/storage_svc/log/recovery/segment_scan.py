@@ -195,9 +195,12 @@ class SegmentScan:
             return base_offset  # damage follows: a gap before this one is likelier than damage twice
         if self._last is not None and (self._last.crc, self._last.size) == (header.crc, header.size):
             return base_offset if possible else None
-        if self._gapless and not (possible and header.last_offset < self._durable_to):
-            return expected
-        return base_offset if possible else None
+        # The last batch. A follower of Apache Kafka has gaps, and its folder is likelier than a damaged offset. A mark
+        # that is exactly where the log would end without the gap contradicts the offset.
+        is_marked = expected + header.last_offset_delta + 1 == self._durable_to
+        if possible and not (self._gapless and is_marked):
+            return base_offset
+        return expected if self._gapless else None
 
     def _leader_epoch(self, header: Header, base_offset: int, following: Header | None) -> int:
         stored, known = header.leader_epoch, self._epochs.at(base_offset)

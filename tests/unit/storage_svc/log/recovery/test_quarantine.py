@@ -85,6 +85,23 @@ def test_the_last_batch_stays_where_it_is_after_a_gap(tmp_path, folders, fill, r
     assert [finding for finding in verify(str(tmp_path), Totals()) if finding.fault] == []
 
 
+def test_the_last_batch_of_a_follower_stays_where_it_is_above_both_checkpoints(tmp_path, folders, fill, read_all):
+    """A follower of Apache Kafka has a gap in its active segment, and its process was killed."""
+    directory = folders.open(tmp_path)
+    stored = fill(directory.create("t", 0, bytes(range(16)), LogConfig()), [2, 1, 3, 2, 1], size=100)
+    folders.crash(directory)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (tmp_path / name).unlink(missing_ok=True)
+    data = log_file(tmp_path).read_bytes()
+    log_file(tmp_path).write_bytes(data[: position_of(stored, 3)] + data[position_of(stored, 4) :])
+    for _ in range(2):
+        directory = folders.open(tmp_path)
+        log = directory.logs["t", 0]
+        assert log.log_end_offset == 9
+        assert read_all(log) == b"".join(stored[number][1] for number in (0, 1, 2, 4))
+        folders.crash(directory)
+
+
 def test_a_batch_between_a_gap_and_damage_stays_where_it_is(crashed, folders, read_all):
     """Compaction leaves such gaps."""
     path, stored = crashed
