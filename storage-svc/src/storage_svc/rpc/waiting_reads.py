@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -41,7 +42,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
 from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
-from storage_svc.rpc.found_records import FoundRecords, epoch_error, note_failure, offset_error, size_of, slices_of
+from storage_svc.rpc.found_records import Found, epoch_error, note_failure, offset_error, size_of, slices_of
 
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
@@ -63,7 +64,7 @@ class _Look:
 
     __slots__ = ("awaited", "found", "response")
 
-    def __init__(self, found: FoundRecords) -> None:
+    def __init__(self, found: Found) -> None:
         self.found = found
         self.awaited = -1
         self.response: ReadResponse | None = None
@@ -116,14 +117,18 @@ class WaitingReads:
         if self._closed:
             done(ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions]))
             return _nothing
-        found, failed = self._collect(request)
-        if failed or request.max_wait_ms <= 0 or len(self._parked) >= self._parked_max:
-            return self._give(request, found, done)
-        if sum([each.size for each in found]) >= request.min_bytes:
-            return self._give(request, found, done)
-        sizes = self._awaited(request, found)
-        if sum(sizes) >= request.min_bytes:
-            return self._give(request, found, done)
+        found, size, failed = self._collect(request)
+        if not failed and size < request.min_bytes and request.max_wait_ms > 0 and len(self._parked) < self._parked_max:
+            sizes = self._awaited(request, found)
+            if sum(sizes) < request.min_bytes:
+                return self._park(request, done, sizes)
+        if request.by_reference:
+            self.bytes_given += size
+            done(ReadResponse([result for result, _, _ in found]))
+            return _nothing
+        return self._give(request, found, done)
+
+    def _park(self, request: ReadRequest, done: ReadDone, sizes: list[int]) -> Callable[[], None]:
         parked = _ParkedRead(self, request, done, sizes)
         for index, wanted in enumerate(request.partitions):
             log = self._log_of(wanted.topic_partition)
@@ -164,18 +169,20 @@ class WaitingReads:
         if look is None:
             left = min(max(0, request.max_bytes), self._bytes_max)
             look = alike[key] = _Look(self._read_partition(request, wanted, left, True))
-        found = look.found
-        if not found.result.error_code and found.size < request.min_bytes:
+        result, _, size = look.found
+        if not result.error_code and size < request.min_bytes:
             if look.awaited < 0:
-                (look.awaited,) = self._awaited(request, [found])
+                (look.awaited,) = self._awaited(request, [look.found])
             if look.awaited < request.min_bytes:
                 return
         self._leave(parked)
-        if look.response is None:
-            look.response = self._response(request, [found])
-        else:
-            self.bytes_given += found.size
-        parked.done(look.response)
+        response = look.response
+        if response is not None or request.by_reference:
+            self.bytes_given += size
+        if response is None:
+            response = ReadResponse([result]) if request.by_reference else self._response(request, [look.found])
+            look.response = response
+        parked.done(response)
 
     def _is_due(self, parked: _ParkedRead, moved: dict[PartitionLog, None]) -> bool:
         request = parked.request
@@ -194,15 +201,17 @@ class WaitingReads:
                 parked.sizes[index] = size
         return parked.size >= request.min_bytes
 
-    def _awaited(self, request: ReadRequest, found: list[FoundRecords]) -> list[int]:
+    def _awaited(self, request: ReadRequest, found: list[Found]) -> list[int]:
         """Return the bytes of each partition that count towards `min_bytes`."""
+        committed = request.isolation_level == _READ_COMMITTED
         sizes = []
-        for wanted, each in zip(request.partitions, found, strict=True):
-            log = self._log_of(wanted.topic_partition)
-            try:
-                sizes.append(self._awaited_of(log, wanted, each.spans, request) if isinstance(log, PartitionLog) else 0)
-            except StorageFailure:  # the read itself will meet it
-                sizes.append(each.size)
+        for wanted, (result, spans, size) in zip(request.partitions, found, strict=True):
+            if wanted.fetch_offset < (result.last_stable_offset if committed else result.high_watermark):
+                log = self._log_of(wanted.topic_partition)
+                if isinstance(log, PartitionLog):
+                    with suppress(StorageFailure):  # the read itself will meet it
+                        size = self._awaited_of(log, wanted, spans, request)
+            sizes.append(size)
         return sizes
 
     def _awaited_of(self, log: PartitionLog, wanted: ReadPartition, spans: list[Span], request: ReadRequest) -> int:
@@ -225,63 +234,66 @@ class WaitingReads:
 
     def _answer(self, parked: _ParkedRead) -> None:
         self._leave(parked)
-        found, _ = self._collect(parked.request)
+        found, _, _ = self._collect(parked.request)
         parked.done(self._response(parked.request, found))
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
-    def _collect(self, request: ReadRequest) -> tuple[list[FoundRecords], bool]:
-        """Look at every partition; return the outcomes, and whether any of them has an error."""
+    def _collect(self, request: ReadRequest) -> tuple[list[Found], int, bool]:
+        """Look at every partition; return the outcomes, their bytes, and whether any of them has an error."""
         left = min(max(0, request.max_bytes), self._bytes_max)
-        found, failed, min_one = [], False, True
+        found, total, failed = [], 0, False
         for wanted in request.partitions:
-            each = self._read_partition(request, wanted, left, min_one)
+            each = self._read_partition(request, wanted, left, not total)
             found.append(each)
-            if each.size:
-                left = max(0, left - each.size)
-                min_one = False
-            failed = failed or each.result.error_code != 0
-        return found, failed
+            result, _, size = each
+            if size:
+                left = max(0, left - size)
+                total += size
+            elif result.error_code:
+                failed = True
+        return found, total, failed
 
-    def _give(self, request: ReadRequest, found: list[FoundRecords], done: ReadDone) -> Callable[[], None]:
+    def _give(self, request: ReadRequest, found: list[Found], done: ReadDone) -> Callable[[], None]:
         """Answer a read that does not wait, now or when its records were read from a cold disk."""
-        if request.by_reference or request.max_wait_ms > 0 or not self._are_cold(found):
+        if request.max_wait_ms > 0 or not self._are_cold(found):
             done(self._response(request, found))
             return _nothing
-        some = [each for each in found if each.size]
+        some = [each for each in found if each[2]]
 
         def read(outcome: Outcome) -> None:
             for number, each in enumerate(some):
                 if isinstance(outcome, StorageFailure):
                     note_failure(each, outcome)
                 else:
-                    each.result.records = outcome[number]
-            self.bytes_given += sum([each.size for each in some])
-            done(ReadResponse([each.result for each in found]))
+                    each[0].records = outcome[number]
+            self.bytes_given += sum([size for _, _, size in some])
+            done(ReadResponse([result for result, _, _ in found]))
 
-        return self._cold.read([each.spans for each in some], read)
+        return self._cold.read([spans for _, spans, _ in some], read)
 
-    def _are_cold(self, found: list[FoundRecords]) -> bool:
+    def _are_cold(self, found: list[Found]) -> bool:
         try:
-            return self._cold.are_cold(each.spans for each in found)
+            return self._cold.are_cold(spans for _, spans, _ in found)
         except StorageFailure:  # the read itself will meet it
             return False
 
-    def _response(self, request: ReadRequest, found: list[FoundRecords]) -> ReadResponse:
+    def _response(self, request: ReadRequest, found: list[Found]) -> ReadResponse:
         """Return the answer, with its records."""
-        size = sum([each.size for each in found])
-        self.bytes_given += size
-        if size and not request.by_reference:
-            if request.max_wait_ms > 0 and (self._are_cold(found) or not self._may_inline(size)):
-                for each in found:
-                    each.result.slices = slices_of(each.spans)
-            else:
-                for each in found:
+        total = sum([size for _, _, size in found])
+        self.bytes_given += total
+        if total and not request.by_reference:
+            as_slices = request.max_wait_ms > 0 and (self._are_cold(found) or not self._may_inline(total))
+            for each in found:
+                result, spans, size = each
+                if as_slices:
+                    result.slices = slices_of(spans)
+                elif size:
                     try:
-                        each.result.records = read_spans(each.spans)
+                        result.records = read_spans(spans)
                     except StorageFailure as error:
                         note_failure(each, error)
-        return ReadResponse([each.result for each in found])
+        return ReadResponse([result for result, _, _ in found])
 
     def _may_inline(self, size: int) -> bool:
         """Return whether an answer of a read that may wait holds these records by value, and count them."""
@@ -306,21 +318,21 @@ class WaitingReads:
         log = self._logs.get((topic, partition.partition))
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else log
 
-    def _read_partition(self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool) -> FoundRecords:
+    def _read_partition(self, request: ReadRequest, wanted: ReadPartition, left: int, min_one: bool) -> Found:
         log = self._log_of(wanted.topic_partition)
         if not isinstance(log, PartitionLog):
-            return FoundRecords(ReadResult(log), [], 0)
+            return ReadResult(log), [], 0
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
-            return FoundRecords(ReadResult(error), [], 0)
+            return ReadResult(error), [], 0
         if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
-            return FoundRecords(ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0)
+            return ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == _READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
         error = offset_error(log, offset)
         result = ReadResult(error, high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
         if error or offset >= high_watermark:
-            return FoundRecords(result, [], 0)
+            return result, [], 0
         try:
             spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
             if committed:
@@ -328,10 +340,10 @@ class WaitingReads:
         except StorageFailure as error:
             _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return FoundRecords(result, [], 0)
+            return result, [], 0
         if request.by_reference:
             result.slices = slices_of(spans)
-        return FoundRecords(result, spans, size_of(spans))
+        return result, spans, size_of(spans)
 
     # -- ahead --------------------------------------------------------------------------------------------------------
 
@@ -357,18 +369,15 @@ class WaitingReads:
                 offset, spans = following, log.spans(following, most, min_one=True, committed=committed)
                 if not spans or (committed and log.transactions.aborted(offset, spans)):
                     break
-                if not self._is_enough(log, replace(wanted, fetch_offset=offset), spans, read):
-                    break  # the read itself would wait
+                if read.max_wait_ms > 0 and size_of(spans) < read.min_bytes:
+                    following_read = replace(wanted, fetch_offset=offset)
+                    if self._awaited_of(log, following_read, spans, read) < read.min_bytes:
+                        break  # it would wait
                 reads.append(AheadRead(offset, slices_of(spans)))
                 self.bytes_given += size_of(spans)
         except StorageFailure:
             pass  # the read itself will be answered with the error
         return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()
-
-    def _is_enough(self, log: PartitionLog, wanted: ReadPartition, spans: list[Span], read: ReadRequest) -> bool:
-        if read.max_wait_ms <= 0 or size_of(spans) >= read.min_bytes:
-            return True
-        return self._awaited_of(log, wanted, spans, read) >= read.min_bytes
 
     async def close(self) -> None:
         """Answer all parked reads with the records that are there, and wait for those that read a cold disk."""
