@@ -48,7 +48,7 @@ FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
-	$(BIN)/pytest -q -m slow tests/faults tests/clients tests/unit
+	$(BIN)/pytest -q -m slow tests/faults tests/clients tests/unit tests/wire
 
 mutants: setup
 	$(BIN)/python tests/mutants/run.py

@@ -1,0 +1,202 @@
+"""No request holds up others for long, or takes many times its size in memory: every API, every version, worst shapes.
+
+A broker in another process measures itself (measured_broker.py). The requests are made from the declarations of the
+APIs (request_shapes.py), so a new API or version is among them without a change here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from gateway_svc.handlers import HANDLERS
+from gateway_svc.requests.handler import OLD_ELEMENTS_MAX
+from protocol_lib.api import APIS
+from protocol_lib.codec import decode, encode
+from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
+from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
+from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol_lib.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+from tests.wire.request_shapes import GROUP, TOPIC, Shape, shapes, with_batches
+
+STEP_MS_MAX: Final = 50.0
+#: Times the size of the request, and beyond that.
+MEMORY_RATIO_MAX: Final = 20
+MEMORY_MB_MAX: Final = 64
+ANSWER_TIMEOUT_S: Final = 60.0
+
+
+@dataclass
+class Measured:
+    shape: Shape
+    step_ms: float
+    memory_mb: float
+    what: str
+    answer_bytes: int
+
+    @property
+    def row(self) -> str:
+        sizes = f"{len(self.shape.body) / 1e6:6.3f} MB in, {self.answer_bytes / 1e6:7.3f} MB out"
+        return (
+            f"{self.step_ms:7.1f} ms  {self.memory_mb:7.1f} MB  {sizes}"
+            f"  {self.shape.label}  {self.what[:160] if self.step_ms > STEP_MS_MAX else ''}"
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        size_mb = len(self.shape.body) / (1 << 20)
+        return self.step_ms <= STEP_MS_MAX and self.memory_mb <= MEMORY_MB_MAX + MEMORY_RATIO_MAX * size_mb
+
+
+class MeasuredBroker:
+    def __init__(self, folder: Path) -> None:
+        program = Path(__file__).with_name("measured_broker.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(program), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.port: int = self._read()["port"]
+
+    def _read(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the broker has ended"
+        return json.loads(line)
+
+    def _ask(self, line: str) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("localhost", self.port), timeout=ANSWER_TIMEOUT_S)
+
+    def measure(self, shape: Shape) -> Measured:
+        header = encode_request_header(RequestHeader(shape.api_key, shape.version, 1, "shapes"))
+        frame = struct.pack(">i", len(header) + len(shape.body)) + header + shape.body
+        self._ask("begin")
+        received = 0
+        with self.connect() as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(frame)
+            received = _receive_frame(connection)
+        return Measured(shape, answer_bytes=received, **self._ask("end"))
+
+    def call(self, connection: socket.socket, api_key: int, version: int, request: Any) -> Any:
+        header = encode_request_header(RequestHeader(api_key, version, 1, "shapes"))
+        body = header + encode(request, version)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        frame = connection.recv(size, socket.MSG_WAITALL)
+        _, position = decode_response_header(api_key, version, frame)
+        return decode(APIS[api_key].response, version, frame, position)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+def _receive_frame(connection: socket.socket) -> int:
+    """Return the size of the answer; 0 if the broker closes the connection."""
+    start = connection.recv(4, socket.MSG_WAITALL)
+    if len(start) < 4:
+        return 0
+    (size,) = struct.unpack(">i", start)
+    left = size
+    while left and (part := connection.recv(min(left, 1 << 20))):
+        left -= len(part)
+    return int(size)
+
+
+@pytest.fixture(scope="module")
+def measured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MeasuredBroker, bytes]]:
+    """A broker with a topic of many partitions, and a group that has a member, and offsets for all of them."""
+    broker = MeasuredBroker(tmp_path_factory.mktemp("measured"))
+    with broker.connect() as connection:
+        metadata = broker.call(connection, 3, 12, MetadataRequest(topics=(MetadataRequestTopic(name=TOPIC),)))
+        broker.call(connection, 10, 0, FindCoordinatorRequest(key=GROUP))
+        protocols = (JoinGroupRequestProtocol(name="range", metadata=bytes(10_000)),)
+        joined = broker.call(
+            connection,
+            11,
+            2,
+            JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=1_800_000,
+                rebalance_timeout_ms=60_000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=protocols,
+            ),
+        )
+        assert joined.error_code == 0
+        assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=bytes(10_000))
+        member = {"group_id": GROUP, "member_id": joined.member_id}
+        synced = broker.call(connection, 14, 1, SyncGroupRequest(generation_id=1, assignments=(assignment,), **member))
+        assert synced.error_code == 0
+        partitions = tuple(
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata="note" * 100)
+            for index in range(200)
+        )
+        topics = (OffsetCommitRequestTopic(name=TOPIC, partitions=partitions),)
+        committed = broker.call(
+            connection, 8, 2, OffsetCommitRequest(generation_id_or_member_epoch=1, topics=topics, **member)
+        )
+        assert not any(each.error_code for topic in committed.topics for each in topic.partitions)
+        yield broker, metadata.topics[0].topic_id
+    broker.close()
+
+
+def _versions(handler: Any, *, every: bool) -> list[int]:
+    """Return all versions, or the first and the last."""
+    served = range(handler.min_version, handler.max_version + 1)
+    return [version for version in served if every or version in (served[0], served[-1])]
+
+
+def _check(broker: MeasuredBroker, topic_id: bytes, handler: Any, size: int, *, every: bool) -> None:
+    rows = []
+    for version in _versions(handler, every=every):
+        elements_max = OLD_ELEMENTS_MAX if version < handler.converted_below else handler.elements_max
+        sent = list(shapes(handler.api_key, version, size, elements_max, topic_id))
+        if handler.api_key == 0:
+            sent += [with_batches(version, min(size // 80, elements_max - 1), topic_id)]
+        rows += [broker.measure(shape) for shape in sent]
+    rows.sort(key=lambda row: (row.is_bounded, -row.step_ms))
+    worst = {id(row): row for row in [*rows[:5], *sorted(rows, key=lambda row: -row.memory_mb)[:3]]}
+    for row in worst.values():
+        print(row.row)
+    assert all(row.is_bounded for row in rows)
+
+
+by_api = pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.api_key.name.lower())
+
+
+@by_api
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+def test_no_shape_of_a_request_takes_long_or_much(measured_broker: tuple[MeasuredBroker, bytes], handler: Any) -> None:
+    _check(*measured_broker, handler, 1 << 17, every=False)
+
+
+@by_api
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+def test_no_shape_of_a_long_request_takes_long_or_much(
+    measured_broker: tuple[MeasuredBroker, bytes], handler: Any
+) -> None:
+    _check(*measured_broker, handler, 1 << 20, every=True)
