@@ -263,7 +263,7 @@ class Victims:
 def run(victims: Victims, case: Case, scale: float) -> Cost:
     """Run the attack, and watch the broker and a lone client."""
     cost = Cost()
-    before = memory_bytes(victims.pid)[0]
+    before = _resident(victims.pid)
     with Crowd(victims.attacked.address, case.hosts) as crowd:
         began = time.monotonic()
         go_on = case.attack(crowd, scale)
@@ -273,10 +273,15 @@ def run(victims: Victims, case: Case, scale: float) -> Cost:
                 go_on(now)
             crowd.look()
             victims.ping(cost)
-            cost.growth_bytes = max(cost.growth_bytes, memory_bytes(victims.pid)[0] - before)
+            cost.growth_bytes = max(cost.growth_bytes, _resident(victims.pid) - before)
         cost.closed, cost.longest_seconds = crowd.closed, crowd.longest_seconds
     _settle(victims.attacked.address)
     return cost
+
+
+def _resident(pid: int) -> int:
+    """Return RSS without stopping the process, as `memory_bytes` does."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _settle(address: str) -> None:

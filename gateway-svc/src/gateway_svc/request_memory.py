@@ -59,6 +59,7 @@ class RequestMemory:
         "_incoming",
         "_large_waiting",
         "_long_limit",
+        "_may_serve",
         "_overdraft",
         "_overdrawer",
         "_scarce_from",
@@ -81,8 +82,10 @@ class RequestMemory:
         self._incoming = 0
         #: Whether half of it is used: reads are short.
         self.scarce = False
-        #: Moves whenever bytes come back.
+        #: Moves whenever bytes come back while a connection waits.
         self.gifts = 0
+        #: Whether a connection waits, or a request went beyond the limits: bytes that come back are of use to them.
+        self._may_serve = False
         self.strangers = Share(limit // _STRANGERS_PART, is_strict=True)
         self._long_limit = limit - limit // _SMALL_PART
         self._scarce_from = limit // 2
@@ -129,8 +132,7 @@ class RequestMemory:
             self.long -= count
             share.held -= count
         self.scarce = self.used >= self._scarce_from
-        self.gifts += 1
-        if self._waiting or self._large_waiting or self._waiting_shares or self._overdraft:
+        if self._may_serve:
             self._serve()
 
     # -- requests received in part ---------------------------------------------------------------------------------
@@ -182,6 +184,7 @@ class RequestMemory:
         """Return whether the connection may go beyond the limits, as the only one."""
         if self._overdrawer is None and self._is_balanced:
             self._overdrawer, self._overdraft = owner, 0
+            self._may_serve = True
         return self._overdrawer is owner
 
     @property
@@ -199,9 +202,11 @@ class RequestMemory:
     def wait(self, owner: object, own: int, resume: Callable[[], None]) -> None:
         """Call `resume` once a connection that holds `own` bytes may be read again."""
         (self._large_waiting if own > OWN_BYTES else self._waiting)[owner] = resume
+        self._may_serve = True
 
     def wait_to_grow(self, owner: object, share: Share, count: int, granted: Granted) -> None:
         """Call `granted` once with bytes that a block may grow by; the caller has `resize` count them."""
+        self._may_serve = True
         share.waiting[owner] = count, granted
         self._waiting_shares[share] = None
 
@@ -224,6 +229,7 @@ class RequestMemory:
 
     def _serve(self) -> None:
         """Let those that wait go on, as far as there is room."""
+        self.gifts += 1
         if self._overdrawer is None and self._is_balanced:
             self._overdraft = 0
         while self._waiting and not self.must_wait(0):
@@ -238,6 +244,7 @@ class RequestMemory:
             owner = next(iter(first.waiting))
             if self._may_overdraw(owner):
                 self._grant(first, overdraws=True)
+        self._may_serve = self.is_waited_for or self._overdrawer is not None or bool(self._overdraft)
 
     def _grant(self, share: Share, *, overdraws: bool = False) -> bool:
         """Grant a share's first connection its bytes if there is room, and let the other shares have the next turns."""
@@ -262,6 +269,7 @@ class RequestMemory:
 
     def check_invariants(self) -> None:
         """Assert that no more bytes came back than were held, and that nobody waits although there is room."""
+        assert self._may_serve or not self.is_waited_for
         assert 0 <= self._incoming <= self.long <= self.used
         assert self.scarce == (self.used >= self._scarce_from)
         assert self.strangers.held + sum(share.held for share in self._shares.values()) == self.long

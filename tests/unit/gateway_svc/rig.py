@@ -42,6 +42,7 @@ class FakeClient:
 
     connection_id = 1
     peer, host, listener, principal = "1.2.3.4:5", "1.2.3.4", "EXTERNAL", "User:ANONYMOUS"
+    address = host
 
     def __init__(self, pipeline: Pipeline | None = None) -> None:
         self.handler_states: dict[int, Any] = {}

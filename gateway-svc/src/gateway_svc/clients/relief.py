@@ -45,13 +45,14 @@ class Relief:
     def __init__(self, requests: RequestMemory, answers: MemoryBudget) -> None:
         self._requests = requests
         self._answers = answers
+        #: `RequestMemory.gifts` the last time; -1 if nobody waited then.
         self._gifts_seen = -1
 
     def relieve(self, holders: Iterable[Holder], now: float) -> None:
         """Close connections if memory is short. Comes once a second."""
         if self._requests.is_waited_for:
             self._relieve_requests(list(holders), now)
-        self._gifts_seen = self._requests.gifts
+        self._gifts_seen = self._requests.gifts if self._requests.is_waited_for else -1
         if self._answers.used > self._answers.limit * 3 // 4:
             self.relieve_answers(holders, now)
 

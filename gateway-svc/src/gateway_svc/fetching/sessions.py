@@ -45,7 +45,7 @@ class Owner(Protocol):
     def principal(self) -> str: ...
 
     @property
-    def host(self) -> str: ...
+    def address(self) -> str: ...
 
 
 class FetchedPartition:
@@ -68,12 +68,12 @@ PartitionKey = tuple[str, bytes, int]
 class FetchSession:
     """One client's partitions, in the order they are read."""
 
-    __slots__ = ("by_id", "epoch", "host", "partitions", "principal", "session_id", "used_at")
+    __slots__ = ("address", "by_id", "epoch", "partitions", "principal", "session_id", "used_at")
 
     def __init__(self, session_id: int, owner: Owner, by_id: bool, now: float) -> None:
         self.session_id = session_id
         self.principal = owner.principal
-        self.host = owner.host
+        self.address = owner.address
         self.by_id = by_id
         #: The epoch of the next incremental request.
         self.epoch = 1
@@ -140,7 +140,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         #: Partitions of all sessions.
         self.partition_count = 0
-        self._by_host: dict[str, _Share] = {}
+        self._by_address: dict[str, _Share] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -178,8 +178,8 @@ class FetchSessions:
         assert len(self._sessions) <= SESSIONS_MAX
         assert self.partition_count == sum(len(each.partitions) for each in self._sessions.values())
         assert self.partition_count <= SESSION_PARTITIONS_MAX
-        for host, share in self._by_host.items():
-            held = [len(each.partitions) for each in self._sessions.values() if each.host == host]
+        for address, share in self._by_address.items():
+            held = [len(each.partitions) for each in self._sessions.values() if each.address == address]
             assert (share.sessions, share.partitions) == (len(held), sum(held))
             assert held
         used_at = [session.used_at for session in self._sessions.values()]
@@ -231,7 +231,7 @@ class FetchSessions:
     def _find(self, owner: Owner, session_id: int) -> FetchSession | None:
         """Return the session with this id if it was made for this client's user and address."""
         session = self._sessions.get(session_id)
-        if session is None or session.host != owner.host or session.principal != owner.principal:
+        if session is None or session.address != owner.address or session.principal != owner.principal:
             return None
         return session
 
@@ -239,7 +239,7 @@ class FetchSessions:
         if len(partitions) > PARTITIONS_MAX:
             return None
         while len(self._sessions) >= SESSIONS_MAX or self.partition_count + len(partitions) > SESSION_PARTITIONS_MAX:
-            replaced = self._replaceable(owner.host, len(partitions), now)
+            replaced = self._replaceable(owner.address, len(partitions), now)
             if replaced is None:
                 return None
             self._end(replaced)
@@ -252,16 +252,16 @@ class FetchSessions:
         self._count(session, 1, len(session.partitions))
         return session
 
-    def _replaceable(self, host: str, count: int, now: float) -> FetchSession | None:
+    def _replaceable(self, address: str, count: int, now: float) -> FetchSession | None:
         """Return the session that gives way to one of `count` partitions for a client of this address."""
         oldest = next(iter(self._sessions.values()))
         if now - oldest.used_at >= EVICT_AFTER_S:
             return oldest
-        largest, share = max(self._by_host.items(), key=lambda item: item[1].weight)
-        own = self._by_host.get(host, _Share())
+        largest, share = max(self._by_address.items(), key=lambda item: item[1].weight)
+        own = self._by_address.get(address, _Share())
         if share.weight <= _Share(own.sessions + 1, own.partitions + count).weight:
             return None
-        return next(session for session in self._sessions.values() if session.host == largest)
+        return next(session for session in self._sessions.values() if session.address == largest)
 
     def _end(self, session: FetchSession) -> None:
         del self._sessions[session.session_id]
@@ -269,11 +269,11 @@ class FetchSessions:
 
     def _count(self, session: FetchSession, sessions: int, partitions: int) -> None:
         self.partition_count += partitions
-        share = self._by_host.setdefault(session.host, _Share())
+        share = self._by_address.setdefault(session.address, _Share())
         share.sessions += sessions
         share.partitions += partitions
         if not share.sessions:
-            del self._by_host[session.host]
+            del self._by_address[session.address]
 
     def _change(self, session: FetchSession, request: FetchRequest) -> None:
         before = len(session.partitions)

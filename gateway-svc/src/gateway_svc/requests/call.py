@@ -32,6 +32,8 @@ class Client(Protocol):
     peer: str
     #: The address alone.
     host: str
+    #: The address that the client counts under (`entrance.address_key`).
+    address: str
     #: Name of the listener it connected to.
     listener: str
     #: The part of the memory for requests that its address has.

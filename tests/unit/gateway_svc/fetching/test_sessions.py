@@ -37,7 +37,7 @@ def request(
 @dataclass
 class Client:
     principal: str = "User:ANONYMOUS"
-    host: str = "1.2.3.4"
+    address: str = "1.2.3.4"
 
 
 HERE = Client()
@@ -234,7 +234,7 @@ def test_the_partitions_of_all_sessions_are_bounded(sessions: FetchSessions) -> 
 def test_an_address_that_holds_all_sessions_gives_way_to_others_until_they_hold_as_many(
     sessions: FetchSessions,
 ) -> None:
-    there = Client(host="5.6.7.8")
+    there = Client(address="5.6.7.8")
     mine = [opened(sessions.open(HERE, request(0, 0, {0: 0}), False, 0.0)).session_id for _ in range(SESSIONS_MAX)]
     theirs = [opened(sessions.open(there, request(0, 0, {0: 0}), False, 1.0)).session_id for _ in range(SESSIONS_MAX)]
     assert [bool(each) for each in theirs] == [True] * (SESSIONS_MAX // 2) + [False] * (SESSIONS_MAX // 2)
@@ -242,7 +242,7 @@ def test_an_address_that_holds_all_sessions_gives_way_to_others_until_they_hold_
     assert [isinstance(each, Fetch) for each in left] == [False] * (SESSIONS_MAX // 2) + [True] * (SESSIONS_MAX // 2)
 
 
-@pytest.mark.parametrize("other", [Client(principal="User:other"), Client(host="5.6.7.8")])
+@pytest.mark.parametrize("other", [Client(principal="User:other"), Client(address="5.6.7.8")])
 def test_nobody_else_can_use_or_end_a_session(sessions: FetchSessions, other: Client) -> None:
     session_id = opened(sessions.open(HERE, request(0, 0, {0: 0}), False, 0.0)).session_id
     incremental = request(session_id, 1, {})
