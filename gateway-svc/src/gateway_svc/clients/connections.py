@@ -20,8 +20,8 @@ from gateway_svc.settings import GatewaySettings
 SHARED_BUFFER_BYTES = 256 * 1024
 #: Seconds between two searches for stuck connections.
 SWEEP_S = 1.0
-#: Connections that one turn of the event loop looks at: half a millisecond.
-SWEEP_TURN = 1000
+#: Seconds for which one turn of the event loop looks at connections, some of which it closes.
+SWEEP_TURN_S = 0.002
 
 _log = logs.get(__name__)
 
@@ -156,13 +156,15 @@ class Connections:
 
         Not in `sweep`: its variables would keep the last connection until it looks again.
         """
-        for connection in connections[-SWEEP_TURN:]:
+        clock = asyncio.get_running_loop().time
+        until = clock() + SWEEP_TURN_S
+        while connections and clock() < until:
+            connection = connections.pop()
             try:
                 connection.check_time(now, frame_timeout_s, idle_max_s)
             except Exception:
                 _log.exception("connection not checked", peer=connection.peer)
                 connection.abort()
-        del connections[-SWEEP_TURN:]
 
     async def close(self, deadline_s: float) -> int:
         """Let requests in service end, then close all; return how many connections were cut in the middle of one."""

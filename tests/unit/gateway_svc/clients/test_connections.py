@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gateway_svc.clients.connections import Connections
+from gateway_svc.clients.connections import SWEEP_TURN_S, Connections
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.slices import SliceFiles
@@ -73,3 +74,31 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
     await asyncio.wait({sweeping})
     connections.quiet.close()
     files.close()
+
+
+class Slow(Swept):
+    """A connection whose check takes a quarter of a turn."""
+
+    def check_time(self, *_: float) -> None:
+        time.sleep(SWEEP_TURN_S / 4)
+        super().check_time()
+
+
+async def test_others_have_their_turns_while_a_sweep_closes_many() -> None:
+    settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused", frame_timeout_ms=100)
+    entrance = Entrance(Refusals(GatewayMetrics()), lambda: 0.0, most=10, most_per_address=10, rate=0)
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    connections = Connections(settings, GatewayMetrics(), entrance, relief, None)
+    slow = [Slow() for _ in range(40)]
+    for connection in slow:
+        connections.add(cast(Any, connection))
+    sweeping = asyncio.create_task(connections.sweep())
+    turns = 0
+    async with asyncio.timeout(10):
+        while slow[0].checked + slow[-1].checked < 2:
+            turns += slow[0].checked + slow[-1].checked
+            await asyncio.sleep(0)
+    assert turns >= 8
+    sweeping.cancel()
+    await asyncio.wait({sweeping})
+    connections.quiet.close()
