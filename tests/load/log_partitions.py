@@ -80,6 +80,7 @@ def _started(folder: Path, kafka: str, http: str) -> tuple[_Broker, float, float
             "MILLRACE_BROKER_HTTP": http,
             "MILLRACE_STORAGE_BIND": f"unix:{folder}.sock",
             "MILLRACE_PARTITIONS_MAX": "20000",
+            "MILLRACE_STOP_DEADLINE_S": "3600",
             "MILLRACE_LOG_LEVEL": "error",
         },
     )
