@@ -96,6 +96,14 @@ response with the assignment may have been lost with the old connection. |
 gateway answers repeated heartbeats itself. It reports the live members to storage afterwards. |
 | a gateway that dies, or loses its connection to storage | no such part | all its members start a new session \
 timeout, also members that had died before | The gateway's last report may be lost. |
+| a gateway that stands still | no such part | in separate mode, none of its members' sessions ends until 2 s after \
+it goes on, for up to 30 s | Their heartbeats wait in the gateway. |
+| a JoinGroup, SyncGroup or administrative request whose client has left | is carried out | is not begun, or is \
+cancelled | The client may have joined again through another gateway. |
+| a commit or heartbeat that waited in a gateway, and whose client has left | is carried out | is dropped | Another \
+member may have committed since. |
+| a client of JoinGroup 3 or older that leaves before its answer | stays a member until its session ends | is no \
+member | Nobody knows its id. |
 """
 
 
