@@ -273,6 +273,7 @@ OTHERS = [
     _once(ApiKey.OFFSET_DELETE, 0, *groups("DELETE", "committed"), *topics("READ", "single")),
     _once(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, *groups("DESCRIBE", "committed", "")),
     _once(ApiKey.LIST_CONFIG_RESOURCES, 1, (*CLUSTER, "DESCRIBE_CONFIGS")),
+    _once(ApiKey.CREATE_PARTITIONS, 3, *topics("ALTER", "single", "orders", "nowhere", "twice")),
     _once(ApiKey.DESCRIBE_CLUSTER, 2),
     _once(ApiKey.DESCRIBE_LOG_DIRS, 5, (*CLUSTER, "DESCRIBE")),
     _once(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, (*CLUSTER, "ALTER")),

@@ -12,6 +12,12 @@ from protocol_lib.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from protocol_lib.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.unregister_broker import UnregisterBrokerRequest
 
 from tests.wire.conftest import Running, Wire, batch, produce
@@ -75,6 +81,39 @@ async def test_partitions_move_to_the_folder_they_are_in_only(broker: Running) -
         ((row,),) = (each.partitions for each in (await wire.call(34, 2, request)).results)
         codes[where == path, topic] = row.error_code
     assert codes == {(True, "single"): 0, (True, "nowhere"): 9, (False, "single"): 57}
+    await wire.close()
+
+
+async def grown(wire: Wire, topic: str, count: int, *assignments: tuple[int, ...]) -> tuple[int, str | None]:
+    replicas = tuple(CreatePartitionsAssignment(broker_ids=each) for each in assignments) or None
+    wanted = CreatePartitionsTopic(name=topic, count=count, assignments=replicas)
+    request = CreatePartitionsRequest(topics=(wanted,), timeout_ms=1000, validate_only=False)
+    (result,) = (await wire.call(37, 3, request)).results
+    return result.error_code, result.error_message
+
+
+async def test_a_topic_gets_partitions(broker: Running) -> None:
+    wire = await broker.connect()
+    assert (await produce(wire, "single", batch(b"v"), partition=2))[0] == 3
+    assert await grown(wire, "single", 3) == (0, None)
+    assert await produce(wire, "single", batch(b"v"), partition=2) == (0, 0)
+    assert [len(topic.partitions) for topic in (await described(wire, ("single",), 10, None)).topics] == [3]
+    assert await grown(wire, "single", 1) == (
+        37,
+        "The topic single currently has 3 partition(s); 1 would not be an increase.",
+    )
+    includes = "The manual partition assignment includes"
+    assert await grown(wire, "single", 5, (1,)) == (
+        39,
+        "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
+    )
+    assert await grown(wire, "single", 4, ()) == (39, f"{includes} an empty replica list.")
+    assert await grown(wire, "single", 4, (1, 1)) == (39, f"{includes} the broker 1 more than once.")
+    assert await grown(wire, "single", 4, (9,)) == (39, f"{includes} broker 9, but no such broker is registered.")
+    assert await grown(wire, "single", 4, (1,)) == (0, None)
+    assert (await grown(wire, "single", 20_000))[0] == 44
+    await wire.call(10, 2, FindCoordinatorRequest(key="g", key_type=0))
+    assert (await grown(wire, "__consumer_offsets", 60))[0] == 17
     await wire.close()
 
 

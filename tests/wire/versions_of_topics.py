@@ -10,6 +10,7 @@ from gateway_svc.requests.dispatch import Dispatcher
 from protocol_lib.api import ApiKey
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.api_versions import ApiVersionsRequest
+from protocol_lib.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -141,7 +142,23 @@ def check_altered_configs(_version: int, response: Any, _topic_id: bytes) -> Non
     assert found == [(2, "single", 0), (2, "nowhere", 3), (4, "1", 42)]
 
 
+def ask_create_partitions(_version: int, _topic_id: bytes) -> Any:
+    wanted = [("single", 3), ("orders", 3), ("nowhere", 2), ("twice", 2), ("twice", 3)]
+    topics = tuple(CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in wanted)
+    return CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=True)
+
+
+def check_create_partitions(_version: int, response: Any, _topic_id: bytes) -> None:
+    assert [(each.name, each.error_code, each.error_message) for each in response.results] == [
+        ("twice", 42, "Duplicate topic name."),
+        ("single", 0, None),
+        ("orders", 37, "Topic already has 3 partition(s)."),
+        ("nowhere", 3, None),
+    ]
+
+
 CASES: dict[ApiKey, Case] = {
+    ApiKey.CREATE_PARTITIONS: (ask_create_partitions, check_create_partitions),
     ApiKey.LIST_CONFIG_RESOURCES: (ask_list_config_resources, check_list_config_resources),
     ApiKey.METADATA: (ask_metadata, check_metadata),
     ApiKey.API_VERSIONS: (ask_api_versions, check_api_versions),

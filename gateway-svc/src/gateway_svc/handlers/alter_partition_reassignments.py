@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_contract.leadership import partition_leaders
+from broker_contract.leadership import assignment_fault, partition_leaders
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.alter_partition_reassignments import (
@@ -69,7 +69,7 @@ def _fault(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
-    if (reason := _assignment_fault(replicas, node_ids)) is not None:
+    if (reason := assignment_fault(replicas, node_ids)) is not None:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}"
     if len(replicas) > 1:
         if not may_change:
@@ -83,19 +83,6 @@ def _fault(
             f"All brokers share one storage. Broker {leader} leads the partition until a broker comes or goes.",
         )
     return ErrorCode.NONE, None
-
-
-def _assignment_fault(replicas: Sequence[int], node_ids: Sequence[int]) -> str | None:
-    if not replicas:
-        return "an empty replica list."
-    before = None
-    for broker in sorted(replicas):
-        if broker not in node_ids:
-            return f"broker {broker}, but no such broker is registered."
-        if broker == before:
-            return f"the broker {broker} more than once."
-        before = broker
-    return None
 
 
 def refuse(call: Call, _request: AlterPartitionReassignmentsRequest, error: int, _services: Services) -> None:

@@ -101,6 +101,7 @@ class GrpcTopics:
         stub = topics_pb2_grpc.TopicsStub(channel)
         self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, answers.topics_unknown), doubt_if_created)
         self.create_topics = _before(unary.once(stub.CreateTopics, answers.topics_not_created), doubt)
+        self.create_partitions = _before(unary.once(stub.CreatePartitions, answers.partitions_not_created), doubt)
         self.delete_topics = _before(unary.once(stub.DeleteTopics, answers.topics_not_deleted), doubt)
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, answers.configs_unknown)
         self.alter_configs = _before(unary.once(stub.AlterConfigs, answers.configs_not_altered), doubt)
@@ -150,7 +151,7 @@ class GrpcLogs:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         stub = logs_pb2_grpc.LogsStub(channel)
         self.describe_producers = unary.repeatable(stub.DescribeProducers, answers.producers_missing)
-        self.describe_log_dirs = unary.once(stub.DescribeLogDirs)
+        self.describe_log_dirs = unary.repeatable(stub.DescribeLogDirs, answers.folder_unknown)
 
 
 class GrpcCluster:

@@ -63,6 +63,10 @@ class Topics(Protocol):
 
     async def create_topics(self, request: topics_pb2.CreateTopicsRequest) -> topics_pb2.CreateTopicsResponse: ...
 
+    async def create_partitions(
+        self, request: topics_pb2.CreatePartitionsRequest
+    ) -> topics_pb2.CreatePartitionsResponse: ...
+
     async def delete_topics(self, request: topics_pb2.DeleteTopicsRequest) -> topics_pb2.DeleteTopicsResponse: ...
 
     async def describe_configs(

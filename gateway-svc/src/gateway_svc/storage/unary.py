@@ -138,6 +138,10 @@ def producers_missing(request: logs_pb2.DescribeProducersRequest) -> logs_pb2.De
     return logs_pb2.DescribeProducersResponse(partitions=[missing for _ in request.targets])
 
 
+def folder_unknown(_: logs_pb2.DescribeLogDirsRequest) -> logs_pb2.DescribeLogDirsResponse:
+    return logs_pb2.DescribeLogDirsResponse(error_code=_TIMED_OUT)
+
+
 def epochs_missing(request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse:
     missing = data_pb2.EndEpochsResponse.End(error_code=_NOT_LEADER, leader_epoch=-1, end_offset=-1)
     return data_pb2.EndEpochsResponse(ends=[missing for _ in request.targets])
@@ -176,6 +180,11 @@ def configs_unknown(request: topics_pb2.DescribeConfigsRequest) -> topics_pb2.De
 def configs_not_altered(request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse:
     resources = [topics_pb2.AlteredResource(error_code=_TIMED_OUT) for _ in request.resources]
     return topics_pb2.AlterConfigsResponse(resources=resources)
+
+
+def partitions_not_created(request: topics_pb2.CreatePartitionsRequest) -> topics_pb2.CreatePartitionsResponse:
+    topics = [topics_pb2.GrownTopic(name=each.name, error_code=_TIMED_OUT) for each in request.topics]
+    return topics_pb2.CreatePartitionsResponse(topics=topics)
 
 
 def resources_unknown(_: topics_pb2.ListConfigResourcesRequest) -> topics_pb2.ListConfigResourcesResponse:

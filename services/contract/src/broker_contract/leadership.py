@@ -16,11 +16,11 @@ that comes or goes moves its own share and few others, and more partitions of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b, shake_128
 from struct import unpack
 
-__all__ = ["NO_NODE", "group_coordinator", "partition_leaders"]
+__all__ = ["NO_NODE", "assignment_fault", "group_coordinator", "partition_leaders"]
 
 #: Kafka's node id for "there is none".
 NO_NODE = -1
@@ -45,6 +45,20 @@ def partition_leaders(node_ids: Iterable[int], topic: str, count: int) -> Sequen
             leaders[partition] = node
             room[node] -= 1
     return tuple(leaders)
+
+
+def assignment_fault(replicas: Sequence[int], nodes: Collection[int]) -> str | None:
+    """Return the fault of an assignment of replicas, to follow "includes" in the message of Kafka's controller."""
+    if not replicas:
+        return "an empty replica list."
+    before = None
+    for broker in sorted(replicas):
+        if broker not in nodes:
+            return f"broker {broker}, but no such broker is registered."
+        if broker == before:
+            return f"the broker {broker} more than once."
+        before = broker
+    return None
 
 
 def group_coordinator(node_ids: Iterable[int], group_id: str) -> int:

@@ -45,6 +45,11 @@ class TopicsStub:
                 request_serializer=topics__pb2.CreateTopicsRequest.SerializeToString,
                 response_deserializer=topics__pb2.CreateTopicsResponse.FromString,
                 _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/millrace.v1.Topics/CreatePartitions',
+                request_serializer=topics__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=topics__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
         self.DeleteTopics = channel.unary_unary(
                 '/millrace.v1.Topics/DeleteTopics',
                 request_serializer=topics__pb2.DeleteTopicsRequest.SerializeToString,
@@ -78,6 +83,13 @@ class TopicsServicer:
 
     def CreateTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Adds partitions to existing topics.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -119,6 +131,11 @@ def add_TopicsServicer_to_server(servicer, server):
                     servicer.CreateTopics,
                     request_deserializer=topics__pb2.CreateTopicsRequest.FromString,
                     response_serializer=topics__pb2.CreateTopicsResponse.SerializeToString,
+            ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=topics__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=topics__pb2.CreatePartitionsResponse.SerializeToString,
             ),
             'DeleteTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTopics,
@@ -195,6 +212,33 @@ class Topics:
             '/millrace.v1.Topics/CreateTopics',
             topics__pb2.CreateTopicsRequest.SerializeToString,
             topics__pb2.CreateTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Topics/CreatePartitions',
+            topics__pb2.CreatePartitionsRequest.SerializeToString,
+            topics__pb2.CreatePartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

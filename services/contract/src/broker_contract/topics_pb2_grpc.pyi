@@ -34,6 +34,8 @@ class TopicsStub:
     def __new__(cls, channel: _aio.Channel) -> TopicsAsyncStub: ...
     DescribeTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DescribeTopicsRequest, _topics_pb2.DescribeTopicsResponse]
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicsRequest, _topics_pb2.CreateTopicsResponse]
+    CreatePartitions: _grpc.UnaryUnaryMultiCallable[_topics_pb2.CreatePartitionsRequest, _topics_pb2.CreatePartitionsResponse]
+    """Adds partitions to existing topics."""
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]
     DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]
     AlterConfigs: _grpc.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]
@@ -45,6 +47,8 @@ class TopicsAsyncStub(TopicsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.DescribeTopicsRequest, _topics_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
     CreateTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicsRequest, _topics_pb2.CreateTopicsResponse]  # type: ignore[assignment]
+    CreatePartitions: _aio.UnaryUnaryMultiCallable[_topics_pb2.CreatePartitionsRequest, _topics_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
+    """Adds partitions to existing topics."""
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicsRequest, _topics_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     DescribeConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.DescribeConfigsRequest, _topics_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
     AlterConfigs: _aio.UnaryUnaryMultiCallable[_topics_pb2.AlterConfigsRequest, _topics_pb2.AlterConfigsResponse]  # type: ignore[assignment]
@@ -65,6 +69,14 @@ class TopicsServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.CreateTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.CreateTopicsResponse, _abc.Awaitable[_topics_pb2.CreateTopicsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreatePartitions(
+        self,
+        request: _topics_pb2.CreatePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topics_pb2.CreatePartitionsResponse, _abc.Awaitable[_topics_pb2.CreatePartitionsResponse]]:
+        """Adds partitions to existing topics."""
 
     @_abc_1.abstractmethod
     def DeleteTopics(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker_contract import topics_pb2 as pb
+from broker_contract.leadership import assignment_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
@@ -48,6 +49,7 @@ class _Fault:
     """The reason to refuse one topic of a request."""
 
     code: ErrorCode
+    #: Empty where Kafka has no message.
     message: str
 
 
@@ -240,7 +242,7 @@ class TopicsService:
         return len(new.assignments)
 
     async def _create_in_steps(self, name: str, plan: _Plan) -> _Fault | None:
-        if (fault := self._too_many(plan)) is not None:
+        if (fault := self._too_many(plan.partition_count)) is not None:
             return fault
         try:
             await self._registry.create_in_steps(name, plan.partition_count, plan.configs)
@@ -248,9 +250,73 @@ class TopicsService:
             return _not_stored(name, error)
         return None
 
-    def _too_many(self, plan: _Plan) -> _Fault | None:
-        if self._registry.partition_count() + plan.partition_count > self._defaults.partitions_max:
+    def _too_many(self, added: int) -> _Fault | None:
+        if self._registry.partition_count() + added > self._defaults.partitions_max:
             return _Fault(ErrorCode.POLICY_VIOLATION, f"More than {self._defaults.partitions_max} partitions.")
+        return None
+
+    # --- grow -----------------------------------------------------------------------------------------------------
+
+    async def create_partitions(self, request: pb.CreatePartitionsRequest) -> pb.CreatePartitionsResponse:
+        """Give topics more partitions, by the rules and with the messages of Kafka's ReplicationControlManager."""
+        response = pb.CreatePartitionsResponse()
+        for each in request.topics:
+            fault = await self._grow(each, request.validate_only)
+            if fault is None:
+                response.topics.add(name=each.name)
+            else:
+                message = fault.message[:MESSAGE_LENGTH_MAX]
+                response.topics.add(name=each.name, error_code=fault.code, error_message=message)
+        return response
+
+    async def _grow(self, wanted: pb.GrowingTopic, validate_only: bool) -> _Fault | None:
+        topic = self._registry.get(wanted.name)
+        if topic is None:
+            return _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        if (fault := self._growth_fault(topic, wanted)) is not None or validate_only:
+            return fault
+        try:
+            await self._registry.grow(topic, wanted.partition_count)
+        except (CatalogError, LogError) as error:
+            return _not_stored(topic.name, error)
+        log.info("added partitions", topic=topic.name, partitions=wanted.partition_count)
+        return None
+
+    def _growth_fault(self, topic: Topic, wanted: pb.GrowingTopic) -> _Fault | None:
+        name, held, count = topic.name, topic.partition_count, wanted.partition_count
+        if count == held:
+            return _Fault(ErrorCode.INVALID_PARTITIONS, f"Topic already has {held} partition(s).")
+        if count < held:
+            message = f"The topic {name} currently has {held} partition(s); {count} would not be an increase."
+            return _Fault(ErrorCode.INVALID_PARTITIONS, message)
+        if topic.is_internal:
+            message = f"Topic '{name}' belongs to the broker itself: its groups would lose their offsets."
+            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+        if self._registry.is_changing(name):
+            return _Fault(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to topic '{name}'.")
+        if wanted.is_assigned and (fault := self._added_fault(wanted, count - held)) is not None:
+            return fault
+        return self._too_many(count - held)
+
+    def _added_fault(self, wanted: pb.GrowingTopic, added: int) -> _Fault | None:
+        """Return the fault of the replicas of added partitions."""
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if len(wanted.assignments) != added:
+            return _Fault(
+                code,
+                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s)"
+                " were specified.",
+            )
+        for each in wanted.assignments:
+            known = [broker for broker in each.broker_ids if self._is_broker(broker)]
+            if (reason := assignment_fault(each.broker_ids, known)) is not None:
+                return _Fault(code, f"The manual partition assignment includes {reason}")
+            if len(known) > 1:
+                return _Fault(
+                    code,
+                    f"The manual partition assignment includes a partition with {len(known)} replica(s), but this is"
+                    " not consistent with previous partitions, which have 1 replica(s).",
+                )
         return None
 
     # --- delete ---------------------------------------------------------------------------------------------------

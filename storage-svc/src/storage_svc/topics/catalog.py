@@ -136,6 +136,11 @@ class Catalog:
                 [(topic.name, name, value) for name, value in topic.configs.items()],
             )
 
+    def set_partition_count(self, name: str, partition_count: int) -> None:
+        """Set the number of the topic's partitions."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
+
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Set these configs and no others for the topic."""
         with self._transaction() as connection:

@@ -2,6 +2,8 @@
 
 Creating: the topic's id becomes a deletion, then the directories are made, then the deletion becomes the topic's row.
 So the next start removes a topic that was refused, or that a crash left half made.
+Growing: the new partitions' directories are made, then the row's number is raised. A start removes the empty ones of a
+growth that a crash cut off.
 Deleting: the row becomes a deletion, then the directories get other names, durably, then the deletion is forgotten;
 after a crash a start finishes the rest. Until then nobody may create a topic of that name.
 
@@ -56,6 +58,8 @@ class Log(Protocol[ConfigT_contra]):
     def topic_id(self) -> bytes: ...
     @property
     def leader_epoch(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
     def configure(self, config: ConfigT_contra) -> None: ...
     def withhold(self, reason: str) -> None: ...
 
@@ -105,6 +109,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._by_id: dict[bytes, Topic] = {}
         #: Topics that `create_in_steps` has not finished: no client finds them yet, but their names are in use.
         self._coming: dict[str, Topic] = {}
+        #: Topics that get partitions, by name: the number of all partitions, and the end of it.
+        self._growing: dict[str, tuple[int, asyncio.Event]] = {}
         #: The deletions that are under way, by name.
         self._going: dict[str, asyncio.Task[None]] = {}
         #: Raised whenever a topic comes, goes or changes its partition count.
@@ -134,8 +140,8 @@ class TopicRegistry(Generic[ConfigT]):
         return None if topic is None else topic.name
 
     def is_changing(self, name: str) -> bool:
-        """Return whether a topic of this name is being made or deleted."""
-        return name in self._coming or name in self._going
+        """Return whether a topic of this name is being made or deleted, or is getting partitions."""
+        return name in self._coming or name in self._going or name in self._growing
 
     def taken_names(self) -> list[str]:
         """Return the names of all topics, and of those that are being made."""
@@ -143,7 +149,8 @@ class TopicRegistry(Generic[ConfigT]):
 
     def partition_count(self) -> int:
         """Return the number of partitions of all topics, and of those that are being made."""
-        return sum(topic.partition_count for topics in (self._by_name, self._coming) for topic in topics.values())
+        held = sum(topic.partition_count for topics in (self._by_name, self._coming) for topic in topics.values())
+        return held + sum(count - self._by_name[name].partition_count for name, (count, _) in self._growing.items())
 
     def leader_epochs(self, topic: Topic) -> list[int]:
         """Return each partition's leader epoch."""
@@ -210,14 +217,25 @@ class TopicRegistry(Generic[ConfigT]):
 
     def _adopt_strays(self) -> None:
         strays: dict[str, list[int]] = {}
+        unfinished: dict[str, list[int]] = {}
         for name, index in self._logs.logs:
             topic = self._by_name.get(name)
             if topic is None:
                 strays.setdefault(name, []).append(index)
+            elif index >= topic.partition_count and self._is_unfinished(topic, index):
+                unfinished.setdefault(name, []).append(index)
             elif index >= topic.partition_count:
                 log.warning("directory beyond the topic's partitions is left alone", topic=name, partition=index)
+        for name, partitions in unfinished.items():
+            log.info("removing partitions of a growth that was cut off", topic=name, partitions=len(partitions))
+            self._logs.delete_at_once(name, partitions)
         for name, partitions in sorted(strays.items(), key=lambda each: -len(each[1])):  # copies of a topic last
             self._adopt(name, partitions)
+
+    def _is_unfinished(self, topic: Topic, index: int) -> bool:
+        """Return whether a directory beyond the topic's partitions is an empty one of the topic."""
+        partition = self._logs.logs[topic.name, index]
+        return partition.topic_id == topic.id and partition.log_end_offset == 0
 
     def _adopt(self, name: str, partitions: list[int]) -> None:
         """Add the topic of directories that the catalog does not know, or withhold them."""
@@ -277,11 +295,7 @@ class TopicRegistry(Generic[ConfigT]):
         topic = self._begin(name, partition_count, configs)
         self._coming[name] = topic
         try:
-            config = self._log_config(configs)
-            for first in range(0, partition_count, _STEP):
-                if first:
-                    await asyncio.sleep(0)
-                self._logs.create_many(name, range(first, min(first + _STEP, partition_count)), topic.id, config)
+            await self._make_logs(topic, range(partition_count))
             self._complete(topic)
         except BaseException:
             self._take_back(topic)
@@ -289,6 +303,40 @@ class TopicRegistry(Generic[ConfigT]):
         finally:
             del self._coming[name]
         return topic
+
+    async def _make_logs(self, topic: Topic, partitions: range) -> None:
+        config = self._log_config(topic.configs)
+        for first in range(0, len(partitions), _STEP):
+            if first:
+                await asyncio.sleep(0)
+            self._logs.create_many(topic.name, partitions[first : first + _STEP], topic.id, config)
+
+    async def grow(self, topic: Topic, partition_count: int) -> None:
+        """Give a topic more partitions while the event loop goes on in between; the caller has checked the number.
+
+        Until it is over `is_changing` is true of the topic's name, and a deletion waits.
+
+        Raises:
+            CatalogError: the catalog cannot be written. Errors of the logs pass through; either leaves the topic as it
+                was.
+        """
+        added = range(topic.partition_count, partition_count)
+        over = asyncio.Event()
+        self._growing[topic.name] = partition_count, over
+        try:
+            await self._make_logs(topic, added)
+            self._catalog.set_partition_count(topic.name, partition_count)
+        except BaseException:
+            self._logs.delete_at_once(topic.name, added)
+            raise
+        finally:
+            del self._growing[topic.name]
+            over.set()
+        grown = replace(self._by_name[topic.name], partition_count=partition_count)
+        config = self._log_config(grown.configs)  # they may have changed meanwhile
+        for index in added:
+            self._logs.logs[topic.name, index].configure(config)
+        self._admit(grown)
 
     def _begin(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         topic = Topic(name, new_topic_id(), partition_count, dict(configs))
@@ -325,6 +373,12 @@ class TopicRegistry(Generic[ConfigT]):
         Raises:
             CatalogError: the catalog cannot be written; the topic is as it was.
         """
+        while topic.name in self._growing:
+            await self._growing[topic.name][1].wait()
+        current = self._by_id.get(topic.id)
+        if current is None:  # another caller deletes it
+            return
+        topic = current
         self._catalog.remove_topic(topic.name)
         del self._by_name[topic.name], self._by_id[topic.id]
         self._raise_version()

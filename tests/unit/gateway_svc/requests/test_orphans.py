@@ -47,6 +47,7 @@ DECISIONS: dict[ApiKey, Orphan] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: UNLESS_LATE,  # a late one would add or keep a dead member; unless it leaves
     ApiKey.CONSUMER_GROUP_DESCRIBE: DROP,
     ApiKey.LIST_CONFIG_RESOURCES: DROP,
+    ApiKey.CREATE_PARTITIONS: DROP,  # the same name may be another topic by now
     ApiKey.DESCRIBE_CLUSTER: DROP,
     ApiKey.DESCRIBE_LOG_DIRS: DROP,
     ApiKey.ALTER_REPLICA_LOG_DIRS: DROP,

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_calls import GroupCall
@@ -27,6 +27,7 @@ FILES = {
     "Topics": topics_pb2,
     "Groups": groups_pb2,
     "Producers": producers_pb2,
+    "Logs": logs_pb2,
     "Cluster": cluster_pb2,
 }
 #: The Protocol of `storage.protocols` that has the methods of a service.
@@ -41,6 +42,9 @@ SENT_AGAIN: dict[str, bool] = {
     "Topics.CreateTopics": False,  # another client may have deleted the topic
     "Topics.DeleteTopics": False,  # another client may have made one of that name
     "Topics.DescribeConfigs": True,  # reads
+    "Topics.CreatePartitions": False,  # the same name may be another topic by now
+    "Logs.DescribeProducers": True,  # reads
+    "Logs.DescribeLogDirs": True,  # reads
     "Topics.AlterConfigs": False,  # another client may have changed them; a repeated append or subtract counts twice
     "Topics.ListConfigResources": True,  # reads
     "Groups.JoinGroup": False,  # it would add a member, or take a static member's place

@@ -1,0 +1,71 @@
+"""CreatePartitions: topics get more partitions; the timeout is ignored (they are there when the answer comes).
+
+A name that stands twice in one request is INVALID_REQUEST, as in Apache Kafka. Records stay where they are, so that
+keys of a default partitioner continue in other partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.services import Services
+
+
+async def handle(
+    call: Call, request: CreatePartitionsRequest, services: Services
+) -> tuple[CreatePartitionsResponse, int]:
+    named = Counter(topic.name for topic in request.topics)
+    results = [
+        _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name, count in named.items() if count > 1
+    ]
+    single = [topic for topic in request.topics if named[topic.name] == 1]
+    if single:
+        answer = await services.storage.topics.create_partitions(
+            topics_pb2.CreatePartitionsRequest(
+                correlation_id=call.correlation_id,
+                validate_only=request.validate_only,
+                topics=[_growing(topic) for topic in single],
+            )
+        )
+        results += [_result(each.name, each.error_code, each.error_message or None) for each in answer.topics]
+    return CreatePartitionsResponse(throttle_time_ms=0, results=tuple(results)), first_error(results)
+
+
+def _growing(topic: CreatePartitionsTopic) -> topics_pb2.GrowingTopic:
+    return topics_pb2.GrowingTopic(
+        name=topic.name,
+        partition_count=topic.count,
+        is_assigned=topic.assignments is not None,
+        assignments=[topics_pb2.Assignment(broker_ids=each.broker_ids) for each in topic.assignments or ()],
+    )
+
+
+def _result(name: str, code: int, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+
+
+def resources(_call: Call, request: CreatePartitionsRequest, _services: Services) -> Iterable[Resource]:
+    return topics_called(Operation.ALTER, (topic.name for topic in request.topics))
+
+
+def refuse(call: Call, request: CreatePartitionsRequest, error: int, _services: Services) -> None:
+    results = tuple(_result(name, error, None) for name in dict.fromkeys(topic.name for topic in request.topics))
+    call.answer(CreatePartitionsResponse(throttle_time_ms=0, results=results), error)
+
+
+HANDLER = Handler(ApiKey.CREATE_PARTITIONS, 0, 3, handle, resources=resources, refuse=refuse)

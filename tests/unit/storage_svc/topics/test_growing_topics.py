@@ -1,0 +1,123 @@
+"""Topics that get more partitions: in steps, whole or not at all, and after every crash."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.errors import StorageFailure
+from storage_svc.topics.catalog import CatalogError
+from unit.storage_svc.topics.test_registry import Folder
+
+RECORD = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+
+
+@pytest.fixture
+async def folder(tmp_path: Path):  # type: ignore[no-untyped-def]
+    made = Folder(tmp_path)
+    made.registry.reconcile()
+    yield made
+    await made.close()
+
+
+def indexes(folder: Folder) -> list[int]:
+    return sorted(index for topic, index in folder.logs.logs if topic == "orders")
+
+
+async def test_a_topic_grows_in_steps(folder: Folder) -> None:
+    registry = folder.registry
+    made = registry.create("orders", 2, {"segment.ms": "5"})
+    version = registry.version
+    growth = asyncio.create_task(registry.grow(made, 40))
+    turns = 0
+    while not growth.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if not growth.done():
+            assert (registry.get("orders"), registry.is_changing("orders")) == (made, True)
+            assert (registry.partition_count(), registry.version) == (40, version)
+    growth.result()
+    assert turns >= 4
+    grown = registry.get("orders")
+    assert grown is not None
+    assert (grown.id, grown.partition_count, grown.configs) == (made.id, 40, {"segment.ms": "5"})
+    assert (registry.is_changing("orders"), registry.partition_count(), registry.version) == (False, 40, version + 1)
+    assert {folder.logs.logs["orders", index].config.segment_ms for index in range(40)} == {5}
+    assert (await folder.restart()).get("orders") == grown
+    assert indexes(folder) == list(range(40))
+
+
+async def test_configs_that_change_during_the_growth_count_for_new_partitions(folder: Folder) -> None:
+    registry = folder.registry
+    made = registry.create("orders", 1, {})
+    growth = asyncio.create_task(registry.grow(made, 30))
+    await asyncio.sleep(0)
+    assert len(indexes(folder)) == 11
+    registry.configure(made, {"segment.ms": "7"})
+    await growth
+    grown = registry.get("orders")
+    assert grown is not None
+    assert (grown.partition_count, grown.configs) == (30, {"segment.ms": "7"})
+    assert {folder.logs.logs["orders", index].config.segment_ms for index in range(30)} == {7}
+
+
+@pytest.mark.parametrize("step", ["folder", "catalog", "cancelled"])
+async def test_a_refused_growth_leaves_the_topic_as_it_was(
+    folder: Folder, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = folder.registry
+    made = registry.create("orders", 2, {})
+    growth = asyncio.create_task(registry.grow(made, 25))
+    await asyncio.sleep(0)
+    assert len(indexes(folder)) == 12
+    error: type[BaseException] = asyncio.CancelledError
+    if step == "folder":
+        error = StorageFailure
+        monkeypatch.setattr(folder.logs, "create_many", lambda *_: (_ for _ in ()).throw(StorageFailure("full")))
+    elif step == "catalog":
+        error = CatalogError
+        refused = lambda *_: (_ for _ in ()).throw(CatalogError("full"))  # noqa: E731
+        monkeypatch.setattr(folder.catalog, "set_partition_count", refused)
+    else:
+        growth.cancel()
+    with pytest.raises(error):
+        await growth
+    monkeypatch.undo()
+    assert (registry.get("orders"), registry.is_changing("orders")) == (made, False)
+    assert (indexes(folder), registry.partition_count()) == ([0, 1], 2)
+    await folder.restart()
+    assert (folder.registry.get("orders"), indexes(folder)) == (made, [0, 1])
+    await folder.registry.grow(made, 3)
+    assert indexes(folder) == [0, 1, 2]
+
+
+async def test_a_start_removes_what_a_crash_left_of_a_growth(folder: Folder) -> None:
+    made = folder.registry.create("orders", 1, {})
+    folder.logs.create_many("orders", [1, 2], made.id, folder.logs.logs["orders", 0].config)
+    folder.logs.create_many("orders", [3], b"x" * 16, folder.logs.logs["orders", 0].config)
+    folder.logs.logs["orders", 2].append(RECORD)
+    await folder.restart()
+    assert indexes(folder) == [0, 2, 3]  # a record, and another topic's id: these are left alone
+    assert folder.registry.get("orders") == made
+
+
+async def test_a_start_makes_the_partitions_of_a_growth_whose_folders_a_power_cut_lost(folder: Folder) -> None:
+    made = folder.registry.create("orders", 1, {})
+    folder.catalog.set_partition_count("orders", 3)
+    await folder.restart()
+    assert indexes(folder) == [0, 1, 2]
+    assert {folder.logs.logs["orders", index].topic_id for index in range(3)} == {made.id}
+
+
+async def test_a_deletion_waits_for_the_growth_and_takes_all_partitions(folder: Folder) -> None:
+    registry = folder.registry
+    made = registry.create("orders", 1, {})
+    growth = asyncio.create_task(registry.grow(made, 30))
+    await asyncio.sleep(0)
+    await asyncio.gather(registry.delete(made), registry.delete(made))
+    assert growth.done()
+    assert (registry.get("orders"), indexes(folder), folder.catalog.topics()) == (None, [], [])
+    assert registry.create("orders", 1, {}).partition_count == 1
