@@ -105,7 +105,11 @@ class _Builder:
             return tuple(self._text(place) for _ in range(count))
         if isinstance(element, Opaque):
             return (b"",) * count
-        return tuple(self._id() if element.size == 16 else index if self._distinct else 0 for index in range(count))
+        # a byte has 128 different values at most
+        values = 128 if element.size == 1 else 2**31
+        return tuple(
+            self._id() if element.size == 16 else index % values if self._distinct else 0 for index in range(count)
+        )
 
     def _integer(self, place: Place) -> int:
         if place.name in _MINUS_ONE:

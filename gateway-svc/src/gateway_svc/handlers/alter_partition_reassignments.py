@@ -7,6 +7,7 @@ Kafka has for it and a message that says why. No reassignment is ever under way,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from broker_contract.leadership import assignment_fault, partition_leaders
 from protocol_lib.api import ApiKey
@@ -22,9 +23,10 @@ from protocol_lib.messages.alter_partition_reassignments import (
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler, of_cluster
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 Fault = tuple[ErrorCode, str | None]
 
@@ -36,14 +38,17 @@ async def handle(
     node_ids = [each.node_id for each in await services.cluster.brokers(call.client.listener)]
     leaders = {name: partition_leaders(node_ids, name, count) for name, count in counts.items()}
     may_change = request.allow_replication_factor_change
-    responses = []
-    for topic in request.topics:
-        results = []
-        for partition in topic.partitions:
-            code, message = _fault(topic.name, partition, leaders.get(topic.name), node_ids, may_change=may_change)
+    rows = []
+    async for piece in in_turns([(topic.name, each) for topic in request.topics for each in topic.partitions]):
+        for name, partition in piece:
+            code, message = _fault(name, partition, leaders.get(name), node_ids, may_change=may_change)
             index = partition.partition_index
-            results.append(ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message))
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(results)))
+            rows.append(ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message))
+    altered = iter(rows)
+    responses = (
+        ReassignableTopicResponse(name=topic.name, partitions=tuple(islice(altered, len(topic.partitions))))
+        for topic in request.topics
+    )
     answer = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_change,
@@ -51,7 +56,7 @@ async def handle(
         error_message=None,
         responses=tuple(responses),
     )
-    return answer, first_error(each for topic in responses for each in topic.partitions)
+    return answer, first_error(rows)
 
 
 def _fault(
@@ -93,5 +98,11 @@ def refuse(call: Call, _request: AlterPartitionReassignmentsRequest, error: int,
 
 
 HANDLER = Handler(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, handle, resources=of_cluster(Operation.ALTER), refuse=refuse
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    0,
+    1,
+    handle,
+    resources=of_cluster(Operation.ALTER),
+    refuse=refuse,
+    elements_max=STEP_ELEMENTS_MAX,
 )

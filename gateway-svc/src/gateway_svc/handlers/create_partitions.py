@@ -21,9 +21,10 @@ from protocol_lib.messages.create_partitions import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def handle(
@@ -34,12 +35,12 @@ async def handle(
         _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name, count in named.items() if count > 1
     ]
     single = [topic for topic in request.topics if named[topic.name] == 1]
-    if single:
+    async for piece in in_turns(single):
         answer = await services.storage.topics.create_partitions(
             topics_pb2.CreatePartitionsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=request.validate_only,
-                topics=[_growing(topic) for topic in single],
+                topics=[_growing(topic) for topic in piece],
             )
         )
         results += [_result(each.name, each.error_code, each.error_message or None) for each in answer.topics]
@@ -68,4 +69,6 @@ def refuse(call: Call, request: CreatePartitionsRequest, error: int, _services: 
     call.answer(CreatePartitionsResponse(throttle_time_ms=0, results=results), error)
 
 
-HANDLER = Handler(ApiKey.CREATE_PARTITIONS, 0, 3, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.CREATE_PARTITIONS, 0, 3, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 from broker_contract import logs_pb2
 from protocol_lib.api import ApiKey
@@ -16,33 +18,38 @@ from protocol_lib.messages.describe_producers import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory, in_turns
+
+#: Bytes of memory that a producer takes in storage's answer and in ours.
+_PRODUCER_BYTES: Final = 500
 
 
 async def handle(
     call: Call, request: DescribeProducersRequest, services: Services
 ) -> tuple[DescribeProducersResponse, int]:
-    answer = await services.storage.logs.describe_producers(
-        logs_pb2.DescribeProducersRequest(
-            correlation_id=call.correlation_id,
-            targets=[
-                logs_pb2.DescribeProducersRequest.Target(topic=topic.name, partition=index)
-                for topic in request.topics
-                for index in topic.partition_indexes
-            ],
+    rows: list[PartitionResponse] = []
+    memory = AnswerMemory(call.size)
+    async for piece in in_turns([(topic.name, index) for topic in request.topics for index in topic.partition_indexes]):
+        answer = await services.storage.logs.describe_producers(
+            logs_pb2.DescribeProducersRequest(
+                correlation_id=call.correlation_id,
+                targets=[
+                    logs_pb2.DescribeProducersRequest.Target(topic=topic, partition=index) for topic, index in piece
+                ],
+            )
         )
-    )
-    found = iter(answer.partitions)
+        for (_, index), found in zip(piece, answer.partitions, strict=True):
+            memory.take(len(found.producers) * _PRODUCER_BYTES)
+            rows.append(_partition(index, found))
+    partitions = iter(rows)
     topics = tuple(
-        TopicResponse(
-            name=topic.name,
-            partitions=tuple(_partition(index, next(found)) for index in topic.partition_indexes),
-        )
+        TopicResponse(name=topic.name, partitions=tuple(islice(partitions, len(topic.partition_indexes))))
         for topic in request.topics
     )
-    return DescribeProducersResponse(throttle_time_ms=0, topics=topics), first_error(answer.partitions)
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics), first_error(rows)
 
 
 def _partition(index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
@@ -83,4 +90,6 @@ def refuse(call: Call, request: DescribeProducersRequest, error: int, _services:
     call.answer(DescribeProducersResponse(throttle_time_ms=0, topics=topics), error)
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+)

@@ -27,6 +27,8 @@ from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+#: The quorum has one partition only.
+_ELEMENTS_MAX: Final = 1000
 
 
 async def handle(call: Call, request: DescribeQuorumRequest, services: Services) -> tuple[DescribeQuorumResponse, int]:
@@ -87,5 +89,6 @@ HANDLER = Handler(
     2,
     handle,
     resources=of_cluster(Operation.DESCRIBE),
+    elements_max=_ELEMENTS_MAX,
     refuse=with_error(DescribeQuorumResponse, topics=()),
 )

@@ -23,11 +23,13 @@ from protocol_lib.messages.describe_topic_partitions import (
 from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.handlers.metadata import partition_of
+from gateway_svc.handlers.partitions import described
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import ALL_TOPIC_OPERATIONS, Operation, Resource, topics_called
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 PAGE_PARTITIONS_MAX: Final = 2000
 
@@ -40,21 +42,14 @@ async def handle(
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         return _refused(request, ErrorCode.INVALID_REQUEST)
     brokers = await services.cluster.brokers(call.client.listener)
-    answer = await services.storage.topics.describe_topics(
-        topics_pb2.DescribeTopicsRequest(
-            correlation_id=call.correlation_id,
-            all=not request.topics,
-            topics=[topics_pb2.TopicRef(name=name) for name in names],
-        )
-    )
-    found = zip(names, answer.topics, strict=True) if names else ((each.name, each) for each in answer.topics)
     page = _Page(min(PAGE_PARTITIONS_MAX, max(request.response_partition_limit, 1)), [each.node_id for each in brokers])
-    for name, topic in found:
-        if cursor is not None and name < cursor.topic_name:
-            continue
-        begin = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        if not page.add(name, topic, begin):
-            break
+    if request.topics:
+        async for piece in in_turns(names):
+            if not page.add_all(piece, await described(call, services, piece), cursor):
+                break
+    else:
+        found = await described(call, services, None)
+        page.add_all([topic.name for topic in found], found, cursor)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=tuple(page.topics), next_cursor=page.next)
     return response, first_error(page.topics)
 
@@ -68,6 +63,16 @@ class _Page:
         self.next: Cursor | None = None
         self._left = limit
         self._node_ids = node_ids
+
+    def add_all(self, names: Iterable[str], found: Iterable[topics_pb2.Topic], cursor: Cursor | None) -> bool:
+        """Add topics from the cursor on, as far as there is room; return whether there may be more."""
+        for name, topic in zip(names, found, strict=True):
+            if cursor is not None and name < cursor.topic_name:
+                continue
+            begin = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+            if not self.add(name, topic, begin):
+                return False
+        return True
 
     def add(self, name: str, found: topics_pb2.Topic, begin: int) -> bool:
         """Add a topic from its partition `begin` on, as far as there is room; return whether there may be more."""

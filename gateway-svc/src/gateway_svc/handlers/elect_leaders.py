@@ -7,6 +7,7 @@ leads. Kafka leaves such partitions out when a client asks for all of them, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from protocol_lib.api import ApiKey
@@ -21,9 +22,10 @@ from protocol_lib.messages.elect_leaders import (
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import Handler, of_cluster
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 #: Preferred and unclean elections.
 _ELECTION_TYPES: Final = (0, 1)
@@ -36,14 +38,15 @@ async def handle(call: Call, request: ElectLeadersRequest, services: Services) -
     counts = await partition_counts(call, services, None if named is None else (topic.topic for topic in named))
     if named is None:
         return _response(ReplicaElectionResult(topic=name, partition_result=()) for name in counts), 0
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=tuple(_elected(counts, topic.topic, index) for index in topic.partitions),
-        )
+    rows: list[PartitionResult] = []
+    async for piece in in_turns([(topic.topic, index) for topic in named for index in topic.partitions]):
+        rows += [_elected(counts, topic, index) for topic, index in piece]
+    elected = iter(rows)
+    results = (
+        ReplicaElectionResult(topic=topic.topic, partition_result=tuple(islice(elected, len(topic.partitions))))
         for topic in named
-    ]
-    return _response(results), first_error(each for result in results for each in result.partition_result)
+    )
+    return _response(results), first_error(rows)
 
 
 def _elected(counts: dict[str, int], topic: str, index: int) -> PartitionResult:
@@ -81,4 +84,12 @@ def refuse(call: Call, request: ElectLeadersRequest, error: int, _services: Serv
     call.answer(*_refused(request, error, None))
 
 
-HANDLER = Handler(ApiKey.ELECT_LEADERS, 0, 2, handle, resources=of_cluster(Operation.ALTER), refuse=refuse)
+HANDLER = Handler(
+    ApiKey.ELECT_LEADERS,
+    0,
+    2,
+    handle,
+    resources=of_cluster(Operation.ALTER),
+    refuse=refuse,
+    elements_max=STEP_ELEMENTS_MAX,
+)

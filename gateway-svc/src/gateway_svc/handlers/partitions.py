@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker_contract import topics_pb2
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def partition_counts(call: Call, services: Services, names: Iterable[str] | None) -> dict[str, int]:
     """Return the number of partitions of each existing topic, in name order for all topics (None)."""
-    asked = None if names is None else list(dict.fromkeys(names))
+    found: list[topics_pb2.Topic] = []
+    if names is None:
+        found += await described(call, services, None)
+    else:
+        async for piece in in_turns(list(dict.fromkeys(names))):
+            found += await described(call, services, piece)
+    return {topic.name: topic.partition_count for topic in found if not topic.error_code}
+
+
+async def described(call: Call, services: Services, names: Sequence[str] | None) -> Sequence[topics_pb2.Topic]:
+    """Return the topics of these names in their order, or all topics in name order for None."""
     answer = await services.storage.topics.describe_topics(
         topics_pb2.DescribeTopicsRequest(
             correlation_id=call.correlation_id,
-            all=asked is None,
-            topics=[topics_pb2.TopicRef(name=name) for name in asked or ()],
+            all=names is None,
+            topics=[topics_pb2.TopicRef(name=name) for name in names or ()],
         )
     )
-    return {found.name: found.partition_count for found in answer.topics if not found.error_code}
+    return answer.topics
