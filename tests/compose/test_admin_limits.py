@@ -26,8 +26,8 @@ ANSWERED_WITHIN_S = 120.0
 #: The largest memory of admin-api, half of its container's limit.
 PEAK_MIB_MAX = 256
 REST_S = 60.0
-#: Processor time of the three containers at rest, as a share of one core: the aim is 0.01, a busy machine doubles it.
-REST_SHARE_MAX = 0.02
+#: Processor time of the three containers at rest, as a share of one core.
+REST_SHARE_MAX = 0.01
 
 PEAK_MIB = """
 for process in /proc/[0-9]*; do

@@ -58,7 +58,7 @@ def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_faults)
-    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=Hosts(_allowed_hosts(settings)))
+    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=_hosts(settings))
     return app
 
 
@@ -71,12 +71,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _allowed_hosts(settings: AdminSettings) -> frozenset[str] | None:
+def _hosts(settings: AdminSettings) -> Hosts:
     named = {name.strip().lower() for name in settings.admin_allowed_hosts.split(",") if name.strip()}
     host = address.parse(settings.admin_http).host
     if named:
-        return frozenset(named)
-    return frozenset({"localhost", "127.0.0.1", "[::1]", host}) if is_loopback(host) else None
+        return Hosts(frozenset(named), addresses=not is_loopback(host))
+    return Hosts(frozenset({"localhost", "127.0.0.1", "[::1]", host}) if is_loopback(host) else None)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -3,7 +3,8 @@
 A page of another site can make a visitor's browser send requests to this API, at localhost for example. It can also
 give its own host name this API's address (DNS rebinding), and is then of the same origin. Hence the three checks:
 
-    Host             one of the allowed names; no page can choose an IP address as its name, so /metrics allows these
+    Host             one of the allowed names; no page can choose an IP address as its name, so /metrics allows these,
+                     and so does every path of a server that other machines reach
     Origin           if present: the host of the request
     Sec-Fetch-Site   if present: same-origin or none; links from elsewhere may lead to a page (Fetch Metadata, W3C)
 """
@@ -31,6 +32,8 @@ class Hosts:
     """The host names to serve; lower case, without ports. None allows any."""
 
     allowed: frozenset[str] | None
+    #: Whether every path is served under any IP address.
+    addresses: bool = False
 
     def check(self, method: str, path: str, headers: Headers) -> None:
         """Raise ApiError if a browser must not make this request."""
@@ -38,7 +41,8 @@ class Hosts:
             return
         host = headers.get("host", "")
         name = _name(host)
-        if self.allowed is not None and name not in self.allowed and not (path == _METRICS and _is_address(name)):
+        by_address = (self.addresses or path == _METRICS) and _is_address(name)
+        if self.allowed is not None and name not in self.allowed and not by_address:
             raise errors.of_status(
                 421, "This host name is not served; MILLRACE_ADMIN_ALLOWED_HOSTS can add it.", {"connection": "close"}
             )

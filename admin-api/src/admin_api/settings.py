@@ -28,9 +28,9 @@ class AdminSettings(ServiceSettings):
     admin_allowed_hosts: str = Field(
         "",
         description=(
-            "Host names, separated by commas, that requests may be addressed to, except health checks; /metrics also by"
-            " IP address. Empty: any; on a loopback address only localhost and loopback addresses (against DNS"
-            " rebinding)."
+            "Host names, separated by commas, that requests may be addressed to, except health checks (against DNS"
+            " rebinding). IP addresses are served as well, on a loopback address for /metrics alone. Empty: any; on a"
+            " loopback address only localhost and loopback addresses. `millrace up` lists this machine's names."
         ),
     )
     admin_storage_timeout_s: float = Field(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 import uvloop
-from service_chassis import lifecycle
+from service_chassis import lifecycle, metrics
 from service_chassis.allocation import keep_freed_memory
-from service_chassis.health import HttpEndpoint
+from service_chassis.health import Health, HttpEndpoint
 
 from gateway_svc import workers
 from gateway_svc.app import Gateway
@@ -28,6 +30,7 @@ def main() -> int:
 
 
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. Health is served at once, because storage may be long in coming."""
     if settings.gateway_workers > 1:
         await workers.serve(settings, stop)
         return
@@ -35,42 +38,43 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
 
     keep_freed_memory()
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
-    starting = asyncio.create_task(Gateway.start(settings, connection.storage, counts), name="gateway start")
+    health, registry = Health(), metrics.registry("gateway-svc")
+    async with contextlib.AsyncExitStack() as undo:
+        connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
+        undo.push_async_callback(connection.close)
+        health.checks["storage"] = connection.fault
+        if settings.gateway_http:
+            undo.callback(HttpEndpoint(settings.gateway_http, registry, health).start().close)
+        gateway = await _started(
+            Gateway.start(settings, connection.storage, counts, health=health, registry=registry), stop
+        )
+        if gateway is not None:
+            undo.push_async_callback(gateway.stop)
+            lifecycle.freeze_start_objects()
+            # What the hot path makes lives for milliseconds: fewer, later collections of the youngest find less alive.
+            gc.set_threshold(50_000, 20, 50)
+            await stop.wait()
+
+
+async def _started(start: Coroutine[Any, Any, Gateway], stop: asyncio.Event) -> Gateway | None:
+    """Return the gateway, or None if `stop` is set before storage has come.
+
+    Raises:
+        StartError: an address cannot be bound, or the data folder cannot be opened.
+    """
+    starting = asyncio.create_task(start, name="gateway start")
     stopping = asyncio.create_task(stop.wait(), name="stop signal")
     try:
-        # Storage may be long in coming: a signal ends the wait.
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})
-            return
-        try:
-            gateway = starting.result()
-        except OSError as error:
-            raise lifecycle.StartError(str(error)) from error
-        try:
-            await _serve_until(stop, gateway, connection.fault)
-        finally:
-            await gateway.stop()
+            return None
+        return starting.result()
+    except OSError as error:
+        raise lifecycle.StartError(str(error)) from error
     finally:
         stopping.cancel()
-        await connection.close()
-
-
-async def _serve_until(stop: asyncio.Event, gateway: Gateway, storage_fault: Callable[[], str | None]) -> None:
-    gateway.health.checks["storage"] = storage_fault
-    endpoint = None
-    if gateway.settings.gateway_http:
-        endpoint = HttpEndpoint(gateway.settings.gateway_http, gateway.registry, gateway.health).start()
-    try:
-        lifecycle.freeze_start_objects()
-        # What the hot path makes lives for milliseconds: fewer, later collections of the youngest find less alive.
-        gc.set_threshold(50_000, 20, 50)
-        await stop.wait()
-    finally:
-        if endpoint is not None:
-            endpoint.close()
 
 
 if __name__ == "__main__":

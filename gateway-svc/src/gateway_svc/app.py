@@ -70,13 +70,15 @@ class Gateway:
         counts: GatewayMetrics,
         poll_us: int,
         admission: MakeAdmission,
+        health: Health,
+        registry: CollectorRegistry,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         self.metrics = counts
-        self.registry: CollectorRegistry = metrics.registry("gateway-svc")
+        self.registry = registry
         self.registry.register(counts)
-        self.health = Health()
+        self.health = health
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._refusals = Refusals(counts)
@@ -134,16 +136,27 @@ class Gateway:
         *,
         poll_us: int = 0,
         admission: MakeAdmission = Admission,
+        health: Health | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> Gateway:
-        """Return a gateway that accepts clients.
+        """Return a gateway that accepts clients. It waits for storage as long as storage takes.
 
-        `poll_us` is for one that has storage in its process (idle_polling). `admission` makes the ring around its
-        requests; the default one allows everything.
+        `health` and `registry` belong to a starter that serves them during this wait. `poll_us` is for one that has
+        storage in its process (idle_polling). `admission` makes the ring around its requests; the default one allows
+        everything.
 
         Raises:
             OSError: an address cannot be bound, or the data folder cannot be opened.
         """
-        gateway = cls(settings, storage, counts or GatewayMetrics(), poll_us, admission)
+        gateway = cls(
+            settings,
+            storage,
+            counts or GatewayMetrics(),
+            poll_us,
+            admission,
+            health or Health(),
+            registry or metrics.registry("gateway-svc"),
+        )
         try:
             await gateway._start()
         except BaseException:
@@ -179,6 +192,7 @@ class Gateway:
                 sockets.append((listener.name, own))
                 bound.append(Listener(listener.name, Address(listener.address.host, own[0].getsockname()[1])))
             listed = advertised(self.settings, bound)
+            self.health.set_ready(False, "not registered with storage yet")
             await self._membership.start(listed)
             for name, own in sockets:
                 for each in own:

@@ -119,7 +119,6 @@ class GatewayMetrics(Collector):
         #: Fetch requests answered from read-ahead.
         self.fetches_read_ahead = 0
         self.connections = 0
-        self.loop_lag_s = 0.0
         #: Figures that others own, asked for when scraped: name, meaning, value.
         self.gauges: list[tuple[str, str, Callable[[], float]]] = []
 
@@ -176,9 +175,6 @@ class GatewayMetrics(Collector):
         yield GaugeMetricFamily("millrace_kafka_connections_open", "Client connections.", self.connections)
         yield GaugeMetricFamily(
             "kafka_server_socket_server_metrics_connection_count", "Client connections.", self.connections
-        )
-        yield GaugeMetricFamily(
-            "millrace_event_loop_lag_seconds", "How late the event loop last ran a timer.", self.loop_lag_s
         )
         for name, meaning, value in list(self.gauges):
             yield GaugeMetricFamily(name, meaning, value())

@@ -82,6 +82,15 @@ def test_host_names(host: str, path: str, status: int) -> None:
     assert _status(NAMED, path=path, host=host) == status
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("10.1.2.3:8082", 200), ("[fd00::7]:8082", 200), ("admin-api", 200), ("10.1.2.3.evil.example", 421), ("", 421)],
+)
+def test_a_server_that_others_reach_is_served_by_address(host: str, status: int) -> None:
+    reached = Hosts(frozenset({"localhost", "admin-api"}), addresses=True)
+    assert _status(reached, path=PATH, host=host) == status
+
+
 def test_a_rebound_page_deletes_nothing(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
     """A page whose host name has become our address is of the same origin: the browser says so too."""
     stack.create_topic("coveted")

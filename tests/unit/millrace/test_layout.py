@@ -8,9 +8,10 @@ from service_chassis.address import Address
 
 
 def _layout(**options):
+    options = {"http": Address("localhost", 8082), **options}
     return Layout(
         data_dir=Path("/data"), socket_dir=Path("/run/m"), kafka=Address("localhost", 9092),
-        advertised=Address("broker.example", 9092), http=Address("localhost", 8082), **options,
+        advertised=Address("broker.example", 9092), **options,
     )  # fmt: skip
 
 
@@ -38,6 +39,25 @@ def test_one_process_and_admin():
         "MILLRACE_ADMIN_HTTP": "localhost:8082",
         "MILLRACE_ADMIN_HEALTH_HTTP": "127.0.0.1:9102",
     }
+
+
+@pytest.mark.parametrize(
+    ("http_host", "names"),
+    [
+        ("0.0.0.0", "localhost,127.0.0.1,[::1],broker.example,this-machine"),
+        ("::", "localhost,127.0.0.1,[::1],broker.example,this-machine"),
+        ("rest.example", "localhost,127.0.0.1,[::1],broker.example,this-machine,rest.example"),
+        ("localhost", None),
+        ("127.0.0.1", None),
+    ],
+)
+def test_a_rest_api_that_others_reach_serves_the_names_of_this_machine(monkeypatch, http_host, names):
+    monkeypatch.setattr("socket.gethostname", lambda: "this-machine")
+    monkeypatch.delenv("MILLRACE_ADMIN_ALLOWED_HOSTS", raising=False)
+    admin = _processes(http=Address(http_host, 8082))[-1]
+    assert admin.settings.get("MILLRACE_ADMIN_ALLOWED_HOSTS") == names
+    monkeypatch.setenv("MILLRACE_ADMIN_ALLOWED_HOSTS", "mine.example")
+    assert "MILLRACE_ADMIN_ALLOWED_HOSTS" not in _processes(http=Address(http_host, 8082))[-1].settings
 
 
 def test_separate_with_two_gateways_on_one_port():

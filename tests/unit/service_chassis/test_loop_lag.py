@@ -6,6 +6,7 @@ import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
 from service_chassis import loop_lag
+from service_chassis.loop_lag import OBSERVE_S
 
 
 class _PlayedLoop(asyncio.SelectorEventLoop):
@@ -29,9 +30,11 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-def _observe(loop: asyncio.AbstractEventLoop, registry: CollectorRegistry) -> Callable[[], None]:
+def _observe(
+    loop: asyncio.AbstractEventLoop, registry: CollectorRegistry, every_s: float = OBSERVE_S
+) -> Callable[[], None]:
     async def begin() -> Callable[[], None]:
-        return loop_lag.observe(registry)
+        return loop_lag.observe(registry, every_s)
 
     return loop.run_until_complete(begin())
 
@@ -39,7 +42,7 @@ def _observe(loop: asyncio.AbstractEventLoop, registry: CollectorRegistry) -> Ca
 def test_each_observation_is_the_lateness_of_a_timer(played: _PlayedLoop) -> None:
     registry = CollectorRegistry()
     end = _observe(played, registry)
-    for step in (0.1, 0.1 + 0.75, 0.05, 0.05):
+    for step in (OBSERVE_S, OBSERVE_S + 0.75, OBSERVE_S / 2, OBSERVE_S / 2):
         played.now += step
         _turn(played)
     assert registry.get_sample_value("millrace_event_loop_lag_seconds_count") == 3
@@ -55,7 +58,7 @@ def test_each_observation_is_the_lateness_of_a_timer(played: _PlayedLoop) -> Non
 @pytest.mark.blocks_event_loop("the stall is what the metric is to show")
 def test_a_blocked_loop_of_the_broker_shows() -> None:
     registry, loop = CollectorRegistry(), uvloop.new_event_loop()
-    end = _observe(loop, registry)
+    end = _observe(loop, registry, 0.1)
 
     async def block() -> None:
         threading.Event().wait(0.3)

@@ -10,7 +10,9 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +21,12 @@ from service_chassis.address import Address
 from millrace.folders import STORAGE_SOCKET
 from millrace.processes import ServiceProcess
 
-__all__ = ["GATEWAY_NAME", "Layout", "admin_process"]
+__all__ = ["GATEWAY_NAME", "WILDCARD_HOSTS", "Layout", "admin_process"]
 
 GATEWAY_NAME = "millrace"
+#: Hosts that stand for every interface of this machine.
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+_ALLOWED_HOSTS = "MILLRACE_ADMIN_ALLOWED_HOSTS"
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,14 @@ class Layout:
 
     def processes(self, metrics_address: Callable[[], Address]) -> list[ServiceProcess]:
         """Return the processes in start order. `metrics_address` returns a new address for each service's /metrics."""
-        socket = f"unix:{self.socket_dir / STORAGE_SOCKET}"
+        storage_socket = f"unix:{self.socket_dir / STORAGE_SOCKET}"
         kafka = {
             "MILLRACE_LISTENERS": f"EXTERNAL://{self.kafka}",
             "MILLRACE_ADVERTISED_LISTENERS": f"EXTERNAL://{self.advertised}",
             "MILLRACE_GATEWAY_NAME": GATEWAY_NAME,
             "MILLRACE_GATEWAY_DATA_DIR": str(self.data_dir),
         }
-        storage = {"MILLRACE_DATA_DIR": str(self.data_dir), "MILLRACE_STORAGE_BIND": socket}
+        storage = {"MILLRACE_DATA_DIR": str(self.data_dir), "MILLRACE_STORAGE_BIND": storage_socket}
         if self.topics is not None:
             storage["MILLRACE_TOPICS"] = self.topics
 
@@ -56,7 +61,7 @@ class Layout:
         if self.separate:
             http = str(metrics_address())
             processes.append(ServiceProcess("storage-svc", {**storage, "MILLRACE_STORAGE_HTTP": http}, http))
-            kafka |= {"MILLRACE_STORAGE_ADDRESS": socket, "MILLRACE_REUSE_PORT": str(self.gateways > 1).lower()}
+            kafka |= {"MILLRACE_STORAGE_ADDRESS": storage_socket, "MILLRACE_REUSE_PORT": str(self.gateways > 1).lower()}
             for number in range(1, self.gateways + 1):
                 http = str(metrics_address())
                 settings = {**kafka, "MILLRACE_GATEWAY_HTTP": http}
@@ -64,15 +69,32 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        processes.append(admin_process(socket, self.http, metrics_address(), after="" if self.separate else http))
+        after = "" if self.separate else http
+        processes.append(admin_process(storage_socket, self.http, metrics_address(), self._names(), after=after))
         return processes
 
+    def _names(self) -> list[str]:
+        """Return the host names under which other machines may reach the REST API; none where none can."""
+        if self.http.host in ("localhost", "127.0.0.1", "::1"):
+            return []
+        names = ["localhost", "127.0.0.1", "[::1]", self.advertised.host, socket.gethostname()]
+        if self.http.host not in WILDCARD_HOSTS:
+            names.append(self.http.host)
+        return list(dict.fromkeys(names))
 
-def admin_process(storage_address: str, http: Address, health: Address, *, after: str = "") -> ServiceProcess:
-    """Return admin-api for a storage that runs already or is about to; `after`: see ServiceProcess."""
+
+def admin_process(
+    storage_address: str, http: Address, health: Address, names: Sequence[str] = (), *, after: str = ""
+) -> ServiceProcess:
+    """Return admin-api for a storage that runs already or is about to; `after`: see ServiceProcess.
+
+    `names`: the host names to serve, unless the environment has a list; empty for admin-api's default.
+    """
     settings = {
         "MILLRACE_STORAGE_ADDRESS": storage_address,
         "MILLRACE_ADMIN_HTTP": str(http),
         "MILLRACE_ADMIN_HEALTH_HTTP": str(health),
     }
+    if names and not os.environ.get(_ALLOWED_HOSTS):
+        settings[_ALLOWED_HOSTS] = ",".join(names)
     return ServiceProcess("admin-api", settings, str(health), after=after)

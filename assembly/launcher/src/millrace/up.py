@@ -17,14 +17,12 @@ from pathlib import Path
 from service_chassis.address import Address
 
 from millrace.folders import DATA_DIR, private_folder
-from millrace.layout import Layout
+from millrace.layout import WILDCARD_HOSTS, Layout
 from millrace.ports import AddressError, Reservation
 from millrace.processes import ServiceFailedError, Supervisor, stop_deadline_s
 from millrace.stopping import Stopping
 
 __all__ = ["UpOptions", "run"]
-
-_WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def run(options: UpOptions) -> int:
             descriptors=(lock,),
         )
         stopping.stops(supervisor)
-        shown = Address(layout.advertised.host if http.host in _WILDCARD_HOSTS else http.host, http.port)
+        shown = Address(layout.advertised.host if http.host in WILDCARD_HOSTS else http.host, http.port)
         if stopping.asked:
             return 0
         try:
@@ -105,7 +103,7 @@ def _print(line: str) -> None:
 def _advertised_host(options: UpOptions) -> str:
     if options.advertised_host is not None:
         return options.advertised_host
-    return socket.gethostname() if options.host in _WILDCARD_HOSTS else options.host
+    return socket.gethostname() if options.host in WILDCARD_HOSTS else options.host
 
 
 def _failed(reason: str) -> int:

@@ -76,6 +76,8 @@ class Connections:
         #: reads may have waited in a socket.
         self.prompt_from = float("-inf")
         self.prompt_until = float("inf")
+        #: Set while there is a connection for the sweep.
+        self._occupied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -83,6 +85,7 @@ class Connections:
     def add(self, connection: Connected) -> None:
         """Add a new connection, which the entrance has let in."""
         self._open[connection] = None
+        self._occupied.set()
         self._metrics.connections_opened[connection.listener] += 1
         self._metrics.connections = len(self._open)
 
@@ -113,11 +116,11 @@ class Connections:
         idle_max_s = self._settings.connections_max_idle_ms / 1000
         interval_s = min(SWEEP_S, frame_timeout_s / 2)
         while True:
+            if not self._open and not self._files:
+                await self._first_connection()
             due = loop.time() + interval_s
-            lag_s = 0.0
             while (now := loop.time()) < due:
-                lag_s = max(lag_s, await self._tick(min(TICK_S, due - now)))
-            self._metrics.loop_lag_s = lag_s
+                await self._tick(min(TICK_S, due - now))
             every = list(self._open)
             while every:
                 # Before the next sweep would be late.
@@ -140,8 +143,15 @@ class Connections:
         self._relief_due = False
         self._relief.relieve_answers(self._open, asyncio.get_running_loop().time())
 
-    async def _tick(self, length_s: float) -> float:
-        """Wait, and note a standstill of the event loop. Returns its delay in seconds."""
+    async def _first_connection(self) -> None:
+        """Wait, without a timer, until a client comes. No tick shows whether its first bytes waited: they count so."""
+        self._occupied.clear()
+        self.prompt_from = float("inf")
+        await self._occupied.wait()
+        self.prompt_from = asyncio.get_running_loop().time() + AFTERMATH_S
+
+    async def _tick(self, length_s: float) -> None:
+        """Wait, and note a standstill of the event loop."""
         loop = asyncio.get_running_loop()
         due = loop.time() + length_s
         self.prompt_until = due + STANDSTILL_S
@@ -149,7 +159,6 @@ class Connections:
         now = loop.time()
         if now > self.prompt_until:
             self.prompt_from = now + AFTERMATH_S
-        return max(0.0, now - due)
 
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Check some connections and remove them from the list.

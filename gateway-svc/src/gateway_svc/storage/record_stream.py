@@ -178,6 +178,8 @@ class RecordStream:
             self.window.begin(appended)
         frame.calls.append((call_id, mark, appended))
         self._waiting[call_id] = request, done
+        if self._unanswered.is_resting:
+            self._unanswered.wake()
         self._write_soon()
         return call_id
 

@@ -10,6 +10,7 @@ GRACE_S after the time of a call is over, the gateway answers it as storage shou
 An answer that storage gives later finds no call and is dropped. Kafka: DelayedProduce, DelayedFetch.
 
 One timer looks at all calls, only while storage sends nothing at all: so calls of a storage that answers cost nothing.
+It rests while there are no calls. The sender of the first call wakes it.
 Between two looks LOOK_S pass. A call's age counts from the first look after it was made.
 """
 
@@ -68,21 +69,30 @@ class Unanswered:
         #: (time, newest call id) of looks, the oldest first; the calls up to that id were made before it.
         self._looks: deque[tuple[float, int]] = deque()
         self._looked_at = loop.time()
-        self._timer = loop.call_later(LOOK_S, self._look)
+        self._timer: asyncio.TimerHandle | None = None
+        #: Whether there is no timer, and the next call is to `wake` it.
+        self.is_resting = True
         #: Whether storage has sent anything since the last look.
         self.has_received = False
 
+    def wake(self) -> None:
+        """Look from now on, until there are no calls."""
+        self.is_resting = False
+        self._looked_at = self._loop.time()
+        self._timer = self._loop.call_at(self._looked_at + LOOK_S, self._look)
+
     def close(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _look(self) -> None:
         now = self._loop.time()
-        self._timer = self._loop.call_at(now + LOOK_S, self._look)
         calls = self._calls()
         if not calls:
             self._looks.clear()
-            self._looked_at = now
+            self.is_resting = True
             return
+        self._timer = self._loop.call_at(now + LOOK_S, self._look)
         if len(self._looks) >= _LOOKS_MAX:  # a call counts from a later look then
             self._looks = deque(islice(self._looks, 1, None, 2))
         self._looks.append((now, next(reversed(calls))))

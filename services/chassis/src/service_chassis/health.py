@@ -27,7 +27,7 @@ __all__ = ["Health", "HttpEndpoint"]
 
 #: An event loop that did not turn for this long is stuck for good (longer than any storage sync that still succeeds).
 LOOP_STUCK_AFTER_S = 30.0
-_BEAT_S = 1.0
+_BEAT_S = 5.0
 
 
 class Health:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Histogram
 __all__ = ["observe"]
 
 #: Seconds between two observations.
-OBSERVE_S: Final = 0.1
+OBSERVE_S: Final = 1.0
 #: Upper bounds in seconds. uvloop's timers have a resolution of a millisecond, so smaller ones would show that.
 _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from gateway_svc.clients.connections import SWEEP_TURN_S, Connections
+from gateway_svc.clients.departure import AFTERMATH_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.slices import SliceFiles
@@ -74,6 +75,35 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
     await asyncio.wait({sweeping})
     connections.quiet.close()
     files.close()
+
+
+async def test_the_sweep_rests_while_nobody_is_connected() -> None:
+    metrics = GatewayMetrics()
+    settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused", frame_timeout_ms=100)
+    entrance = Entrance(Refusals(metrics), lambda: 0.0, most=10, most_per_address=10, rate=0)
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    connections, loop = Connections(settings, metrics, entrance, relief, None), asyncio.get_running_loop()
+    sweeping = asyncio.create_task(connections.sweep())
+    turn = asyncio.Event()
+    loop.call_later(2 * TICK_S, turn.set)
+    connections.prompt_until = 0.0  # a tick would move it
+    await turn.wait()
+    assert (connections.prompt_from, connections.prompt_until) == (float("inf"), 0.0)
+    client = Swept()
+    connections.add(cast(Any, client))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert loop.time() < connections.prompt_from <= loop.time() + AFTERMATH_S, "its bytes may have waited"
+    assert connections.prompt_until > loop.time()
+    async with asyncio.timeout(10):
+        while not client.checked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        connections.remove(cast(Any, client))
+        while connections.prompt_from < float("inf"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    sweeping.cancel()
+    await asyncio.wait({sweeping})
+    connections.quiet.close()
 
 
 class Slow(Swept):

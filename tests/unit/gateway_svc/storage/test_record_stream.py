@@ -428,6 +428,7 @@ async def test_nothing_is_given_up_while_storage_sends(
     given_up: list[int] = []
     clock = _Clock()
     watch = unanswered.Unanswered(clock, lambda: calls, given_up.extend)  # type: ignore[arg-type]
+    watch.wake()
     for received in (True, True, False):
         watch.has_received = received
         clock.go_on(unanswered.LOOK_S)
@@ -437,6 +438,29 @@ async def test_nothing_is_given_up_while_storage_sends(
     assert given_up == []
     clock.go_on(unanswered.LOOK_S)
     assert given_up == [1]
+
+
+async def test_nobody_looks_while_there_are_no_calls(
+    hurried: None, storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    calls: unanswered.Calls = {}
+    looks: list[int] = []
+    clock = _Clock()
+
+    def looked_at() -> unanswered.Calls:
+        looks.append(len(calls))
+        return calls
+
+    watch = unanswered.Unanswered(clock, looked_at, lambda _: None)  # type: ignore[arg-type]
+    clock.go_on(10.0)
+    assert (looks, watch.is_resting) == ([], True)
+    calls[1] = (hasty(10), lambda _: None)
+    watch.wake()
+    clock.go_on(unanswered.LOOK_S)
+    calls.clear()
+    for _ in range(3):
+        clock.go_on(unanswered.LOOK_S)
+    assert (looks, watch.is_resting) == ([1, 0], True)
 
 
 class _Clock:
@@ -456,4 +480,5 @@ class _Clock:
 
     def go_on(self, seconds: float) -> None:
         self.now += seconds
-        self.call()
+        call, self.call = self.call, lambda: None
+        call()
