@@ -83,9 +83,9 @@ def test_a_service_restarts_and_says_whether_it_is_healthy(name: str, compose: d
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"] == {
         "test": ["CMD", "healthcheck", HEALTH_ADDRESSES[name]],
-        "interval": "10s",
+        "interval": "30s",
         "timeout": "3s",
-        "retries": 6,
+        "retries": 3,
         "start_period": "20s",
     }
 
