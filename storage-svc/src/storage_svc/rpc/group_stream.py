@@ -133,7 +133,7 @@ class _Exchange:
         now = self._loop.time()
         self._look = self._loop.call_at(now + LOOK_S, self._look_for_standstill)
         silent_s = now - self._received_at
-        if self._pulses and STILL_S < silent_s < STILL_MAX_S:
+        if self._repeats and self._pulses and STILL_S < silent_s < STILL_MAX_S:
             if not self._stands_still:
                 _log.warning("a gateway stands still", promises=len(self._repeats))
             self._stands_still = True

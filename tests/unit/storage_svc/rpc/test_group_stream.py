@@ -16,7 +16,7 @@ from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
-from storage_svc.rpc.group_stream import GRACE_S, LOOK_S, REPEATS_LATE_MS, STILL_MAX_S, group_stream
+from storage_svc.rpc.group_stream import GRACE_S, LOOK_S, REPEATS_LATE_MS, STILL_MAX_S, STILL_S, group_stream
 from storage_svc.settings import StorageSettings
 from support.group_calls import GroupExchange
 
@@ -431,3 +431,20 @@ async def test_a_gateway_without_pulses_is_never_waited_for(peer: Peer, played: 
     await exchange.receive(1)
     await played.go_on(PAUSE_S + 0.5)
     assert len(peer.storage.coordinator.groups["g"].group.members) == 0
+
+
+async def test_a_gateway_without_promises_does_not_stand_still(
+    peer: Peer, played: PlayedTime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = await peer.member("g")
+    exchange = GroupExchange(peer.channel)
+    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    await exchange.pulse()
+    await exchange.repeat(7, forgotten=[7])
+    await played.go_on(STILL_S + 2 * LOOK_S)
+    assert "a gateway stands still" not in capsys.readouterr().err
+    await exchange.send(pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.receive(1)
+    await played.go_on(STILL_S + 2 * LOOK_S)
+    assert "a gateway stands still" in capsys.readouterr().err
