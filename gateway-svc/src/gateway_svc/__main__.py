@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import sys
 from collections.abc import Coroutine
 from typing import Any
@@ -51,8 +50,6 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         if gateway is not None:
             undo.push_async_callback(gateway.stop)
             lifecycle.freeze_start_objects()
-            # What the hot path makes lives for milliseconds: fewer, later collections of the youngest find less alive.
-            gc.set_threshold(50_000, 20, 50)
             await stop.wait()
 
 

@@ -3,8 +3,9 @@
     socket ── FrameReader ── Requests.start ──┐
     socket ── AnswerWriter ── Pipeline ───────┘ answered
 
-A complete frame starts when three things allow it: the pipeline (ORDER), the writer (ANSWERS) and the append window
-(WINDOW). A frame that may not start is held, and the connection is not read until it has started (`reading`).
+A complete frame starts when four things allow it: the pipeline (ORDER), the writer (ANSWERS), the append window
+(WINDOW), and if it is long, the turns that long requests share (LONG). A frame that may not start is held, and the
+connection is not read until it has started (`reading`).
 
 The socket of a group member that only repeats its heartbeat is read together with others (`quiet_connections`).
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from service_chassis import logs
+from service_chassis.shared_turns import shared_turns
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connections import Connections
@@ -34,6 +36,10 @@ from gateway_svc.request_memory import Share
 
 #: Starts where no other gateway's connections, and none of an earlier run, are likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
+
+#: Bytes of a request from which decoding it takes a third of a millisecond or more. Records take no decoding, so
+#: appends of any length start at once.
+LONG_BYTES: Final = 8 * 1024
 
 _log = logs.get(__name__)
 
@@ -189,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
             self._end_hold()
             self._held_for = reason
             self._held_since = self._loop.time()
+            if reason is Pause.LONG:
+                shared_turns(self._loop).start_soon(self.go_on)
         return False
 
     def _obstacle(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
@@ -197,12 +205,14 @@ class Connection(asyncio.BufferedProtocol):
             return Pause.ANSWERS
         pipeline, window = self._pipeline, self._resources.window
         is_window_full = window is not None and window.full
-        if not pipeline.order and not is_window_full:
+        if size <= LONG_BYTES and not pipeline.order and not is_window_full:
             return None
         kind = self._requests.kind(store, begin)
         if not pipeline.admits(kind):
             return Pause.ORDER
-        if window is None or not is_window_full or kind is not Kind.APPEND or window.admits(size):
+        if kind is not Kind.APPEND:
+            return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
+        if window is None or not is_window_full or window.admits(size):
             return None
         window.wait(self, self.go_on)
         return Pause.WINDOW
@@ -353,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         """Assert that the reasons not to read are those that hold."""
         self._pipeline.check_invariants()
         reasons = self._reading.reasons
-        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW} == ({self._held_for} - {None})
+        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == ({self._held_for} - {None})
         assert (Pause.QUIET in reasons) == (self._quiet >= 0)
         assert self._reading.closed or self._frames.holds == (self._held_for is not None)
         assert not self._starting

@@ -26,6 +26,8 @@ class Pause(Enum):
     WINDOW = "window"
     #: The memory for requests is spent: until some of it is free again.
     MEMORY = "memory"
+    #: A long request waits for the steps of others: until its turn has come.
+    LONG = "long"
     #: One read has filled the buffer: until other connections had their turn.
     TURN = "turn"
     #: The connection is read together with other quiet ones, outside the event loop (`quiet_connections`).

@@ -17,10 +17,10 @@ version, if it is the first; Kafka cut it off before version 3, where an old con
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
+from typing import Final
 
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
 from protocol_lib.api import ApiKey
@@ -46,13 +46,15 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import PIECE, next_turn
+from gateway_svc.requests.turns import in_steps
 
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4
 _TOPIC_ID_VERSION = 13
 #: First version whose clients know KAFKA_STORAGE_ERROR.
 _STORAGE_ERROR_VERSION = 6
+#: Partitions of one step of a long fetch: a few tenths of a millisecond.
+_PIECE: Final = 100
 
 
 def serve(call: Call, request: FetchRequest, services: Services) -> None:
@@ -73,20 +75,23 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
         fetch = opened
-    if len(fetch.partitions) <= PIECE:
-        _read(call, request, services, fetch, now)
+    if len(fetch.partitions) <= _PIECE:
+        _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
     else:
-        next_turn(call, services.loop, partial(_read, call, request, services, fetch, now))
+        in_steps(call, services.loop, _read_in_steps(call, request, services, fetch))
 
 
-def _read(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> None:
-    read = _read_request(call, request, services, fetch, now)
+def _read_in_steps(call: Call, request: FetchRequest, services: Services, fetch: Fetch) -> Iterator[None]:
+    wanted: list[ReadPartition] = []
+    for begin in range(0, len(fetch.partitions), _PIECE):
+        wanted += map(_wanted, fetch.partitions[begin : begin + _PIECE])
+        yield
+    _read(call, services, fetch, _read_request(call, request, services, wanted, services.loop.time()))
 
+
+def _read(call: Call, services: Services, fetch: Fetch, read: ReadRequest) -> None:
     def done(response: ReadResponse) -> None:
         call.abandon = None
-        if len(response.partitions) > PIECE:
-            next_turn(call, services.loop, partial(_answer, call, services, fetch, read, response.partitions))
-            return
         try:
             _answer(call, services, fetch, read, response.partitions)
         except Exception as error:
@@ -133,7 +138,9 @@ def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -
         return None
 
 
-def _read_request(call: Call, request: FetchRequest, services: Services, fetch: Fetch, now: float) -> ReadRequest:
+def _read_request(
+    call: Call, request: FetchRequest, services: Services, wanted: list[ReadPartition], now: float
+) -> ReadRequest:
     by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
     max_wait_ms = max(request.max_wait_ms, 0)
@@ -149,7 +156,7 @@ def _read_request(call: Call, request: FetchRequest, services: Services, fetch: 
         request.isolation_level,
         # The answer to a read that waits holds few bytes, or slices. One that does not wait asks for slices.
         by_reference or not max_wait_ms,
-        [_wanted(partition) for partition in fetch.partitions],
+        wanted,
     )
 
 
@@ -167,15 +174,26 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
     """Answer with the results; if a slice is gone, read its partition again, by value, first."""
     if len(results) == 1 and _answer_records(call, services, fetch, read, results[0]):
         return
+    steps = _answer_in_steps(call, services, fetch, read, results)
+    if len(results) <= _PIECE:
+        for _ in steps:
+            pass
+    else:
+        in_steps(call, services.loop, steps)
+
+
+def _answer_in_steps(
+    call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]
+) -> Iterator[None]:
     told: list[tuple[FetchedPartition, PartitionData]] = []
     gone: list[int] = []
-    for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True)):
+    for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True), 1):
         try:
-            data = _data(call, services, partition, result)
+            told.append((partition, _data(call, services, partition, result)))
         except SliceGone:
-            gone.append(index)
-            continue
-        told.append((partition, data))
+            gone.append(index - 1)
+        if not index % _PIECE:
+            yield
     if gone:
         _release(told)
         _read_by_value(call, services, fetch, read, list(results), gone)
@@ -190,10 +208,9 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
         session_id = fetch.session.session_id
         told = [pair for pair in told if _must_tell(fetch, *pair)]
     response = FetchResponse(session_id=session_id, responses=_by_topic(told))
-    if len(told) <= PIECE:
-        _send(call, services, response, error, told)
-    else:
-        next_turn(call, services.loop, partial(_send, call, services, response, error, told))
+    if len(told) > _PIECE:
+        yield
+    _send(call, services, response, error, told)
 
 
 def _send(

@@ -49,9 +49,9 @@ class LongAppend:
         self._error = 0
 
     def start(self) -> None:
-        """Append the first piece, and the others in later turns."""
+        """Append all pieces in later turns."""
         self._call.client.hold_others()
-        self._append(0)
+        next_turn(self._call, self._services.loop, partial(self._append, 0))
 
     def _append(self, begin: int) -> None:
         call, request = self._call, self._request

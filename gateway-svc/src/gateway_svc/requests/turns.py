@@ -1,14 +1,17 @@
 """Work on long requests in turns: between two pieces, the event loop serves others.
 
 A request may have tens of thousands of elements, and a few hundred take storage and gateway a millisecond or more. So a
-handler asks storage for a piece of them at a time. The work on one piece is the longest that others wait for.
+handler asks storage for a piece of them at a time. The work on one piece is the longest that others wait for: long
+requests share their turns (service_chassis/shared_turns.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
+
+from service_chassis.shared_turns import shared_turns
 
 from gateway_svc.errors import AnswerTooLarge
 
@@ -25,9 +28,12 @@ _ROWS_ON_LOOP_MAX: Final = 5000
 
 async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[Sequence[_T]]:
     """Return the elements in pieces of `size`, with a turn for others after each piece but the last."""
+    turns = shared_turns(asyncio.get_running_loop())
+    if len(elements) > size:
+        await turns.first()
     for begin in range(0, len(elements), size):
         if begin:
-            await asyncio.sleep(0)
+            await turns.next()
         yield elements[begin : begin + size]
 
 
@@ -46,7 +52,24 @@ def next_turn(call: Failing, loop: asyncio.AbstractEventLoop, work: Callable[[],
         except Exception as error:
             call.failed(error)
 
-    loop.call_soon(run)
+    shared_turns(loop).soon(run)
+
+
+def in_steps(call: Failing, loop: asyncio.AbstractEventLoop, steps: Iterator[object]) -> None:
+    """Go on with a request in later turns, a step at a time. An error of a step fails the request."""
+    turns = shared_turns(loop)
+
+    def step() -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            return
+        except Exception as error:
+            call.failed(error)
+            return
+        turns.soon(step)
+
+    turns.soon(step)
 
 
 class AnswerMemory:

@@ -17,7 +17,7 @@ Such a read waits for a cold disk in a thread (cold_reads.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,6 +36,7 @@ from broker_contract.data import (
 )
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.shared_turns import shared_turns
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
@@ -43,6 +44,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
 from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
 from storage_svc.rpc.found_records import Found, epoch_error, note_failure, offset_error, size_of, slices_of
+from storage_svc.rpc.long_reads import PIECE, LongReads
 
 _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
@@ -73,7 +75,7 @@ class _Look:
 class _ParkedRead:
     """A read that waits. `sizes` are the bytes that each partition had when it was last looked at."""
 
-    __slots__ = ("_owner", "done", "left", "logs", "request", "size", "sizes", "timer")
+    __slots__ = ("_owner", "cancel", "done", "left", "logs", "request", "size", "sizes", "timer")
 
     def __init__(self, owner: WaitingReads, request: ReadRequest, done: ReadDone, sizes: list[int]) -> None:
         self._owner = owner
@@ -82,11 +84,18 @@ class _ParkedRead:
         self.sizes = sizes
         self.size = sum(sizes)
         self.left = False
+        #: The function that gives the read up while it is answered in steps.
+        self.cancel: Callable[[], None] | None = None
         self.logs: dict[PartitionLog, list[int]] = {}
         self.timer: asyncio.TimerHandle | None = None
 
     def touched(self, log: PartitionLog) -> None:
         self._owner.touched(self, log)
+
+    def give_up(self) -> None:
+        self._owner.leave(self)
+        if self.cancel is not None:
+            self.cancel()
 
 
 class WaitingReads:
@@ -103,6 +112,7 @@ class WaitingReads:
         self._parked: dict[_ParkedRead, None] = {}
         self._touched: dict[_ParkedRead, dict[PartitionLog, None]] = {}
         self._cold = ColdReads(loop, directory.files)
+        self._long = LongReads(shared_turns(loop))
         self._closed = False
         #: Bytes of records by value that answers of this turn may still hold, if their reads may wait.
         self._inline_left = INLINE_BYTES_A_TURN
@@ -117,18 +127,29 @@ class WaitingReads:
         if self._closed:
             done(ReadResponse([ReadResult(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in request.partitions]))
             return _nothing
-        found, size, failed = self._collect(request)
+        if len(request.partitions) > PIECE:
+            return self._long.read(request, self._read_in_steps(request, done))
+        return self._go_on(request, done, *self._collect(request, request.partitions, self._most(request)))
+
+    def _read_in_steps(self, request: ReadRequest, done: ReadDone) -> Iterator[Callable[[], None] | None]:
+        found, size, failed = yield from self._collect_in_steps(request)
+        yield self._go_on(request, done, found, size, failed)
+
+    def _go_on(
+        self, request: ReadRequest, done: ReadDone, found: list[Found], size: int, failed: bool
+    ) -> Callable[[], None]:
+        """Answer or park a read whose partitions were looked at."""
         if not failed and size < request.min_bytes and request.max_wait_ms > 0 and len(self._parked) < self._parked_max:
             sizes = self._awaited(request, found)
             if sum(sizes) < request.min_bytes:
-                return self._park(request, done, sizes)
+                return self._park(request, done, sizes, found)
         if request.by_reference:
             self.bytes_given += size
             done(ReadResponse([result for result, _, _ in found]))
             return _nothing
         return self._give(request, found, done)
 
-    def _park(self, request: ReadRequest, done: ReadDone, sizes: list[int]) -> Callable[[], None]:
+    def _park(self, request: ReadRequest, done: ReadDone, sizes: list[int], found: list[Found]) -> Callable[[], None]:
         parked = _ParkedRead(self, request, done, sizes)
         for index, wanted in enumerate(request.partitions):
             log = self._log_of(wanted.topic_partition)
@@ -138,7 +159,12 @@ class WaitingReads:
             log.readable.watch(parked, partial(parked.touched, log))
         parked.timer = self._loop.call_later(request.max_wait_ms / 1000, self._answer, parked)
         self._parked[parked] = None
-        return lambda: self._leave(parked)
+        if len(found) > PIECE:
+            for log, indexes in parked.logs.items():
+                result = found[indexes[0]][0]
+                if (log.high_watermark, log.last_stable_offset) != (result.high_watermark, result.last_stable_offset):
+                    self.touched(parked, log)  # it moved while other partitions were looked at
+        return parked.give_up
 
     def touched(self, parked: _ParkedRead, log: PartitionLog) -> None:
         """Note that a log has moved, to look at it when the turn is over."""
@@ -167,15 +193,14 @@ class WaitingReads:
         )
         look = alike.get(key)
         if look is None:
-            left = min(max(0, request.max_bytes), self._bytes_max)
-            look = alike[key] = _Look(self._read_partition(request, wanted, left, True))
+            look = alike[key] = _Look(self._read_partition(request, wanted, self._most(request), True))
         result, _, size = look.found
         if not result.error_code and size < request.min_bytes:
             if look.awaited < 0:
                 (look.awaited,) = self._awaited(request, [look.found])
             if look.awaited < request.min_bytes:
                 return
-        self._leave(parked)
+        self.leave(parked)
         response = look.response
         if response is not None or request.by_reference:
             self.bytes_given += size
@@ -222,7 +247,7 @@ class WaitingReads:
         size = awaited_bytes(log, wanted.fetch_offset, wanted.max_bytes, spans, end)
         return request.min_bytes if size is None else max(size, size_of(spans))
 
-    def _leave(self, parked: _ParkedRead) -> None:
+    def leave(self, parked: _ParkedRead) -> None:
         """Stop parking a read, without calling `done`."""
         parked.left = True
         self._parked.pop(parked, None)
@@ -233,17 +258,32 @@ class WaitingReads:
             log.readable.unwatch(parked)
 
     def _answer(self, parked: _ParkedRead) -> None:
-        self._leave(parked)
-        found, _, _ = self._collect(parked.request)
+        self.leave(parked)
+        if len(parked.request.partitions) > PIECE:
+            parked.cancel = self._long.read(parked.request, self._answer_in_steps(parked))
+            return
+        found, _, _ = self._collect(parked.request, parked.request.partitions, self._most(parked.request))
+        parked.done(self._response(parked.request, found))
+
+    def _answer_in_steps(self, parked: _ParkedRead) -> Iterator[None]:
+        found, _, _ = yield from self._collect_in_steps(parked.request)
         parked.done(self._response(parked.request, found))
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
-    def _collect(self, request: ReadRequest) -> tuple[list[Found], int, bool]:
-        """Look at every partition; return the outcomes, their bytes, and whether any of them has an error."""
-        left = min(max(0, request.max_bytes), self._bytes_max)
-        found, total, failed = [], 0, False
-        for wanted in request.partitions:
+    def _most(self, request: ReadRequest) -> int:
+        """Return the bytes of records that the answer may hold."""
+        return min(max(0, request.max_bytes), self._bytes_max)
+
+    def _collect(
+        self, request: ReadRequest, partitions: Sequence[ReadPartition], left: int, total: int = 0
+    ) -> tuple[list[Found], int, bool]:
+        """Look at partitions; return the outcomes, their bytes, and whether any of them has an error.
+
+        `left`: bytes that the answer may hold. `total`: bytes of the partitions before these.
+        """
+        found, before, failed = [], total, False
+        for wanted in partitions:
             each = self._read_partition(request, wanted, left, not total)
             found.append(each)
             result, _, size = each
@@ -252,6 +292,20 @@ class WaitingReads:
                 total += size
             elif result.error_code:
                 failed = True
+        return found, total - before, failed
+
+    def _collect_in_steps(self, request: ReadRequest) -> Generator[None, None, tuple[list[Found], int, bool]]:
+        """Look at all partitions, and yield between two pieces of them."""
+        found: list[Found] = []
+        total, failed, most = 0, False, self._most(request)
+        for begin in range(0, len(request.partitions), PIECE):
+            if begin:
+                yield
+            piece = request.partitions[begin : begin + PIECE]
+            more, size, has_failed = self._collect(request, piece, max(0, most - total), total)
+            found += more
+            total += size
+            failed = failed or has_failed
         return found, total, failed
 
     def _give(self, request: ReadRequest, found: list[Found], done: ReadDone) -> Callable[[], None]:
@@ -382,8 +436,10 @@ class WaitingReads:
     async def close(self) -> None:
         """Answer all parked reads with the records that are there, and wait for those that read a cold disk."""
         self._closed = True
+        self._parked_max = 0
         for parked in list(self._parked):
             self._answer(parked)
+        self._long.finish()
         await self._cold.finish()
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from gateway_svc.clients.connection import Connection
+from gateway_svc.clients.connection import LONG_BYTES, Connection
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.departure import AFTERMATH_S, HELD_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
@@ -184,6 +184,49 @@ async def test_an_append_waits_for_the_window(gateway: Gateway) -> None:
     assert (gateway.requests.started, gateway.reasons) == ([], {Pause.WINDOW})
     gateway.window.end(4 * NARROW_BYTES)
     assert (gateway.requests.started, gateway.reasons) == ([b"append 1"], {Pause.ORDER})
+
+
+class Turns:
+    """The turns of long requests: the next one comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.is_free = False
+
+    def admits(self) -> bool:
+        free, self.is_free = self.is_free, False
+        return free
+
+    def start_soon(self, step: Callable[[], None]) -> None:
+        self.waiting.append(step)
+
+    def come(self) -> None:
+        self.is_free = True
+        self.waiting.pop(0)()
+
+
+async def test_a_long_request_waits_for_its_turn(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    monkeypatch.setattr("gateway_svc.clients.connection.shared_turns", lambda _: turns)
+    short = b"reads  1".ljust(LONG_BYTES)
+    append, long, alone = (start.ljust(LONG_BYTES + 1) for start in (b"append 1", b"reads  2", b"alone  3"))
+    await gateway.send(short, append)
+    await until(lambda: len(gateway.requests.started) == 2)
+    assert (gateway.requests.started, turns.waiting) == ([short, append], [])
+    gateway.requests.answer(short)
+    gateway.requests.answer(append)
+    await gateway.send(long, alone)
+    await until(lambda: bool(turns.waiting))
+    assert (gateway.requests.started[2:], gateway.reasons) == ([], {Pause.LONG})
+    gateway.connection.go_on()  # without a turn, and it waits for one only once
+    assert (gateway.requests.started[2:], len(turns.waiting)) == ([], 1)
+    turns.come()
+    assert gateway.requests.started[2:] == [long]
+    await until(lambda: gateway.reasons == {Pause.ORDER})
+    gateway.requests.answer(long)
+    assert (gateway.reasons, len(turns.waiting)) == ({Pause.LONG}, 1)
+    turns.come()
+    assert (gateway.requests.started[3:], gateway.reasons) == ([alone], set())
 
 
 async def test_an_answer_does_not_end_a_wait_for_memory(gateway: Gateway) -> None:

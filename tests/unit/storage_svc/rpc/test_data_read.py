@@ -17,7 +17,8 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
-from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX
+from storage_svc.rpc.long_reads import PIECE
+from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
 
 TOPIC_ID = bytes(range(16))
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
@@ -49,6 +50,12 @@ class Bench:
                 return self.answer()
             await asyncio.sleep(0.01)
         raise TimeoutError
+
+    async def parked(self) -> None:
+        """Wait until a long read has been looked at, and has no answer."""
+        async with asyncio.timeout(10):
+            while not self.service.parked_read_count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         self.directory.check_invariants()
@@ -383,6 +390,7 @@ async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch
     spans = PartitionLog.spans
     monkeypatch.setattr(PartitionLog, "spans", lambda log, *a, **o: looked.append(log.partition) or spans(log, *a, **o))
     bench.read(*(at(0, n) for n in range(1000)), wait=60_000, min_bytes=3 * SIZE)
+    await bench.parked()
     looked.clear()
     for partition in (7, 8):
         bench.logs[partition].append(BATCH)
@@ -393,6 +401,71 @@ async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch
     bench.logs[9].append(BATCH)
     answer = await bench.answered()
     assert [n for n, each in enumerate(answer.partitions) if each.records] == [7, 8, 9]
+    await bench.close()
+
+
+async def test_a_long_read_leaves_turns_to_others(tmp_path):
+    bench = Bench(tmp_path, partitions=3 * PIECE)
+    for log in (bench.logs[0], bench.logs[PIECE]):
+        log.append(BATCH)
+    give_up = bench.read(*(at(0, n) for n in range(3 * PIECE)))
+    assert bench.answers == []
+    bench.read(at(0, 1))  # a short one overtakes it
+    assert records(bench.answer()) == [(0, b"")]
+    answer = await bench.answered()
+    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0, PIECE]
+    give_up()
+    await bench.close()
+
+
+async def test_a_long_read_shares_its_bytes_among_all_pieces(tmp_path):
+    bench = Bench(tmp_path, partitions=3 * PIECE)
+    for number in (0, PIECE, 2 * PIECE):
+        bench.logs[number].append(BATCH)
+    bench.read(*(at(0, n) for n in range(3 * PIECE)), max_bytes=2 * SIZE)
+    answer = await bench.answered()
+    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0, PIECE]
+    await bench.close()
+
+
+async def test_a_long_read_finds_records_that_came_while_it_was_looked_at(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, partitions=2 * PIECE)
+    look = WaitingReads._read_partition
+
+    def append_at_the_end(self, request, wanted, *rest):
+        if wanted.topic_partition.partition == 2 * PIECE - 1 and not bench.logs[0].log_end_offset:
+            bench.logs[0].append(BATCH)
+        return look(self, request, wanted, *rest)
+
+    monkeypatch.setattr(WaitingReads, "_read_partition", append_at_the_end)
+    bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
+    answer = await bench.answered()
+    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0]
+    await bench.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_long_read_is_given_up_in_each_of_its_turns(tmp_path, turns):
+    bench = Bench(tmp_path, partitions=2 * PIECE)
+    give_up = bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    bench.logs[0].append(BATCH)
+    give_up()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (bench.answers, bench.service.parked_read_count) == ([], 0)
+    await bench.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_stop_answers_a_long_read_in_each_of_its_turns(tmp_path, turns):
+    bench = Bench(tmp_path, partitions=2 * PIECE)
+    bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await bench.service.close()
+    assert len(bench.answer().partitions) == 2 * PIECE
     await bench.close()
 
 

@@ -1,0 +1,77 @@
+"""Reads of many partitions, looked at a piece at a time with turns for others between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker_contract.data import ReadRequest
+from service_chassis import logs as service_logs
+from service_chassis.shared_turns import SharedTurns
+
+#: Partitions of one piece: a few tenths of a millisecond.
+PIECE: Final = 100
+
+_log = service_logs.get(__name__)
+
+
+class _LongRead:
+    """A read whose partitions are being looked at."""
+
+    __slots__ = ("cancel", "steps")
+
+    def __init__(self, steps: Iterator[Callable[[], None] | None]) -> None:
+        self.steps: Iterator[Callable[[], None] | None] | None = steps
+        #: The function that gives the read up once all of its partitions were looked at.
+        self.cancel: Callable[[], None] | None = None
+
+    def give_up(self) -> None:
+        self.steps = None
+        if self.cancel is not None:
+            self.cancel()
+
+    def step(self) -> bool:
+        """Go on with the read; return whether a piece is left."""
+        if self.steps is None:
+            return False
+        try:
+            self.cancel = next(self.steps)
+        except StopIteration:
+            self.steps = None
+            return False
+        return True
+
+
+class LongReads:
+    """All reads of many partitions that are not answered or parked yet. WaitingReads owns it."""
+
+    def __init__(self, turns: SharedTurns) -> None:
+        self._turns = turns
+        self._reads: dict[_LongRead, None] = {}
+
+    def read(self, request: ReadRequest, steps: Iterator[Callable[[], None] | None]) -> Callable[[], None]:
+        """Take a step in each turn. The last one yields the function that gives the read up from then on.
+
+        Returns the function that gives it up until then, and after.
+        """
+        read = _LongRead(steps)
+        self._reads[read] = None
+
+        def step() -> None:
+            try:
+                if read.step():
+                    self._turns.soon(step)
+                    return
+            except Exception:
+                _log.exception("a long read failed", correlation_id=request.correlation_id)
+            self._reads.pop(read, None)
+
+        self._turns.soon(step)
+        return read.give_up
+
+    def finish(self) -> None:
+        """Take all steps that are left, now."""
+        reads, self._reads = self._reads, {}
+        for read in reads:
+            while read.step():
+                pass
