@@ -13,6 +13,7 @@ from gateway_svc.requests.handler import ELEMENTS_MAX
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.heartbeat import HeartbeatRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -230,6 +231,14 @@ async def test_a_request_of_too_many_elements(broker: Running, log_lines: LogLin
     assert (line["reason"], line["api_key"], line["client_id"]) == ("too_many_elements", 3, CLIENT_ID)
     assert broker.refused == {"too_many_elements": 1}
     await still_serves(broker)
+
+
+async def test_ten_thousand_partitions_of_an_old_client(broker: Running) -> None:
+    wire = await broker.connect()
+    asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(10_000)]
+    topics = (FetchTopic(topic="single", partitions=tuple(asked)),)
+    response = await wire.call(1, 3, FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1, topics=topics))
+    assert [each.error_code for each in response.responses[0].partitions] == [0] + 9999 * [3]
 
 
 async def test_acks_that_do_not_exist(broker: Running, log_lines: LogLines) -> None:

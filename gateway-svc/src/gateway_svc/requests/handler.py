@@ -40,8 +40,8 @@ class Orphan(Enum):
 ELEMENTS_MAX: Final = 50_000
 #: The same for requests that are served in a few large steps: 10,000 partitions, each in another topic.
 STEP_ELEMENTS_MAX: Final = 20_000
-#: The same for clients from before Kafka 0.11.
-OLD_ELEMENTS_MAX: Final = 1000
+#: The same for clients from before Kafka 0.11: 10,000 partitions in a few topics.
+OLD_ELEMENTS_MAX: Final = 10_200
 
 #: A function that returns the resources a request uses.
 Resources = Callable[[Call, Any, Services], Iterable[Resource]]

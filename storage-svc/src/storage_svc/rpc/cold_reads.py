@@ -10,14 +10,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import Final
 
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.reading import Span
+from storage_svc.log.segment.open_segments import open_segments_max
+from storage_svc.log.segment.segment import Segment
 
 #: Reads at the same time. Each answer holds its records anyhow.
 _THREADS: Final = 2
+
+#: One read holds at most this part of the segments that may be open (open_segments.py).
+_OPEN_PART: Final = 8
 
 #: The records of each run of spans, or the reason why they could not be read.
 Outcome = list[bytes] | StorageFailure
@@ -39,6 +45,8 @@ class ColdReads:
         self._loop = loop
         self._files = files
         self._threads = ThreadPoolExecutor(_THREADS, "cold-read")
+        #: Most segments of one read.
+        self.segments_max = open_segments_max() // _OPEN_PART
         #: The number of reads in the threads.
         self.count = 0
         self._idle = asyncio.Event()
@@ -57,11 +65,21 @@ class ColdReads:
         return False
 
     def read(self, runs: list[list[Span]], done: Callable[[Outcome], None]) -> Callable[[], None]:
-        """Read the records of each run in a thread, and call `done` later. Return a function that gives the read up."""
-        segments = [segment for spans in runs for segment, _, _ in spans]
-        for segment in segments:
-            segment.open()
-            segment.pin()
+        """Read the records of each run in a thread, and call `done` later. Return a function that gives the read up.
+
+        `done` is called at once if a segment cannot be opened.
+        """
+        segments: list[Segment] = []
+        try:
+            for segment, _, _ in chain.from_iterable(runs):
+                segment.open()
+                segment.pin()
+                segments.append(segment)
+        except StorageFailure as error:
+            for segment in segments:
+                segment.unpin()
+            done(error)
+            return lambda: None
         places = [[(segment.descriptor, length, position) for segment, position, length in spans] for spans in runs]
         wanted = True
 

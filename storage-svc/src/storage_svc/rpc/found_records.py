@@ -48,3 +48,17 @@ def slices_of(spans: list[Span]) -> list[Slice]:
 
 def size_of(spans: list[Span]) -> int:
     return sum(length for _, _, length in spans)
+
+
+def first_of(found: list[Found], segments_max: int) -> list[Found]:
+    """Return the first outcomes with records, of at most `segments_max` segments; one in any case."""
+    first: list[Found] = []
+    left = segments_max
+    for each in found:
+        if not each[2]:
+            continue
+        left -= len(each[1])
+        if left < 0 and first:
+            break
+        first.append(each)
+    return first

@@ -43,7 +43,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
 from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
-from storage_svc.rpc.found_records import Found, epoch_error, note_failure, offset_error, size_of, slices_of
+from storage_svc.rpc.found_records import Found, epoch_error, first_of, note_failure, offset_error, size_of, slices_of
 from storage_svc.rpc.long_reads import PIECE, LongReads
 
 _READ_COMMITTED: Final = 1
@@ -309,11 +309,14 @@ class WaitingReads:
         return found, total, failed
 
     def _give(self, request: ReadRequest, found: list[Found], done: ReadDone) -> Callable[[], None]:
-        """Answer a read that does not wait, now or when its records were read from a cold disk."""
+        """Answer a read that does not wait, now or when its records were read from a cold disk.
+
+        A cold read of many segments is answered with the first of them. Its client asks for the others again.
+        """
         if request.max_wait_ms > 0 or not self._are_cold(found):
             done(self._response(request, found))
             return _nothing
-        some = [each for each in found if each[2]]
+        some = first_of(found, self._cold.segments_max)
 
         def read(outcome: Outcome) -> None:
             for number, each in enumerate(some):

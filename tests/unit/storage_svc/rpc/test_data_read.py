@@ -287,6 +287,39 @@ async def test_a_cold_read_is_given_up_and_fails(bench, cold, monkeypatch):
     assert bench.answers == []
 
 
+async def test_a_cold_read_of_many_partitions_holds_few_segments(tmp_path, cold):
+    bench = Bench(tmp_path, partitions=40)
+    for log in bench.logs[1:]:
+        log.append(BATCH)
+    bench.service._reads._cold.segments_max = 16
+    bench.read(*[at(0, partition) for partition in range(40)])
+    pinned = [log.segments.active._pins for log in bench.logs]
+    assert pinned == [0] + 16 * [1] + 23 * [0]
+    answer = await bench.answered()
+    assert records(answer) == [(0, b"")] + 16 * [(0, stored(0))] + 23 * [(0, b"")]
+    assert [each.high_watermark for each in answer.partitions] == [0] + 39 * [2]
+    assert bench.service.read_bytes == 16 * SIZE
+    assert not any(log.segments.active._pins for log in bench.logs)
+    await bench.close()
+
+
+async def test_a_cold_read_without_descriptors_fails_and_holds_none(bench, cold, monkeypatch):
+    for partition in (0, 1):
+        bench.logs[partition].append(BATCH)
+    first, second = (bench.logs[partition].segments.active for partition in (0, 1))
+    opened = Segment.open
+
+    def open_first_only(segment: Segment, **options: bool) -> None:
+        if segment is second and first._pins:
+            raise StorageFailure("no descriptor")
+        opened(segment, **options)
+
+    monkeypatch.setattr(Segment, "open", open_first_only)
+    bench.read(at(0), at(0, 1))
+    assert records(bench.answer()) == [(56, b""), (56, b"")]
+    assert (first._pins, second._pins) == (0, 0)
+
+
 async def test_a_stop_waits_for_cold_reads(tmp_path, cold):
     bench = Bench(tmp_path)
     bench.logs[0].append(BATCH)
