@@ -2,8 +2,10 @@
 
 import re
 import zlib
+from importlib import import_module
+from pkgutil import iter_modules
 
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2
+import broker_contract
 from broker_contract.append_items import put_append
 from broker_contract.data import (
     AheadRead,
@@ -43,9 +45,9 @@ ITEMS = (
 
 
 def test_the_version_follows_the_messages():
-    messages = [
-        each.DESCRIPTOR.serialized_pb for each in (cluster_pb2, data_pb2, groups_pb2, producers_pb2, topics_pb2)
-    ]
+    names = sorted(each.name for each in iter_modules(broker_contract.__path__) if each.name.endswith("_pb2"))
+    messages = [import_module(f"broker_contract.{name}").DESCRIPTOR.serialized_pb for name in names]
+    assert len(messages) == 6
     assert CONTRACT_VERSION.partition(".")[2] == f"{zlib.crc32(b''.join(messages)):08x}"
     assert re.fullmatch(r"\d+\.[0-9a-f]{8}", CONTRACT_VERSION)  # a word of a user agent
 
