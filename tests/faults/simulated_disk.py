@@ -49,6 +49,7 @@ class SimulatedDisk(Files):
         self._locked: dict[int, File] = {}
         self._next = 3
         self._now_ms = 1_700_000_000_000
+        self._runs = 1
 
     # -- power --------------------------------------------------------------------------------------------------------
 
@@ -59,6 +60,7 @@ class SimulatedDisk(Files):
         """Turn the power on after a cut. None: only the process died, and the disk has everything."""
         if leaves is not None:
             self.disk.root.cut(leaves)
+            self._runs += 1
         self._off = False
         self.cut_at = None
         self._open.clear()
@@ -250,6 +252,9 @@ class SimulatedDisk(Files):
                 return bytes(self._file(path).content)
             except FileNotFoundError:
                 return None
+
+    def system_run(self) -> str:
+        return f"run {self._runs}"
 
     def map_file(self, path: str) -> bytes | None:
         return self.read_file(path)

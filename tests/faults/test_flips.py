@@ -41,11 +41,11 @@ def stopped():
     return machine
 
 
-def _files(disk: SimulatedDisk, kind: str) -> list[str]:
+def _files(disk: SimulatedDisk, kind: str, *, every: bool = False) -> list[str]:
     disk.restart(None)
     names = [f"{ROOT}/t-0/{name}" for name, is_folder, _ in disk.entries(f"{ROOT}/t-0") if not is_folder]
     names += [f"{ROOT}/{name}" for name, is_folder, _ in disk.entries(str(ROOT)) if not is_folder]
-    if kind == ".log":
+    if kind == ".log" and not every:
         return [name for name in names if name.endswith(kind)][-1:]
     return [name for name in names if name.endswith(kind)]
 
@@ -120,3 +120,44 @@ def test_flips(stopped, kind, figures):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_flip(stopped, kind, figures):
     figures(f"{_damage_everywhere(stopped, kind, 1)} damaged files")
+
+
+@pytest.fixture(scope="module")
+def killed():
+    """A machine whose process was killed after syncs in three segments, before any checkpoint."""
+    machine = PowerCuts()
+    machine.start(0)
+    for number in range(12):
+        machine.append(0, [(2, 300), (1, 100), (3, 200)], [number % 3, None, (number + 1) % 3])
+        machine.sync()
+    machine.directory.release()
+    machine.disk.cut()
+    return machine
+
+
+def test_a_lost_sector_costs_the_batches_that_it_held(killed):
+    """Sectors of synced batches read as zeros, and no checkpoint knows that they were synced."""
+    count = 0
+    for path in _files(killed.disk, ".log", every=True):
+        content = killed.disk.read_file(path)
+        base = int(path[-24:-4])
+        for at in range(0, len(content) - 512, 512):
+            zeroed = content[:at] + bytes(512) + content[at + 512 :]
+            machine = _damaged(killed, path, zeroed)
+            hit, position = set(), 0
+            for each in machine.partitions[0].batches:
+                if each.base_offset >= base and position < len(content):
+                    end = position + len(each.records)
+                    if content[position:end] != zeroed[position:end]:
+                        hit.add(each.base_offset)
+                    position = end
+            log, sent = machine.logs[0], machine.partitions[0].batches
+            assert all(each.acknowledged for each in sent)
+            left = [each for each in sent if each.base_offset not in hit]
+            assert list(_batches(log)) == [each.base_offset for each in left]
+            # Nothing comes after the last batch: its write may have been under way.
+            end = (left if sent[-1].base_offset in hit else sent)[-1].end_offset
+            assert (log.log_end_offset, log.offline) == (end, None)
+            machine.directory.check_invariants()
+            count += 1
+    assert count >= 12

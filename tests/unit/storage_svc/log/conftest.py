@@ -13,6 +13,7 @@ import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.folder import system_run
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 
@@ -48,6 +49,11 @@ class Folders:
         directory.check_invariants()
         directory.release()
         self._open.remove(directory)
+
+    def cut_power(self, directory: DataFolder) -> None:
+        """Leave the folder as a power cut does that loses nothing: the next start belongs to another system run."""
+        self.crash(directory)
+        os.unlink(f"{directory.root}/{system_run.NAME}")
 
     def stop(self, directory: DataFolder) -> None:
         directory.check_invariants()

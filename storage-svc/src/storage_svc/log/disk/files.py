@@ -37,6 +37,7 @@ _KINDS: Final[dict[int | None, type[StorageFailure]]] = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR), NotNow),
 }
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def _translated(error: OSError, action: str) -> StorageFailure:
@@ -319,6 +320,14 @@ class Files:
                     return data + rest.read()
             finally:
                 self._close(descriptor)
+
+    def system_run(self) -> str | None:
+        """Return an id of the system's present run, which ends with the system; None if it has none."""
+        try:
+            data = self.read_file(_BOOT_ID)
+        except StorageFailure:
+            return None
+        return data.decode("ascii", "replace").strip() if data else None
 
     def map_file(self, path: str) -> bytes | mmap.mmap | None:
         """Return the whole file mapped for reading, or None if it does not exist. It must not be cut while it is

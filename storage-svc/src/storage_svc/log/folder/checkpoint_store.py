@@ -76,7 +76,7 @@ class CheckpointStore:
         """Wait until the write that is under way has ended."""
         self._loop = None
         if self._storing is not None:
-            await self._storing
+            await asyncio.shield(self._storing)
 
     def write_all(self) -> None:
         """Store every checkpoint, from a thread when the loop runs."""
@@ -103,13 +103,16 @@ class CheckpointStore:
         return self._store(self._next_number(), self._contents())
 
     async def store(self, name: str | None = None) -> bool:
-        """Store one of the checkpoints, or all of them, as of now; whether that worked."""
+        """Store one of the checkpoints, or all of them, as of now; whether that worked.
+
+        A caller that is cancelled leaves a write that goes on: the next one waits for it.
+        """
         while (storing := self._storing) is not None and not storing.done():
             await asyncio.wait({storing})
         contents = self._contents()
         wanted = contents if name is None else {name: contents[name]}
         self._storing = self._threads.run(self._store, self._next_number(), wanted)
-        return await self._storing
+        return await asyncio.shield(self._storing)
 
     async def store_log_starts(self, starts: Mapping[PartitionLog, int]) -> bool:
         """Store these later starts of logs, which nobody knows yet; return whether that worked."""

@@ -2,6 +2,7 @@
 
     .lock                                  held by flock while the folder is open
     meta.properties                        version, cluster.id, node.id, directory.id; .copy with a checksum
+    .system-run                            the run of the system in which the folder was last used (system_run.py)
     .kafka_cleanshutdown                   there after a clean stop; deleted at start, before anything is loaded
     recovery-point-offset-checkpoint       synced up to here
     log-start-offset-checkpoint
@@ -35,6 +36,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.later_deletion import LaterDeletion
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
+from storage_svc.log.folder import system_run
 from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
 from storage_svc.log.folder.deleted_folders import DeletedFolders
 from storage_svc.log.folder.opening import identify, open_logs
@@ -153,6 +155,8 @@ class DataFolder:
             # A partition's folder may have been made by a process that died before it had synced this one.
             self.sync_folders()
             self.sync_recovered()
+        if all(log.offline is None for log in self.logs.values()):
+            system_run.note(self.files, self.root)
         self.recovery_seconds = time.perf_counter() - started
         _log.info("data folder open", path=self.root, logs=len(self.logs), clean=opened.clean)
 
@@ -188,6 +192,10 @@ class DataFolder:
         """Pass the log of this partition on to `on_suspect`."""
         if (log := self.logs.get(key)) is not None:
             self.on_suspect(log)
+
+    def note_failed_write(self) -> None:
+        """Let the next start expect the traces of a power cut."""
+        system_run.forget(self.files, self.root)
 
     def note_deleted(self, size: int) -> None:
         """Add to `deleted_bytes`."""

@@ -20,6 +20,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, Refused, StorageFailure
+from storage_svc.log.folder import system_run
 from storage_svc.log.folder.checkpoint_store import CheckpointStore
 from storage_svc.log.folder.deleted_folders import is_deleted
 from storage_svc.log.partition.environment import LogEnvironment
@@ -147,6 +148,7 @@ def open_logs(
     if clean:  # a crash from here on is an unclean stop
         files.unlink(marker)
         files.sync_path(root)
+    unsynced_kept = system_run.goes_on(files, root)
     recovery_points = stored.read(checkpoints.RECOVERY_POINT)
     log_starts = stored.read(checkpoints.LOG_START)
     high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
@@ -154,6 +156,7 @@ def open_logs(
     known = {
         key: Known(
             clean=clean,
+            unsynced_kept=unsynced_kept,
             recovery_point=recovery_points.get(key, 0),
             log_start_offset=log_starts.get(key, 0),
             high_watermark=high_watermarks.get(key, 0),
@@ -171,7 +174,8 @@ def open_logs(
         key = partition_of(files, root, name)
         if key is not None:
             config = configs.get(key[0], LogConfig())
-            recovery = Recovery(environment, f"{root}/{name}", *key, config, known.get(key, Known(clean=clean)))
+            of_it = known.get(key, Known(clean=clean, unsynced_kept=unsynced_kept))
+            recovery = Recovery(environment, f"{root}/{name}", *key, config, of_it)
             candidates.append(_Candidate(key, f"{root}/{name}", recovery, key[0] in configs, key in known))
     recoveries = _recover(files, candidates, opened)
     for key, log in opened.items():

@@ -214,6 +214,8 @@ class PartitionLog(LogState):
         to_sync = [self.folder]
         try:
             old.finish()
+            # The sync of the segment covers its indexes: if they lost their ends, they may agree by chance.
+            to_sync += old.index_paths()
             to_sync += self.snapshots.store(self.producers, self.log_end_offset)
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
@@ -228,7 +230,7 @@ class PartitionLog(LogState):
 
     def request_sync(self) -> None:
         """Sync everything that is written by the time the flusher comes to it."""
-        self.unsynced.include_active()
+        self.unsynced.include(self.segments.active)
         self._environment.mark(self)
 
     def sync_again(self, recovery_point: int) -> None:
@@ -283,9 +285,14 @@ class PartitionLog(LogState):
         return await future
 
     def take_offline(self, reason: str) -> None:
-        """Refuse appends and acknowledge nothing more; reading below the high watermark goes on."""
+        """Refuse appends and acknowledge nothing more, as a write failed; reading below the high watermark goes on."""
+        self._environment.note_failed_write()
+        self._go_offline(reason)
+
+    def _go_offline(self, reason: str) -> None:
         if self.offline is None:
             self.offline = reason
+            self.unsynced.give_up(self.segments.active)
             _log.error("log offline", log=self.folder, reason=reason, high_watermark=self.high_watermark)
         self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)
@@ -293,7 +300,7 @@ class PartitionLog(LogState):
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
         """Damage was found below an offset that is known to be durable: leave everything as it is."""
         self._known_durable = recovery_point, high_watermark
-        self.take_offline(reason)
+        self._go_offline(reason)
 
     def withhold(self, reason: str) -> None:
         """Go offline for readers too: the files may be another topic's, or cannot be read at all."""

@@ -94,14 +94,18 @@ class Unsynced:
     def add_segments(self, *segments: Segment) -> None:
         """Sync these segments too, which are older than the active one."""
         self._segments += segments
+        for segment in segments:
+            segment.awaits_sync = True
 
     def forget_segments(self, segments: list[Segment]) -> None:
         """Leave out these segments, which are deleted."""
         self._segments = [segment for segment in self._segments if segment not in segments]
+        for segment in segments:
+            segment.awaits_sync = False
 
-    def include_active(self) -> None:
+    def include(self, active: Segment) -> None:
         """Let the next sync cover everything that is written to the active segment by then."""
-        self._active = True
+        self._active = active.awaits_sync = True
 
     def take(self, active: Segment, end_offset: int) -> SyncTarget | None:
         """Return the content of the next sync, pinned, and begin a new list; None when there is nothing to sync."""
@@ -115,11 +119,19 @@ class Unsynced:
         self._segments, self.paths, self._active = [], {}, False
         for segment in segments:
             segment.pin()
+            segment.awaits_sync = False
         return target
+
+    def give_up(self, active: Segment) -> None:
+        """Let every segment be released: no sync will cover it any more."""
+        for segment in (*self._segments, active):
+            segment.awaits_sync = False
 
     def put_back(self, target: SyncTarget) -> None:
         """Have the next sync cover everything that this one, which the system refused, was to cover."""
         active = target.segment
         self._segments[:0] = [segment for segment in target.segments if segment is not active and not segment.gone]
         self._active = self._active or active in target.segments
+        for segment in target.segments:
+            segment.awaits_sync = not segment.gone
         self.paths = dict.fromkeys(target.paths) | self.paths

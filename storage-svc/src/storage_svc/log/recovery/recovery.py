@@ -52,6 +52,8 @@ class Known:
     """The state of one partition in the data folder's checkpoints."""
 
     clean: bool
+    #: Whether the system has kept everything that was written: only the process ended.
+    unsynced_kept: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
@@ -286,6 +288,7 @@ class Recovery:
             self._producers,
             synced_to=synced_to,
             durable_offset=self._known.durable_offset,
+            unsynced_kept=self._known.unsynced_kept,
         )
         segments = recovery.run(segments, start)
         self._end_offset, self._state, self._damage = recovery.end_offset, recovery.state, recovery.damage

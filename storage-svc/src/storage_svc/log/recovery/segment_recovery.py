@@ -6,7 +6,8 @@ At a bad batch one of three things has happened:
               sectors in it were never written. The segment is cut there, later ones are dropped: the lost batches were
               not durable, and producers send them again. Good batches after sectors that were never written cannot
               stay: their producers send the older ones again, and would find themselves out of order. Some may have
-              been acknowledged all the same (acks=1), so they are copied aside first.
+              been acknowledged all the same (acks=1), so they are copied aside first. When only the process ended,
+              the system has kept every write: nothing but the last one is torn.
     damaged   a good batch that continues the offsets comes after it, or it lies below an offset that is known to be
               durable (the checkpoints of recovery point, high watermark and cleaner). Its bytes are copied aside and
               cut out of the segment (quarantine.py); all other batches stay, the log goes on, with a gap in the
@@ -56,16 +57,19 @@ class SegmentRecovery:
         *,
         synced_to: int,
         durable_offset: int,
+        unsynced_kept: bool = False,
     ) -> None:
         """Prepare for `run`. Below `synced_to` every byte was synced, and below `durable_offset` too.
 
-        Batches that are missing below `durable_offset` may have been compacted away.
+        Batches that are missing below `durable_offset` may have been compacted away. With `unsynced_kept` the system
+        has lost nothing that was written.
         """
         self._files = files
         self._epochs = epochs
         self._producers = producers
         self._synced_to = synced_to
         self._durable_offset = durable_offset
+        self._unsynced_kept = unsynced_kept
         self._later: Sequence[Segment] = ()
         self._gaps: dict[int, int] = {}
         # Whether good batches come after the torn one.
@@ -149,9 +153,11 @@ class SegmentRecovery:
             return False
         if hole.next_offset is None:
             following = first_good_batch(self._later)
+            if following is None and self._unsynced_kept:
+                return not any(segment.size for segment in self._later)
             if following is None or following.base_offset < hole.first_offset:
                 return True
-        self._cuts_good = window.never_written(hole.start, hole.end)
+        self._cuts_good = not self._unsynced_kept and window.never_written(hole.start, hole.end)
         return self._cuts_good
 
     def _put_right(self, segment: Segment, scan: SegmentScan) -> bool:

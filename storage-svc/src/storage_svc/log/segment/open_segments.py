@@ -3,6 +3,9 @@
 Every segment opens itself when it is used. When there are too many, those that were not used for longest are released,
 active ones too. They give back their descriptors and the memory of their indexes. A segment that was used since the
 clock's hand last passed it stays for one more round.
+
+A segment that a sync has yet to cover stays open, above the limit too: the system may forget a failed write of a file
+that nobody has open. Under `flush.policy=group` each turn's writes are synced by the next sync.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ _SHARE: Final = 8
 _MIN: Final = 32
 _MAX: Final = 16_384
 _RELEASED_AT_ONCE: Final = 4
+#: The number of segments that one addition looks at; the next addition goes on where it ended.
+_LOOKED_AT_MAX: Final = 128
 
 
 def open_segments_max() -> int:
@@ -50,7 +55,7 @@ class OpenSegments:
         """Add a segment that is open now; others may be released for it."""
         with self._lock:
             self._ring[segment] = None
-            for _ in range(2 * len(self._ring)):
+            for _ in range(min(2 * len(self._ring), _LOOKED_AT_MAX)):
                 if len(self._ring) <= self._limit:
                     return
                 oldest = next(iter(self._ring))

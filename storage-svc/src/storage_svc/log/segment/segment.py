@@ -62,6 +62,7 @@ class Segment:
         "_pins",
         "_stem",
         "_suffix",
+        "awaits_sync",
         "base_offset",
         "created_ms",
         "descriptor",
@@ -123,6 +124,8 @@ class Segment:
         self.gone = False
         self._closing = False
         self.file_id = 0
+        #: Whether a sync that was requested has yet to cover it: its descriptor stays open.
+        self.awaits_sync = False
         #: Whether it was used since OpenSegments last looked for segments to release.
         self.used = False
         #: The open segments of all logs, which this one joins when it opens and leaves when it closes.
@@ -404,7 +407,7 @@ class Segment:
 
     def release_unused(self) -> bool:
         """Write the entries that the index files lack, then release; return whether that was possible."""
-        if self._pins or self.uncut:
+        if self._pins or self.uncut or self.awaits_sync:
             return False
         if self._growing and self._loaded:
             try:
@@ -451,6 +454,10 @@ class Segment:
     def paths(self) -> list[str]:
         """Return every file this segment may have, the `.log` last: a segment without its log is nothing."""
         return [path + self._suffix for path in self.own_paths()]
+
+    def index_paths(self) -> list[str]:
+        """Return the paths of the offset index and the time index."""
+        return [self.offset_index.file.path, self.time_index.file.path]
 
     def own_paths(self) -> list[str]:
         """Return the paths that the files of this segment have as a part of its log."""

@@ -39,7 +39,7 @@ def test_nothing_noted_is_nothing_to_sync(segments: list[Segment]) -> None:
 def test_the_active_segment_is_synced_up_to_the_end(segments: list[Segment]) -> None:
     unsynced = Unsynced()
     unsynced.records = 5
-    unsynced.include_active()
+    unsynced.include(segments[2])
     target = unsynced.take(segments[2], 25)
     assert target is not None
     assert (target.segments, target.recovery_point, target.end_offset) == ([segments[2]], 25, 25)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
-from storage_svc.log.config import LogConfig
+from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.inspection.verification import Totals, verify
@@ -171,7 +171,7 @@ def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all
     path, stored = crashed
     directory = folders.open(path)
     stored += fill(directory.logs["t", 0], [5, 5, 5], size=400)
-    folders.crash(directory)
+    folders.cut_power(directory)
     data = log_file(path).read_bytes()
     start = position_of(stored, 6)  # of the second of the three
     sector = -(-start // 512) * 512
@@ -188,6 +188,41 @@ def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all
     log = folders.open(path).logs["t", 0]
     assert log.log_end_offset == 24
     assert read_all(log) == b"".join(batch for number, (_, batch) in enumerate(stored) if number != 6)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_unwritten_sectors_are_damage_when_only_the_process_ended(tmp_path, folders, fill, read_all, number):
+    """Ten synced batches, and a kill before any checkpoint: the system has every write, so a sector was lost since."""
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    stored = fill(directory.create("t", 0, bytes(16), LogConfig()), [5] * 10, size=400)
+    directory.flusher.sync_now()
+    folders.crash(directory)
+    data = log_file(tmp_path).read_bytes()
+    sector = -(-position_of(stored, number) // 512) * 512
+    log_file(tmp_path).write_bytes(data[:sector] + bytes(512) + data[sector + 512 :])
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.logs["t", 0]
+    assert read_all(log) == b"".join(batch for other, (_, batch) in enumerate(stored) if other != number)
+    # Nothing comes after the last batch: its write may have been under way.
+    assert (log.log_end_offset, log.offline) == (45 if number == 9 else 50, None)
+    assert len(quarantined(tmp_path)) == (0 if number == 9 else 1)
+
+
+def test_a_damaged_end_does_not_take_later_segments_along(tmp_path, folders, fill, read_all):
+    """The first batch of the later segment is damaged too: other good ones follow it."""
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    stored = fill(log, [5, 5], size=400)
+    log.roll(0)
+    stored += fill(log, [5, 5, 5], size=400)
+    directory.flusher.sync_now()
+    folders.crash(directory)
+    for name, at in ((f"{0:020d}.log", len(stored[0][1]) + 80), (f"{10:020d}.log", 80)):
+        file = tmp_path / "t-0" / name
+        file.write_bytes(flipped(file.read_bytes(), at))
+    log = folders.open(tmp_path, FlushPolicy.GROUP).logs["t", 0]
+    assert log.log_end_offset == 25
+    assert read_all(log) == b"".join(stored[number][1] for number in (0, 3, 4))
 
 
 def test_damage_at_the_durable_end_is_kept_too(crashed, folders, read_all):

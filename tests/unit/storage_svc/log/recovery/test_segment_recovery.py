@@ -28,7 +28,7 @@ def lay_out(tmp_path, folders, fill, make_batch):
         directory = folders.open(tmp_path)
         log = directory.create("t", 0, bytes(range(16)), LogConfig())
         stored = fill(log, [1], size=size) + fill(log, [5, 1, 1], size=300)
-        folders.crash(directory)
+        folders.cut_power(directory)
         return tmp_path, [batch for _, batch in stored]
 
     return lay_out

@@ -11,6 +11,7 @@ import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull
+from storage_svc.log.segment.open_segments import OpenSegments
 from unit.storage_svc.log.conftest import descriptors
 
 LIMIT = 6
@@ -30,12 +31,15 @@ def test_forty_partitions_are_written_and_read_with_six_open_segments(tmp_path, 
     assert descriptors(tmp_path) == 0
     few = folders.open(tmp_path / "few", settings={"open_segments_max": LIMIT})
     logs = few.create_many("t", range(40), bytes(16), CONFIG)
-    for partition, count, size in steps:
+    for step, (partition, count, size) in enumerate(steps):
         fill(logs[partition], [count], size=size)
+        if step % 10 == 0:
+            few.flusher.sync_now()
         other = chance.randrange(40)
         assert expected[other].startswith(read_all(logs[other]))
-        assert len(few.open_segments) <= LIMIT
-        assert 0 < descriptors(tmp_path) <= 1 + 3 * LIMIT
+        limit = LIMIT + sum(segment.awaits_sync for log in logs for segment in log.segments)
+        assert len(few.open_segments) <= limit <= LIMIT + 10
+        assert 0 < descriptors(tmp_path) <= 1 + 3 * limit
     assert sum(len(log.segments) for log in logs) > 60
     folders.stop(few)
     for partition in range(40):
@@ -94,6 +98,88 @@ async def test_a_segment_that_is_being_synced_is_not_closed(tmp_path, folders, m
     target.run(directory.files)
     first.synced(target)
     assert first.high_watermark == 1
+
+
+class UnsyncedCloses(Files):
+    """Real files; `lost` are the paths of `.log` files that were closed with bytes that nobody had synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: dict[int, str] = {}
+        self.unsynced: set[str] = set()
+        self.lost: list[str] = []
+
+    def open(self, path, *, create):
+        descriptor = super().open(path, create=create)
+        self.paths[descriptor] = path
+        return descriptor
+
+    def append(self, descriptor, parts, position, size):
+        super().append(descriptor, parts, position, size)
+        self.unsynced.add(self.paths[descriptor])
+
+    def sync(self, descriptor):
+        super().sync(descriptor)
+        self.unsynced.discard(self.paths[descriptor])
+
+    def sync_queue(self):
+        return None
+
+    def close(self, descriptor):
+        path = self.paths.pop(descriptor, "")
+        if path.endswith(".log") and path in self.unsynced:
+            self.lost.append(path)
+        super().close(descriptor)
+
+
+def test_no_segment_is_closed_before_its_records_are_synced(tmp_path, folders, make_batch):
+    """Nobody hears of a failed write-back of a file that is closed. A sync lets the segments go."""
+    chance, files = random.Random(7), UnsyncedCloses()
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, settings={"open_segments_max": LIMIT}, files=files)
+    logs = directory.create_many("t", range(40), bytes(16), CONFIG)
+    most = 0
+    for _ in range(30):
+        for log in chance.sample(logs, 12):
+            log.append(make_batch(chance.randint(1, 4), size=chance.randint(10, 700)))
+        most = max(most, len(directory.open_segments))
+        directory.flusher.sync_now()
+        logs[chance.randrange(40)].read_batches(0, 100)
+    assert files.lost == []
+    assert sum(len(log.segments) for log in logs) > 60
+    assert most > LIMIT
+    directory.create("u", 0, bytes(16), CONFIG)
+    assert len(directory.open_segments) <= LIMIT
+
+
+def test_segments_of_an_offline_log_are_closed(tmp_path, folders, make_batch):
+    directory = folders.open(tmp_path, FlushPolicy.GROUP, settings={"open_segments_max": 1})
+    first, second, third = directory.create_many("t", range(3), bytes(16), CONFIG)
+    first.append(make_batch(1))
+    second.append(make_batch(1))
+    assert len(directory.open_segments) == 2
+    first.take_offline("the disk is gone")
+    directory.flusher.sync_now()
+    third.append(make_batch(1))
+    assert first.segments.active.descriptor == -1
+    assert (first.high_watermark, second.high_watermark) == (0, 1)
+
+
+def test_many_segments_that_must_stay_open_cost_little(tmp_path):
+    """An addition looks at a limited number of them, and the next one goes on from there."""
+
+    class Kept:
+        used = False
+        looks = 0
+
+        def release_unused(self):
+            Kept.looks += 1
+            return False
+
+    ring = OpenSegments(1)
+    for _ in range(1000):
+        ring.add(Kept())
+    assert len(ring) == 1000
+    assert Kept.looks <= 128 * 1000
 
 
 @pytest.mark.parametrize(("files_max", "segments_max"), [(100, 32), (1024, 128), (1 << 20, 16_384)])
