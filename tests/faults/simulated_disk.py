@@ -136,6 +136,10 @@ class SimulatedDisk(Files):
             self.fault("read", path)
         return bytes(file.content[position : position + length])
 
+    def is_resident(self, descriptor: int, length: int, position: int) -> bool:
+        self._powered()
+        return True
+
     def truncate(self, descriptor: int, size: int) -> None:
         file, path = self._open[descriptor]
         with _border(f"truncate {path}"):

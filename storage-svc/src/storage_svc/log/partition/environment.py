@@ -34,7 +34,7 @@ class LogEnvironment(Protocol):
         """Have the log of this partition scrubbed: a batch in it differs from the one that was written."""
 
     def note_failed_write(self) -> None:
-        """Note that the system may have lost a part of the records that it was given."""
+        """Note that the system may have lost records which it accepted."""
 
     def note_deleted(self, size: int) -> None:
         """Count the bytes of segments that were deleted because their time was over."""
