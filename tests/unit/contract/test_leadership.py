@@ -62,3 +62,7 @@ def test_a_node_that_comes_or_goes_moves_little_more_than_its_share() -> None:
 
 def test_a_partition_more_moves_hardly_any_other() -> None:
     assert moved([1, 2, 3, 4], [1, 2, 3, 4], TOPICS, 50, more=1) <= 2 * len(TOPICS)
+
+
+def test_leaders_of_a_topic_are_found_once() -> None:
+    assert partition_leaders([2, 1], "topic", 1000) is partition_leaders([1, 2, 2], "topic", 1000)

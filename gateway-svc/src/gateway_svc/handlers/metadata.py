@@ -28,6 +28,7 @@ from protocol_lib.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol_lib.schema import ZERO_UUID
+from service_chassis.shared_turns import shared_turns
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
@@ -40,7 +41,7 @@ from gateway_svc.requests.resources import (
     topics,
 )
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import in_turns
+from gateway_svc.requests.turns import PIECE, in_turns
 from gateway_svc.storage.membership import Broker
 
 _BY_ID_VERSION = 12
@@ -82,6 +83,7 @@ async def _topics(
         )
     operations = ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     described: list[MetadataResponseTopic] = []
+    work = 0
     async for piece in in_turns([(None, ZERO_UUID)] if every else _asked(call, request)):
         answer = await services.storage.topics.describe_topics(
             topics_pb2.DescribeTopicsRequest(
@@ -91,11 +93,14 @@ async def _topics(
                 auto_create=request.allow_auto_topic_creation,
             )
         )
-        async for topics_found in in_turns(answer.topics):
-            for found in topics_found:
-                if not found.error_code:
-                    services.names.learn(found.id, found.name)
-            described += [_topic(found, node_ids, operations, call.version) for found in topics_found]
+        for found in answer.topics:
+            work += 1 + len(found.leader_epochs)
+            if work > PIECE:
+                work = 0
+                await shared_turns(services.loop).next()
+            if not found.error_code:
+                services.names.learn(found.id, found.name)
+            described.append(_topic(found, node_ids, operations, call.version))
     return tuple(described)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from broker_contract import groups_pb2 as pb
 from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
+from service_chassis.shared_turns import shared_turns
 
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
 from storage_svc.coordinator.classic.group import Group
@@ -21,6 +22,8 @@ from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_r
 #: The types of groups, as ListGroups names them.
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+#: Groups that are listed without a turn for others.
+_LISTED_PIECE: Final = 500
 
 
 def _optional(message: object, name: str) -> str | None:
@@ -189,7 +192,14 @@ class GroupsService:
         answer = pb.ListGroupsResponse()
         states = {state.lower() for state in request.states}
         types = {each.lower() for each in request.types}
-        for group_id, hosted in sorted(self._coordinator.groups.items()):
+        turns = shared_turns(asyncio.get_running_loop())
+        groups = self._coordinator.groups
+        for number, group_id in enumerate(sorted(groups), 1):
+            if not number % _LISTED_PIECE:
+                await turns.next()
+            hosted = groups.get(group_id)
+            if hosted is None:  # deleted since
+                continue
             group, state = hosted.group, hosted.group.state.value
             kind, protocol_type = (
                 (CLASSIC, group.protocol_type) if isinstance(group, Group) else (CONSUMER, PROTOCOL_TYPE)

@@ -15,6 +15,7 @@ from broker_contract import topics_pb2 as pb
 from broker_contract.leadership import assignment_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.shared_turns import shared_turns
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
@@ -62,6 +63,8 @@ class _Plan:
 
 
 _NO_ID: Final = bytes(16)
+#: Partitions that are described without a turn for others.
+_DESCRIBED_PIECE: Final = 1000
 #: Topics of one request that are deleted without a turn for others.
 _TURN: Final = 100
 #: Most topics that one description creates. A client names the topics that it uses, seldom more, and asks again for
@@ -94,18 +97,39 @@ class TopicsService:
 
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
         if request.all:
-            found = (self._registry.get(name) for name in self._registry.names())
-            return pb.DescribeTopicsResponse(topics=[self._described(topic) for topic in found if topic is not None])
+            return await self._describe_all()
         before = self._registry.version
         may_create = AUTO_CREATED_MAX if request.auto_create else 0
         topics = []
+        described = 0
         for ref in request.topics:
             topic = self._found(ref)
             if topic is None:
                 topic = await self._describe_missing(ref, auto_create=may_create > 0)
                 may_create -= 1
             topics.append(topic)
+            described += topic.partition_count
+            if described >= _DESCRIBED_PIECE:
+                described = 0
+                await shared_turns(asyncio.get_running_loop()).next()
         return pb.DescribeTopicsResponse(topics=topics, created=self._registry.version != before)
+
+    async def _describe_all(self) -> pb.DescribeTopicsResponse:
+        """Describe all topics, a thousand partitions in a turn, or one topic."""
+        turns = shared_turns(asyncio.get_running_loop())
+        answer = pb.DescribeTopicsResponse()
+        described = 0
+        await turns.first()
+        for name in self._registry.names():
+            topic = self._registry.get(name)
+            if topic is None:  # deleted since
+                continue
+            answer.topics.append(self._described(topic))
+            described += topic.partition_count
+            if described >= _DESCRIBED_PIECE:
+                described = 0
+                await turns.next()
+        return answer
 
     def _found(self, ref: pb.TopicRef) -> pb.Topic | None:
         topic = self._find(ref)
