@@ -189,7 +189,7 @@ class WaitingReads:
         (wanted,) = request.partitions
         key = (
             *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes, wanted.leader_epoch),
-            *(request.version, request.max_bytes, request.isolation_level, request.by_reference),
+            *(request.version, request.min_bytes, request.max_bytes, request.isolation_level, request.by_reference),
         )
         look = alike.get(key)
         if look is None:

@@ -241,6 +241,16 @@ async def test_reads_of_one_turn_share_a_limit_of_records_by_value(bench):
             bench.read(at(1, max_bytes=len(half) + number), wait=60_000)
 
 
+async def test_reads_that_wait_for_different_numbers_of_bytes_are_both_answered_after_a_roll(bench):
+    log = bench.logs[0]
+    for min_bytes in (SIZE + 1, 10 * SIZE):
+        bench.read(at(0), wait=60_000, min_bytes=min_bytes)
+    log.append(BATCH)
+    log.roll(log.now_ms())
+    await asyncio.sleep(0.02)
+    assert [records(each) for each in bench.answers] == 2 * [[(0, stored(0))]]
+
+
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     """Make the disk cold; the threads that read from it."""
