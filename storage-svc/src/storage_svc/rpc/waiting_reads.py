@@ -129,7 +129,13 @@ class WaitingReads:
             return _nothing
         if len(request.partitions) > PIECE:
             return self._long.read(request, self._read_in_steps(request, done))
-        return self._go_on(request, done, *self._collect(request, request.partitions, self._most(request)))
+        most = min(max(0, request.max_bytes), self._bytes_max)  # as `_most`: most reads come this way
+        found, size, failed = self._collect(request, request.partitions, most)
+        if request.by_reference and size >= request.min_bytes:
+            self.bytes_given += size
+            done(ReadResponse([result for result, _, _ in found]))
+            return _nothing
+        return self._go_on(request, done, found, size, failed)
 
     def _read_in_steps(self, request: ReadRequest, done: ReadDone) -> Iterator[Callable[[], None] | None]:
         found, size, failed = yield from self._collect_in_steps(request)
