@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -39,6 +40,10 @@ class SharedByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return next((scope for path, scope in _TOGETHER.items() if file.startswith(path)), file)
+
+
+# Programs under test obey an ignored SIGHUP, which they would get from `nohup make test`.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -99,6 +99,10 @@ class _Acknowledgement:
             done(AppendResponse(self._outcomes))
 
 
+#: Batches after which the rest of a turn's calls waits: ten milliseconds of work where each is of another partition.
+_STEP_BATCHES: Final = 500
+
+
 class DataService:
     """The data service of the storage core. Built inside the event loop that the logs run on."""
 
@@ -134,13 +138,25 @@ class DataService:
     def append_at_once(self, calls: list[tuple[Append, AppendDone]]) -> None:
         """Append the batches of several calls now, after those that `append` has collected."""
         self._calls += calls
-        self.append_collected()
+        calls, self._calls = self._calls, []
+        self._append(calls)
 
     def append_collected(self) -> None:
-        """Append the batches of all calls that wait for the end of the turn."""
+        """Append the batches of the calls that wait for the end of the turn. Of very many, the rest waits for the next
+        turn."""
         calls, self._calls = self._calls, []
-        if not calls:
-            return
+        count = 0
+        for number, (request, _) in enumerate(calls, 1):
+            count += len(request.batches)
+            if count >= _STEP_BATCHES and number < len(calls):
+                self._calls = calls[number:]
+                self._loop.call_soon(self.append_collected)
+                del calls[number:]
+                break
+        if calls:
+            self._append(calls)
+
+    def _append(self, calls: list[tuple[Append, AppendDone]]) -> None:
         now_ms = self._directory.clock()
         touched: dict[PartitionLog, None] = {}
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
@@ -324,7 +340,7 @@ class DataService:
 
     async def close(self) -> None:
         """Answer all appends, and parked reads with the records that are there; refuse later calls."""
-        self.append_collected()
+        self.append_at_once([])
         self._closed = True
         await self._slow.finish()
         await self._reads.close()

@@ -128,6 +128,26 @@ async def test_one_turn_is_one_write_per_partition(os_bench):
     assert [log.log_end_offset for log in os_bench.logs] == [60, 60]
 
 
+async def test_of_hundreds_of_batches_in_one_turn_the_rest_waits_for_the_next(os_bench):
+    answers = [os_bench.send(*[to(0)] * 200) for _ in range(7)]
+    asked = []
+    while not all(answer.done() for answer in answers):
+        await asyncio.sleep(0)
+        asked.append(sum(answer.done() for answer in answers))
+    assert [count for count, _ in itertools.groupby(asked)] == [3, 6, 7]  # 600 batches a turn
+    assert [codes(answer.result())[0] for answer in answers] == [(0, 200 * number) for number in range(7)]
+    size = len(batch())
+    assert os_bench.files.writes == [600 * size, 600 * size, 200 * size]
+
+
+async def test_calls_that_must_end_now_take_those_before_them_along(os_bench):
+    answers = [os_bench.send(*[to(0)] * 300) for _ in range(4)]
+    done: list[AppendResponse] = []
+    os_bench.service.append_at_once([(Append(1, "client", 9, 1, 60_000, [to(0)[0]], [batch()]), done.append)])
+    assert [codes(each) for each in done] == [[(0, 1200)]]
+    assert [codes(answer.result())[0] for answer in answers] == [(0, 300 * number) for number in range(4)]
+
+
 async def test_each_partition_has_its_own_outcome(os_bench):
     broken = bytearray(batch())
     broken[-1] ^= 1
