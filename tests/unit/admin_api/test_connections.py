@@ -230,7 +230,7 @@ def test_a_client_that_does_not_receive_is_cut_off(server: Server, monkeypatch: 
     server.answer = b"x" * 16_000_000
     server.start()
     client = server.connect(GET, receive_bytes=4096)
-    until_ready(lambda: server.counts() == (0, 0, 0))
+    until_ready(lambda: server.requests == 1 and server.counts() == (0, 0, 0))
     assert len(_all_of(client)) < 16_000_000
 
 
