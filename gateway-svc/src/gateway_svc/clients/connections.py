@@ -8,7 +8,7 @@ from typing import Protocol
 
 from service_chassis import logs
 
-from gateway_svc.clients.departure import AFTERMATH_S, STANDSTILL_S, TICK_S
+from gateway_svc.clients.departure import AFTERMATH_S, FIRST_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.quiet_connections import QuietConnections
 from gateway_svc.clients.relief import Holder, Relief
@@ -148,7 +148,7 @@ class Connections:
         self._occupied.clear()
         self.prompt_from = float("inf")
         await self._occupied.wait()
-        self.prompt_from = asyncio.get_running_loop().time() + AFTERMATH_S
+        self.prompt_from = asyncio.get_running_loop().time() + FIRST_S
 
     async def _tick(self, length_s: float) -> None:
         """Wait, and note a standstill of the event loop."""

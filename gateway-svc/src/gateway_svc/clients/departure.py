@@ -17,6 +17,8 @@ HELD_S: Final = 0.5
 TICK_S: Final = 0.25
 STANDSTILL_S: Final = 0.25
 AFTERMATH_S: Final = 2.0
+#: Seconds after the first connection to an idle gateway in which its bytes may have waited.
+FIRST_S: Final = 0.05
 
 
 def has_left(descriptor: int) -> bool:

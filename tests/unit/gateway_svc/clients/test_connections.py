@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from gateway_svc.clients.connections import SWEEP_TURN_S, Connections
-from gateway_svc.clients.departure import AFTERMATH_S, TICK_S
+from gateway_svc.clients.departure import FIRST_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.slices import SliceFiles
@@ -93,7 +93,7 @@ async def test_the_sweep_rests_while_nobody_is_connected() -> None:
     connections.add(cast(Any, client))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert loop.time() < connections.prompt_from <= loop.time() + AFTERMATH_S, "its bytes may have waited"
+    assert loop.time() < connections.prompt_from <= loop.time() + FIRST_S, "its bytes may have waited"
     assert connections.prompt_until > loop.time()
     async with asyncio.timeout(10):
         while not client.checked:  # noqa: ASYNC110
