@@ -2,6 +2,7 @@
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.2 runs a fifth
+# make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
 # make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices
 # make conformance  stock clients in other languages, where their toolchains exist; the same requests to Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS inputs for each (Linux on x86-64)
@@ -16,7 +17,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup jars demo test lint faults mutants fuzz conformance bench bench-check bench-against bench-parts profile compose-test generate clean
+.PHONY: setup jars demo test lint faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile compose-test generate clean
 
 setup: .venv/ready
 
@@ -48,7 +49,10 @@ FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
-	$(BIN)/pytest -q -m slow tests/faults tests/clients tests/unit tests/wire
+	$(BIN)/pytest -q -m slow tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
+
+shapes: setup
+	$(BIN)/pytest -q -m slow tests/wire/test_bounded_requests.py
 
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
