@@ -77,24 +77,27 @@ COMMANDS = [
 ]
 
 
-def files(folder: Path) -> dict[str, str]:
+def files(folder: Path, topic: str) -> dict[str, str]:
     """Write the plans that commands name in capitals; return their paths by that name."""
     plans = {
-        "TOPICS": {"version": 1, "topics": [{"topic": TOPIC}]},
-        "STAY": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1]}]},
-        "LEAVE": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [77]}]},
+        "TOPICS": {"version": 1, "topics": [{"topic": topic}]},
+        "STAY": {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]},
+        "LEAVE": {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [77]}]},
     }
     for name, plan in plans.items():
         (folder / name).write_text(json.dumps(plan))
     return {name: str(folder / name) for name in plans}
 
 
-def test_tools_print_what_they_print_of_kafka(bootstrap: str, apache_kafka: ApacheKafka, tmp_path: Path) -> None:
-    paths = files(tmp_path)
+def test_tools_print_what_they_print_of_kafka(
+    bootstrap: str, layout: str, apache_kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    topic = f"{TOPIC}-{layout}"  # one Apache Kafka serves all tests
+    names = {**files(tmp_path, topic), TOPIC: topic}
     brokers = (bootstrap, apache_kafka.bootstrap)
     for broker in brokers:
-        created = printed(broker, "TopicCommand", "--create", "--topic", TOPIC, "--partitions", "2", "--if-not-exists")
-        assert created in (f"Created topic {TOPIC}.", "")
+        created = printed(broker, "TopicCommand", "--create", "--topic", topic, "--partitions", "2", "--if-not-exists")
+        assert created in (f"Created topic {topic}.", "")
     for tool, *arguments in COMMANDS:
-        ours, kafkas = (printed(broker, tool, *(paths.get(each, each) for each in arguments)) for broker in brokers)
+        ours, kafkas = (printed(broker, tool, *(names.get(each, each) for each in arguments)) for broker in brokers)
         assert ours == kafkas, f"{tool} {' '.join(arguments)}"
