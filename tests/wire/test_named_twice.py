@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from protocol_lib.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from protocol_lib.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -27,6 +28,8 @@ async def test_descriptions(broker: Running) -> None:
     response = await call(broker, 10, 4, FindCoordinatorRequest(coordinator_keys=("a", "b", "a")))
     assert [each.key for each in response.coordinators] == ["a", "b"]
     response = await call(broker, 15, 6, DescribeGroupsRequest(groups=("a", "b", "a")))
+    assert [each.group_id for each in response.groups] == ["a", "b", "a"]
+    response = await call(broker, 15, 6, DescribeGroupsRequest(groups=("a", "b") * 501))
     assert [each.group_id for each in response.groups] == ["a", "b"]
     response = await call(
         broker, 69, 1, ConsumerGroupDescribeRequest(group_ids=("a", "b", "a"), include_authorized_operations=False)
@@ -64,16 +67,21 @@ async def test_the_last_offset_of_delete_records_counts(broker: Running) -> None
     await wire.close()
 
 
-async def test_a_partition_is_fetched_once_for_a_group(broker: Running) -> None:
-    topics = tuple(
-        OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
-        for name, indexes in (("orders", (0, 1, 0)), ("single", (0,)), ("orders", (2, 1)))
+@pytest.mark.parametrize("times", [1, 300])
+async def test_a_partition_is_fetched_as_often_as_it_is_named_up_to_a_thousand(broker: Running, times: int) -> None:
+    topics = (
+        tuple(
+            OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+            for name, indexes in (("orders", (0, 1, 0)), ("single", (0,)), ("orders", (2, 1)))
+        )
+        * times
     )
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
     response = await call(broker, 9, 8, request)
     (group,) = response.groups
     shown = sorted((topic.name, row.partition_index) for topic in group.topics for row in topic.partitions)
-    assert shown == [("orders", 0), ("orders", 1), ("orders", 2), ("single", 0)]
+    all_of_them = [("orders", 0), ("orders", 1), ("orders", 2), ("single", 0)]
+    assert shown == (all_of_them if times > 1 else sorted([*all_of_them, ("orders", 0), ("orders", 1)]))
 
 
 async def test_alterations_are_refused_however_many_there_are_between(broker: Running) -> None:

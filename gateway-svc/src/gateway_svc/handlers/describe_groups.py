@@ -1,7 +1,7 @@
 """DescribeGroups: state, protocol and members of groups.
 
-Each group is answered once, however often it is named. A group that is not there is Dead; from version 6 on it is
-GROUP_ID_NOT_FOUND, with a message (KIP-1043).
+Each group is answered as often as it is named, up to a thousand names. A group that is not there is Dead; from version
+6 on it is GROUP_ID_NOT_FOUND, with a message (KIP-1043).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory, in_turns
+from gateway_svc.requests.turns import AnswerMemory, as_often_as_named, in_turns
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
 #: Groups that storage describes at a time: each may have thousands of members.
@@ -37,7 +37,7 @@ ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
-    async for group_ids in in_turns(tuple(dict.fromkeys(request.groups)), GROUPS_PIECE):
+    async for group_ids in in_turns(as_often_as_named(request.groups), GROUPS_PIECE):
         answer = await services.storage.groups.describe_groups(
             groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
@@ -84,7 +84,7 @@ def refuse(call: Call, request: DescribeGroupsRequest, error: int, _services: Se
         DescribedGroup(
             error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
         )
-        for group_id in dict.fromkeys(request.groups)
+        for group_id in as_often_as_named(request.groups)
     )
     call.answer(DescribeGroupsResponse(groups=groups), error)
 

@@ -6,12 +6,13 @@ without transactions every committed offset is stable.
 Member ids and epochs (9) are KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an
 unknown one is UNKNOWN_TOPIC_ID.
 
-A partition that is named twice in a group is answered once; Apache Kafka answers it twice.
+A partition that a group names twice is answered twice, as Apache Kafka does, up to a thousand names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from broker_contract import groups_pb2, topics_pb2
@@ -35,7 +36,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import PIECE, AnswerMemory, in_turns
+from gateway_svc.requests.turns import PIECE, REPEATED_MAX, AnswerMemory, in_turns
 
 _TOP_LEVEL_ERROR_VERSION = 2
 _MANY_GROUPS_VERSION = 8
@@ -47,6 +48,9 @@ _GROUPS_PIECE: Final = 1
 _ROW_BYTES: Final = 200
 
 _Offset = groups_pb2.FetchOffsetsResponse.Offset
+
+#: The name or id of a topic, and the number of a partition.
+_Key = tuple[bytes | str, int]
 
 
 async def handle(call: Call, request: OffsetFetchRequest, services: Services) -> tuple[OffsetFetchResponse, int]:
@@ -124,16 +128,16 @@ class _GroupFetch:
         return [_topic(self._call.version, name, names.get(name, ZERO_UUID), found) for name, found in rows.items()]
 
     async def _named_topics(self, asked: Sequence[OffsetFetchRequestTopics]) -> tuple[int, Sequence[Any]]:
-        """Return the group's error, and a row for each partition, once however often it is named."""
+        """Return the group's error, and a row for each partition as often as it is named, up to REPEATED_MAX names."""
         version, error = self._call.version, 0
         by_id = version >= _TOPIC_ID_VERSION
         names = [self._ids.get(topic.topic_id) if by_id else topic.name for topic in asked]
-        partitions = {
-            (bytes(topic.topic_id) if name is None else name, index): number
-            for number, (name, topic) in enumerate(zip(names, asked, strict=True))
-            for index in topic.partition_indexes
-        }
-        rows: list[list[Any]] = [[] for _ in asked]
+        keys = [
+            [(bytes(topic.topic_id) if name is None else name, index) for index in topic.partition_indexes]
+            for name, topic in zip(names, asked, strict=True)
+        ]
+        partitions = dict.fromkeys(chain.from_iterable(keys))
+        rows: dict[_Key, Any] = {}
         async for piece in in_turns(tuple(partitions) or (None,)):
             wanted = [(each[0], each[1]) for each in piece if each is not None and isinstance(each[0], str)]
             if not error:
@@ -149,10 +153,17 @@ class _GroupFetch:
                     offset.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                 elif not error:
                     offset = next(offsets)
-                rows[partitions[each]].append(_row(version, offset))
+                rows[each] = _row(version, offset)
         topics: list[Any] = []
-        async for piece_of_topics in in_turns(list(zip(names, asked, rows, strict=True)), 5 * PIECE):
-            topics += [_topic(version, name or "", topic.topic_id, found) for name, topic, found in piece_of_topics]
+        count = sum(map(len, keys))
+        if len(rows) < count:
+            if count > REPEATED_MAX:
+                keys = _once(keys)
+            else:  # the rows are there once, but each is sent as often as it is named
+                self._memory.take(sum(_ROW_BYTES + len(rows[key].metadata or "") for named in keys for key in named))
+        async for piece_of_topics in in_turns(list(zip(names, asked, keys, strict=True)), 5 * PIECE):
+            for name, topic, named in piece_of_topics:
+                topics.append(_topic(version, name or "", topic.topic_id, [rows[key] for key in named]))
         return error, topics
 
     async def _ask(self, partitions: Sequence[tuple[str, int]]) -> tuple[int, Sequence[_Offset]]:
@@ -171,6 +182,16 @@ class _GroupFetch:
         (result,) = answer.groups
         self._memory.take(answer.ByteSize() + _ROW_BYTES * len(result.offsets))
         return result.error_code, result.offsets
+
+
+def _once(keys: Sequence[Sequence[_Key]]) -> list[list[_Key]]:
+    """Return the keys of each topic without those that came before."""
+    left = set(chain.from_iterable(keys))
+    kept: list[list[_Key]] = []
+    for named in keys:
+        kept.append([key for key in dict.fromkeys(named) if key in left])
+        left.difference_update(named)
+    return kept
 
 
 async def _ids_by_name(call: Call, names: set[str], services: Services) -> dict[str, bytes]:

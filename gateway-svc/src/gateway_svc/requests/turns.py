@@ -19,6 +19,8 @@ _T = TypeVar("_T")
 
 #: Elements of one piece: a few milliseconds of work where an element is a partition, a topic or a group's name.
 PIECE: Final = 500
+#: Elements of a request that are answered as often as it names them. No client names more of them twice.
+REPEATED_MAX: Final = 1000
 #: Bytes of memory that one answer may take while it is built, beyond ten times the bytes of its request. All topics of
 #: a broker fit, with all of their configs.
 ANSWER_MEMORY_MAX: Final = 48 << 20
@@ -35,6 +37,11 @@ async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[S
         if begin:
             await turns.next()
         yield elements[begin : begin + size]
+
+
+def as_often_as_named(named: Sequence[_T]) -> Sequence[_T]:
+    """Return elements as often as a request names them, as Apache Kafka does, or each once if they are very many."""
+    return named if len(named) <= REPEATED_MAX else tuple(dict.fromkeys(named))
 
 
 class Failing(Protocol):
