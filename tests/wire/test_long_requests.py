@@ -14,6 +14,7 @@ from protocol_lib.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import read_records
+from service_chassis import shared_turns
 
 from tests.wire.conftest import Running, batch, produce_request
 
@@ -30,7 +31,10 @@ def long_produce(acks: int, version: int) -> ProduceRequest:
 
 
 @pytest.mark.parametrize(("acks", "version", "count"), [(1, 7, COUNT), (-1, 7, COUNT), (1, 2, 900)])
-async def test_no_later_request_overtakes_a_long_append(broker: Running, acks: int, version: int, count: int) -> None:
+async def test_no_later_request_overtakes_a_long_append(
+    broker: Running, acks: int, version: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_turns, "TURN_S", 0.0)  # one piece a turn, however fast this machine is
     wire = await broker.connect()
     wire.send(0, version, long_produce(acks, version))
     wire.send(0, 7, produce_request("single", batch(b"later"), acks=acks))

@@ -323,6 +323,23 @@ def test_slow_senders_hold_no_place_among_the_requests(stack: Stack) -> None:
             assert stack.http.get(path).status_code == 200
 
 
+async def test_a_request_takes_no_place_before_its_body_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "RUNNING_MAX", 1)
+    monkeypatch.setattr(middleware, "WAITING_MAX", 0)
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    ring = _ring(app)
+    sending = asyncio.create_task(_status(ring, "/v3/slow", headers=[(b"content-length", b"1000")]))
+    await asyncio.sleep(0.01)
+    assert await _status(ring, "/v3/clusters") == 200
+    assert not sending.done()
+    sending.cancel()
+
+
 async def test_requests_above_the_limit_wait_for_their_turn_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "RUNNING_MAX", 2)
     monkeypatch.setattr(middleware, "WAITING_MAX", 3)

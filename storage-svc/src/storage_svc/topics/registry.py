@@ -333,7 +333,7 @@ class TopicRegistry(Generic[ConfigT]):
             del self._growing[topic.name]
             over.set()
         grown = replace(self._by_name[topic.name], partition_count=partition_count)
-        config = self._log_config(grown.configs)  # they may have changed meanwhile
+        config = self._log_config(grown.configs)  # configs may have changed in between
         for index in added:
             self._logs.logs[topic.name, index].configure(config)
         self._admit(grown)

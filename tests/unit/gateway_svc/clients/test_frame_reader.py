@@ -246,7 +246,7 @@ def test_progress_is_sixteen_kilobytes_a_second(receiver: Receiver) -> None:
     assert [receiver.reader.stalled_s(now) for now in (10.0, 11.0, 13.0)] == [0.0, 0.0, 2.0]
     receiver.receive(data[8000:8001], now=13.0)  # a byte is no progress
     assert round(receiver.reader.stalled_s(13.0), 3) == 2.0
-    receiver.receive(data[8001:50_000], now=14.0)  # two and a half seconds' worth, of which it is behind by three
+    receiver.receive(data[8001:50_000], now=14.0)  # 2.5 s of progress, three seconds late
     assert round(receiver.reader.stalled_s(14.0), 2) == 0.44
     receiver.receive(data[50_000:90_000], now=14.0)  # nobody is ahead by more than a second
     assert receiver.reader.stalled_s(16.5) == 1.5
