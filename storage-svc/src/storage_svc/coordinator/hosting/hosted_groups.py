@@ -108,7 +108,7 @@ class HostedGroups:
         failure. A disk that does not answer in time is 7 REQUEST_TIMED_OUT; they become visible when it does answer.
 
         Args:
-            tails: their records (`offsets_log.OffsetsLog.gather`).
+            tails: their records (`InternalLog.gather`).
         """
         number, answer = hosted.offsets.begin(offsets), self._deadlines.watch(done)
 

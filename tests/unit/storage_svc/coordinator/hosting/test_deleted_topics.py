@@ -155,7 +155,7 @@ async def test_a_refused_expiry_changes_nothing(node: Node) -> None:
 async def test_a_large_group_is_forgotten_as_far_as_the_log_accepts_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_svc.coordinator.stored.offsets_log.TOMBSTONE_KEYS_BYTES", 1)
+    monkeypatch.setattr("storage_svc.coordinator.stored.internal_log.TOMBSTONE_KEYS_BYTES", 1)
     node.registry.create("a" * 200, 1, {})
     await node.commit("g", ("orders", 0, 1), ("a" * 200, 0, 2), ("orders", 1, 3))
     limit_records(node, "150")

@@ -7,7 +7,7 @@ import asyncio
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.record import write_tail
-from storage_svc.coordinator.stored.offsets_log import GATHERED_BYTES
+from storage_svc.coordinator.stored.internal_log import GATHERED_BYTES
 
 from tests.unit.storage_svc.coordinator.conftest import Node
 

@@ -1,0 +1,71 @@
+"""The two questions between the transaction coordinator and the logs: is a partition in a transaction, and end one in a
+partition.
+
+Both sides live on one event loop. A log asks `OngoingTransactions.fault` in the step in which it stages a batch, so
+that no transaction can end in between. The coordinator has markers written by a `MarkerWriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from protocol_lib.errors import ErrorCode
+
+from storage_svc.topic_partition import TopicPartition
+
+
+class OngoingTransactions(Protocol):
+    """The transactions that may write now. The transaction coordinator implements it."""
+
+    def fault(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> ErrorCode:
+        """Return NONE if the partition is in the ongoing transaction of exactly this id, producer and epoch.
+
+        The codes are those of AddPartitionsToTxn with verify_only (KIP-890). TRANSACTION_ABORTABLE: there is no ongoing
+        transaction, or the partition is not in it. CONCURRENT_TRANSACTIONS: it is ending.
+        """
+        ...
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Add partitions to the transaction of a transaction.version 2 client, which begins if none is ongoing.
+
+        `done` is called once, perhaps before this returns; with NONE once the addition is durable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction, as it is written to each of its partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    #: The leader epoch of the transactional id's partition of `__transaction_state`.
+    coordinator_epoch: int
+    #: The transaction.version of the client: from 2 on the epoch is newer than that of the transaction's batches.
+    transaction_version: int = 0
+
+
+class MarkerWriter(Protocol):
+    """Partition logs and groups, as the end of a transaction reaches them."""
+
+    def write(self, partition: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Write a marker; `done` is called once, perhaps before this returns.
+
+        NONE: it is durable, and in `__consumer_offsets` the group has the transaction's offsets. It may be the second
+        marker, or one without a transaction. UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted.
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer producer or coordinator has written. After any
+        other code the caller writes it again.
+        """
+        ...
