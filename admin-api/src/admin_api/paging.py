@@ -3,6 +3,7 @@
 Rows are in the order of their keys. A token has the key of the last row shown, and the next page begins after that key.
 A page therefore stays right while rows come and go. Confluent's server never pages, and here few lists exceed ROWS_MAX.
 A row in an answer takes about 2 KB of memory, and storage's part of it more: `fetch` asks for a page's rows alone.
+`pieces` has one piece of a page in memory at a time, for lists of many rows a name: see `streaming`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import binascii
 import json
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Annotated, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -27,6 +28,13 @@ PAGE_SIZE_MAX = 1000
 ROWS_MAX = 10_000
 #: Names in one question to storage.
 BATCH = 200
+#: Names in one piece of a streamed list: 170 configurations, 90 KB and 5 ms of processor time.
+PIECE_NAMES = 5
+#: Names that one page of a streamed list looks at: the list keeps them as long as a slow client receives it.
+STREAMED_NAMES_MAX = 1000
+
+#: A text after every other one of a key.
+_AFTER_ALL = chr(0x10FFFF)
 
 Row = TypeVar("Row")
 #: The key that orders rows: a name, or several parts.
@@ -57,17 +65,12 @@ class Paging:
         """Return the requested page of `rows`, in the order of their keys."""
         ordered = sorted(rows, key=key)
         if self._after is not None:
-            after = self._after
-            try:
-                ordered = [row for row in ordered if key(row) > after]
-            except TypeError:
-                raise _not_a_token() from None
+            ordered = self._rows_after(ordered, key)
         size = ROWS_MAX if self.size is None else self.size
         if len(ordered) <= size:
             return Rows(ordered, None)
         page = ordered[:size]
-        given = {} if self.size is None else {"page_size": self.size}
-        return Rows(page, urlencode({**given, "page_token": _token(key(page[-1]))}))
+        return Rows(page, self._next(key(page[-1])))
 
     async def fetch(
         self,
@@ -76,12 +79,7 @@ class Paging:
         key: Callable[[Row], Key],
     ) -> Rows[Row]:
         """Return the requested page of rows whose keys begin with one of the names, asked for some names at a time."""
-        ordered = sorted(names)
-        if self._after is not None:
-            first = self._after[0] if self._after else None
-            if not isinstance(first, str):
-                raise _not_a_token()
-            ordered = ordered[bisect_left(ordered, first) :]
+        ordered = self._names_from_here(names)
         rows: list[Row] = []
         page: Rows[Row] = Rows([], None)
         for at in range(0, len(ordered), BATCH):
@@ -90,6 +88,59 @@ class Paging:
             if page.next_query is not None:
                 break
         return page
+
+    async def pieces(
+        self,
+        names: Iterable[str],
+        rows_of: Callable[[list[str]], Awaitable[list[Row]]],
+        key: Callable[[Row], Key],
+    ) -> AsyncIterator[Rows[Row]]:
+        """Yield the requested page in pieces of PIECE_NAMES names. The last piece alone has the query of the next page.
+
+        Each row's key is its name and one more text.
+        """
+        ordered = self._names_from_here(names)
+        considered = ordered[:STREAMED_NAMES_MAX]
+        ends_before = len(ordered) > len(considered)
+        del ordered
+        left = ROWS_MAX if self.size is None else self.size
+        last = self._after
+        for at in range(0, len(considered), PIECE_NAMES):
+            rows = sorted(await rows_of(considered[at : at + PIECE_NAMES]), key=key)
+            if self._after is not None and at == 0:
+                rows = self._rows_after(rows, key)
+            if len(rows) > left:
+                rows = rows[:left]
+                yield Rows(rows, self._next(key(rows[-1]) if rows else last))
+                return
+            left -= len(rows)
+            last = key(rows[-1]) if rows else last
+            yield Rows(rows, None)
+        if ends_before:
+            yield Rows([], self._next((considered[-1], _AFTER_ALL)))
+
+    def _names_from_here(self, names: Iterable[str]) -> list[str]:
+        """Return the names in order, from the one in the token on."""
+        ordered = sorted(names)
+        if self._after is None:
+            return ordered
+        first = self._after[0] if self._after else None
+        if not isinstance(first, str):
+            raise _not_a_token()
+        return ordered[bisect_left(ordered, first) :]
+
+    def _rows_after(self, rows: list[Row], key: Callable[[Row], Key]) -> list[Row]:
+        """Return the rows after the token's. Raises ApiError for a token of another list."""
+        assert self._after is not None
+        try:
+            return [row for row in rows if key(row) > self._after]
+        except TypeError:
+            raise _not_a_token() from None
+
+    def _next(self, last: Key | None) -> str:
+        """Return the query of the page that begins after this key."""
+        given = {} if self.size is None else {"page_size": self.size}
+        return urlencode({**given, "page_token": _token(last or ())})
 
 
 def _paging(

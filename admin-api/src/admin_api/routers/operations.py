@@ -9,7 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.datastructures import Default
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from admin_api import bodies, errors
@@ -57,8 +59,10 @@ class Operations:
         self._app = app
         self._tag = tag
 
-    def get(self, path: str, operation_id: str, endpoint: Callable[..., Any]) -> None:
-        self.add("GET", path, operation_id, endpoint)
+    def get(
+        self, path: str, operation_id: str, endpoint: Callable[..., Any], answer: type[BaseModel] | None = None
+    ) -> None:
+        self.add("GET", path, operation_id, endpoint, answer=answer)
 
     def add(
         self,
@@ -69,7 +73,9 @@ class Operations:
         *,
         status_code: int = 200,
         responses: dict[int | str, dict[str, Any]] | None = None,
+        answer: type[BaseModel] | None = None,
     ) -> None:
+        """Add an operation. `answer` is the shape of an endpoint that returns a response in place of an object."""
         self._app.add_api_route(
             path,
             endpoint,
@@ -78,4 +84,5 @@ class Operations:
             tags=[self._tag],
             status_code=status_code,
             responses={**(responses or {}), **_ERRORS},
+            response_model=Default(None) if answer is None else answer,
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from broker_contract import topics_pb2
 from fastapi import FastAPI
+from starlette.responses import StreamingResponse
 
 from admin_api import configs, errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import TopicConfig, TopicConfigList
 from admin_api.storage import TOPIC_RESOURCE
+from admin_api.streaming import streamed
 from admin_api.view import ClusterView, ConfigName, TopicName, View
 
 __all__ = ["add_operations"]
@@ -17,12 +19,12 @@ __all__ = ["add_operations"]
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")
-    operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_configs)
+    operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_configs, TopicConfigList)
     operations.get(f"{CLUSTER}/topics/{{topic_name}}/configs", "listKafkaTopicConfigs", list_configs)
     operations.get(f"{CLUSTER}/topics/{{topic_name}}/configs/{{name}}", "getKafkaTopicConfig", get_config)
 
 
-async def list_all_configs(view: ClusterView, paging: PageQuery) -> TopicConfigList:
+async def list_all_configs(view: ClusterView, paging: PageQuery) -> StreamingResponse:
     """List the configurations of every topic."""
     names = [topic.name for topic in await view.storage.topics()]
 
@@ -31,10 +33,11 @@ async def list_all_configs(view: ClusterView, paging: PageQuery) -> TopicConfigL
         resources = await view.storage.configs(TOPIC_RESOURCE, some, skip_absent=True)
         return [(resource.name, config) for resource in resources for config in resource.configs]
 
-    page = await paging.fetch(names, rows_of, key=lambda row: (row[0], row[1].name))
-    return TopicConfigList(
-        metadata=view.links.collection("topics", "-", "configs", next_query=page.next_query),
-        data=[_config(view, topic, config) for topic, config in page.rows],
+    return await streamed(
+        "KafkaTopicConfigList",
+        paging.pieces(names, rows_of, key=lambda row: (row[0], row[1].name)),
+        lambda row: _config(view, *row),
+        lambda next_query: view.links.collection("topics", "-", "configs", next_query=next_query),
     )
 
 
