@@ -24,6 +24,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from service_chassis.health import Health, HttpEndpoint
 
     from admin_api.app import create_app, is_loopback
+    from admin_api.kafka_clients import KafkaClients
     from admin_api.readiness import StorageCheck
     from admin_api.server import listen, serving
     from admin_api.storage import Storage
@@ -41,7 +42,10 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as undo:
         storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s)
         undo.push_async_callback(storage.close)
-        app, health, check = create_app(settings, storage), Health(), StorageCheck(settings.storage_address)
+        clients = KafkaClients(settings.gateways, timeout_s=settings.admin_gateway_timeout_s)
+        undo.push_async_callback(clients.close)
+        app = create_app(settings, storage, clients)
+        health, check = Health(), StorageCheck(settings.storage_address)
         undo.callback(check.close)
         health.checks["storage"] = check
         undo.callback(health.watch_loop())
@@ -54,6 +58,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         lifecycle.freeze_start_objects()
         await stop.wait()
         health.set_ready(False, "stopping")
+        clients.stop()  # or tails would go on until the deadline
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The application, built from the settings and the storage that the caller passes in."""
+"""The application, built from the settings, the storage and the clients that the caller passes in."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from starlette.routing import Match
 
 from admin_api import errors
 from admin_api.exporter import Exporter
+from admin_api.kafka_clients import KafkaClients
 from admin_api.middleware import HttpMetrics, RequestRing, error_response
 from admin_api.origins import Hosts
 from admin_api.routers import brokers, clusters, consumer_groups, lags, partitions, service, topic_configs, topics
@@ -33,8 +34,8 @@ _DESCRIPTION = (
 )
 
 
-def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
-    """Return the ASGI application. The caller owns `storage` and closes it."""
+def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients) -> FastAPI:
+    """Return the ASGI application. The caller owns `storage` and `clients` and closes them."""
     app = FastAPI(
         title="Millrace administration API",
         version=VERSION,
@@ -51,6 +52,7 @@ def create_app(settings: AdminSettings, storage: Storage) -> FastAPI:
     registry = metrics.registry("admin-api")
     app.state.settings = settings
     app.state.storage = storage
+    app.state.clients = clients
     app.state.registry = registry
     app.state.exporter = Exporter(storage, settings.admin_listener)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.

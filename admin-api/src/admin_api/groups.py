@@ -13,7 +13,6 @@ from broker_contract import groups_pb2
 from service_chassis import logs
 
 from admin_api import errors
-from admin_api.consumer_protocol import AssignmentError, assignment
 from admin_api.schemas.consumer_groups import ConsumerGroupState, ConsumerGroupType
 from admin_api.storage import LATEST, StorageCalls
 
@@ -149,11 +148,17 @@ def _assigned(
 ) -> Sequence[TopicPartition]:
     if group.protocol_type != PROTOCOL_TYPE:
         return []
+    if not member.assignment:
+        return []
+    from protocol_lib.consumer_protocol import decode_assignment  # a server of no groups does without protocol_lib
+    from protocol_lib.errors import DecodeError
+
     try:
-        return assignment(member.assignment)
-    except AssignmentError as error:
+        topics = decode_assignment(member.assignment).assigned_partitions
+    except DecodeError as error:
         log.warning("unreadable assignment", group_id=group.group_id, member_id=member.member_id, reason=str(error))
         return []
+    return sorted({(each.topic, partition) for each in topics for partition in each.partitions if partition >= 0})
 
 
 def _consumer(group: groups_pb2.DescribeConsumerGroupsResponse.Group) -> Group | None:

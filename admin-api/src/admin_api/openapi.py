@@ -9,6 +9,7 @@ import sys
 from service_chassis.settings import load
 
 from admin_api.app import create_app
+from admin_api.kafka_clients import KafkaClients
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 
@@ -19,7 +20,7 @@ async def rendered() -> str:
     """Return the OpenAPI description as JSON text."""
     storage = Storage("unix:/nowhere", timeout_s=1)  # a channel connects on first use, and nothing is asked here
     try:
-        app = create_app(load(AdminSettings), storage)
+        app = create_app(load(AdminSettings), storage, KafkaClients([], timeout_s=1))
         return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
     finally:
         await storage.close()

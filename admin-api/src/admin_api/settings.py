@@ -10,9 +10,19 @@ __all__ = ["AdminSettings"]
 
 
 class AdminSettings(ServiceSettings):
-    """Addresses of admin-api and of storage, and the listener whose addresses it reports."""
+    """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""
 
     storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
+    admin_gateways: str = Field(
+        "127.0.0.1:9092",
+        description=(
+            "host:port of a Kafka listener of the gateways, through which the REST API reads and writes records."
+            " Several, separated by commas, are tried in turn."
+        ),
+    )
+    admin_gateway_timeout_s: float = Field(
+        5.0, gt=0, le=300, description="Longest wait for one answer of a gateway, in seconds; then 503."
+    )
     admin_http: str = Field(
         "127.0.0.1:8082",
         description="host:port of the REST API; localhost means 127.0.0.1 and ::1, port 0 a free port.",
@@ -42,3 +52,16 @@ class AdminSettings(ServiceSettings):
     def _is_an_address(cls, value: str) -> str:
         address.parse(value)
         return value
+
+    @field_validator("admin_gateways")
+    @classmethod
+    def _are_addresses(cls, value: str) -> str:
+        for text in value.split(","):
+            if not address.parse(text).host:
+                raise ValueError(f"{text.strip()!r}: a client needs a host")
+        return value
+
+    @property
+    def gateways(self) -> tuple[address.Address, ...]:
+        """The gateways' addresses, in the order to try."""
+        return tuple(address.parse(text) for text in self.admin_gateways.split(","))

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 from admin_api.app import create_app
+from admin_api.kafka_clients import KafkaClients
 from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
@@ -205,11 +206,14 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
     """Run admin-api on a free port; yield its URL."""
     given = AdminSettings(storage_address=storage_address, **settings)
     client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
+    clients = KafkaClients(given.gateways, timeout_s=given.admin_gateway_timeout_s)
     sockets = listen(address.parse("127.0.0.1:0"))
     try:
-        async with serving(create_app(given, client), sockets, stop_deadline_s=2):
+        async with serving(create_app(given, client, clients), sockets, stop_deadline_s=2):
             yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+            clients.stop()
     finally:
+        await clients.close()
         await client.close()
 
 

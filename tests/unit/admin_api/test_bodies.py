@@ -14,6 +14,7 @@ from admin_api import bodies, errors
 from admin_api.app import create_app
 from admin_api.bodies import BODY_BYTES_MAX, MEMBERS_MAX, VALUES_MAX, Body
 from admin_api.errors import ApiError
+from admin_api.kafka_clients import KafkaClients
 from admin_api.settings import AdminSettings
 from broker_contract import cluster_pb2, topics_pb2
 from starlette.datastructures import Headers
@@ -189,7 +190,7 @@ async def _status_and_answer(app: Any, operation: Operation, parts: list[bytes])
 @pytest.mark.parametrize("operation_id", OPERATIONS)
 def test_the_worst_bodies_take_little_memory_and_get_a_short_answer(operation_id: str) -> None:
     operation = OPERATIONS[operation_id]
-    app = create_app(AdminSettings(), FakeStorage())  # type: ignore[arg-type]
+    app = create_app(AdminSettings(), FakeStorage(), KafkaClients([], timeout_s=1))  # type: ignore[arg-type]
     good = json.dumps(_example(operation.schema, 1)).encode()
 
     def peak(runner: asyncio.Runner, body: bytes) -> int:

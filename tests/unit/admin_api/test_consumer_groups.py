@@ -58,7 +58,16 @@ def test_a_commit_beyond_the_end_is_no_lag(stack: Stack) -> None:
     assert (row["current_offset"], row["log_end_offset"], row["lag"]) == (100, 0, 0)
 
 
-@pytest.mark.parametrize("assignment", [b"", b"\xff", bytes.fromhex("0001 7fffffff")])
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        b"",
+        b"\xff",
+        bytes.fromhex("0001 7fffffff"),
+        bytes.fromhex("ffff 00000000"),
+        bytes.fromhex("0000 00000001 0001 61 00000001 ffffffff ffffffff"),
+    ],
+)
 def test_an_assignment_that_cannot_be_read(stack: Stack, assignment: bytes) -> None:
     group_id = f"unreadable-{assignment.hex()}"
     member_id = stack.join(group_id, "odd", assignment)

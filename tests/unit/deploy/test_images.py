@@ -18,7 +18,7 @@ HEALTH_ADDRESSES = {
 CONTENTS = {
     "storage": ("protocol-lib", "services/contract", "services/chassis", "storage-svc"),
     "gateway": ("protocol-lib", "services/contract", "services/chassis", "gateway-svc"),
-    "admin": ("services/contract", "services/chassis", "admin-api"),
+    "admin": ("protocol-lib", "services/contract", "services/chassis", "admin-api"),
     "demo": ("assembly/demo",),
     "spark": ("spark",),
 }

@@ -36,6 +36,7 @@ def test_one_process_and_admin():
     assert (admin.service, admin.http_address) == ("admin-api", "127.0.0.1:9102")
     assert admin.settings == {
         "MILLRACE_STORAGE_ADDRESS": "unix:/run/m/storage.sock",
+        "MILLRACE_ADMIN_GATEWAYS": "localhost:9092",
         "MILLRACE_ADMIN_HTTP": "localhost:8082",
         "MILLRACE_ADMIN_HEALTH_HTTP": "127.0.0.1:9102",
     }

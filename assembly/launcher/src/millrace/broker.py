@@ -36,7 +36,7 @@ from service_chassis.settings import load
 from millrace.direct import DirectBroker, DirectSettings
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
 from millrace.forks import disown
-from millrace.layout import GATEWAY_NAME, admin_process
+from millrace.layout import GATEWAY_NAME, admin_process, reachable
 from millrace.ports import Reservation
 from millrace.processes import Supervisor
 
@@ -155,7 +155,7 @@ class Broker:
             reservation = held.enter_context(Reservation(self._host, self._http_port))
             health = held.enter_context(Reservation("127.0.0.1", 0))
             self._ports = [kafka.port, reservation.address.port, health.address.port]
-            admin = admin_process(storage_bind, reservation.address, health.address)
+            admin = admin_process(storage_bind, reachable(kafka), reservation.address, health.address)
             level = {"MILLRACE_LOG_LEVEL": settings.log_level, "MILLRACE_LOG_FORMAT": settings.log_format}
             admin = replace(admin, settings={**level, **admin.settings})
             supervisor = Supervisor([admin], settings.stop_deadline_s, () if lock is None else (lock,))

@@ -21,7 +21,7 @@ from service_chassis.address import Address
 from millrace.folders import STORAGE_SOCKET
 from millrace.processes import ServiceProcess
 
-__all__ = ["GATEWAY_NAME", "WILDCARD_HOSTS", "Layout", "admin_process"]
+__all__ = ["GATEWAY_NAME", "WILDCARD_HOSTS", "Layout", "admin_process", "reachable"]
 
 GATEWAY_NAME = "millrace"
 #: Hosts that stand for every interface of this machine.
@@ -70,8 +70,10 @@ class Layout:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
         after = "" if self.separate else http
-        processes.append(admin_process(storage_socket, self.http, metrics_address(), self._names(), after=after))
-        return processes
+        admin = admin_process(
+            storage_socket, reachable(self.kafka), self.http, metrics_address(), self._names(), after=after
+        )
+        return [*processes, admin]
 
     def _names(self) -> list[str]:
         """Return the host names under which other machines may reach the REST API; none where none can."""
@@ -83,15 +85,28 @@ class Layout:
         return list(dict.fromkeys(names))
 
 
+def reachable(listening: Address) -> Address:
+    """Return the address at which this machine reaches a listener, which may listen on every interface."""
+    loopback = "::1" if listening.host == "::" else "127.0.0.1"
+    return Address(loopback, listening.port) if listening.host in WILDCARD_HOSTS else listening
+
+
 def admin_process(
-    storage_address: str, http: Address, health: Address, names: Sequence[str] = (), *, after: str = ""
+    storage_address: str,
+    gateway: Address,
+    http: Address,
+    health: Address,
+    names: Sequence[str] = (),
+    *,
+    after: str = "",
 ) -> ServiceProcess:
-    """Return admin-api for a storage that runs already or is about to; `after`: see ServiceProcess.
+    """Return admin-api for a storage and a gateway that run already or are about to; `after`: see ServiceProcess.
 
     `names`: the host names to serve, unless the environment has a list; empty for admin-api's default.
     """
     settings = {
         "MILLRACE_STORAGE_ADDRESS": storage_address,
+        "MILLRACE_ADMIN_GATEWAYS": str(gateway),
         "MILLRACE_ADMIN_HTTP": str(http),
         "MILLRACE_ADMIN_HEALTH_HTTP": str(health),
     }
