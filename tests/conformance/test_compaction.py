@@ -92,7 +92,6 @@ class Writer:
                 self._transaction(self._chance.choice(transactional), commit=self._chance.random() < 0.5)
 
     def _transaction(self, producer_id: int, *, commit: bool) -> None:
-        assert self._log.transactions.begin(producer_id, 0) == 0
         for _ in range(self._chance.randint(1, 3)):
             self._append(self._chance.randint(1, 4), producer_id=producer_id, transactional=True)
         ended = self._log.transactions.end(producer_id, 0, commit=commit, coordinator_epoch=1)

@@ -176,7 +176,6 @@ class PowerCuts(RuleBasedStateMachine):
         def begin_and_end() -> None:
             model = self.partitions[partition]
             model.undecided = commits
-            assert self.logs[partition].transactions.begin(TRANSACTIONAL, 0) == 0
             self._write(partition, [self._transactional_batch(model, count) for count in counts])
             self._end_transaction(partition)
 

@@ -163,7 +163,6 @@ async def test_a_consumer_is_led_past_what_it_cannot_be_shown(broker: Running) -
     wire = await broker.connect()
     log = broker.core.logs.logs["single", 0]
     for sequence in range(3):
-        log.transactions.begin(7, 0)
         records = batch(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
         assert log.append(records).error_code == 0
         assert log.transactions.end(7, 0, commit=True, coordinator_epoch=0).error_code == 0

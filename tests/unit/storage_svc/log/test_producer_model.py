@@ -83,7 +83,7 @@ class ProducerModel(RuleBasedStateMachine):
             base_sequence=first_sequence % SEQUENCES,
             transactional=transactional,
         )
-        appended = self.log.append(batch)
+        appended = self.log.append(batch, verified=self.producers[number].may_begin)
         return appended.error_code, appended.base_offset
 
     # -- producers ----------------------------------------------------------------------------------------------------
@@ -138,9 +138,7 @@ class ProducerModel(RuleBasedStateMachine):
 
     @rule(number=PRODUCER)
     def may_begin(self, number: int) -> None:
-        producer = self.producers[number]
-        assert self.log.transactions.begin(number, producer.epoch) == OK
-        producer.may_begin = True
+        self.producers[number].may_begin = True
 
     @rule(number=PRODUCER, commit=st.booleans(), bump=st.booleans(), coordinator_epoch=st.integers(0, 2))
     def end_transaction(self, number: int, commit: bool, bump: bool, coordinator_epoch: int) -> None:

@@ -549,7 +549,6 @@ TRANSACTIONAL = build_batch(
 async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_reference):
     log = bench.logs[0]
     log.append(BATCH)
-    log.transactions.begin(7, 0)
     log.append(TRANSACTIONAL)
     for isolation, aborted in ((0, None), (1, [])):
         bench.read(at(0), by_reference=by_reference, isolation=isolation)
@@ -648,7 +647,6 @@ async def test_a_read_that_would_wait_is_not_read_ahead(bench, isolation):
 async def test_aborted_transactions_are_not_read_ahead(bench):
     log = bench.logs[0]
     log.append(BATCH)
-    assert log.transactions.begin(7, 0) == 0
     transactional = [Record(0, 1_700_000_000_000, b"k", b"value")]
     log.append(build_batch(transactional, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
     told = log.current_revision()

@@ -68,7 +68,6 @@ async def test_errors(service):
 
 async def test_an_open_transaction_ends_what_committed_readers_find(service):
     log = service._logs["t", 0]
-    log.transactions.begin(7, 0)
     batch = build_batch(
         [Record(0, 500, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
     )

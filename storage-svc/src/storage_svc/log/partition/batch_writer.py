@@ -21,7 +21,16 @@ from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused, StorageFailure
-from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT, Admitted, Appended, Origin, prepare
+from storage_svc.log.partition.outcome import (
+    MUST_LOOK,
+    MUST_VERIFY,
+    MUST_WAIT,
+    NOT_VERIFIED,
+    Admitted,
+    Appended,
+    Origin,
+    prepare,
+)
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
 from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.producers.state import ProducedBatch
@@ -94,19 +103,21 @@ class BatchWriter:
         admitted: Admitted | None = None,
         *,
         may_wait: bool = False,
+        verified: bool = False,
     ) -> Appended:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
 
         With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable, or after
         `look_back` if `wants_look_back` is set. It may be MUST_LOOK: stage it again with the result of `admit`, called
-        in a thread.
+        in a thread. It is MUST_VERIFY if the batch would begin a transaction, unless the caller has `verified` with
+        the transaction coordinator, since nothing else happened, that the transaction has this partition.
         """
         state = self._state
         if self._internal and origin is Origin.CLIENT:
             return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
         if state.offline is not None or state.deleted:
             return Appended(state.unavailable, error_message=state.offline)
-        prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, quickly=may_wait)
+        prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, quickly=may_wait, verified=verified)
         if isinstance(prepared, Refusal):
             if prepared is TOO_SLOW:
                 return MUST_LOOK
@@ -115,7 +126,9 @@ class BatchWriter:
                     self.wants_look_back = True
                     return MUST_WAIT
                 if self._looked_back(view):
-                    prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted)
+                    prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, verified=verified)
+            if prepared is NOT_VERIFIED:
+                return MUST_VERIFY
             if isinstance(prepared, Refusal):
                 return Appended.refused(prepared)
         if isinstance(prepared, ProducedBatch):

@@ -17,7 +17,7 @@ from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import RawHeader, unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
-from storage_svc.log.producers.state import ProducedBatch, ProducerState
+from storage_svc.log.producers.state import UNVERIFIED, ProducedBatch, ProducerState
 
 _REASONS: Final[dict[int, str]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the newest one",
@@ -65,6 +65,13 @@ class Appended:
 #: A sign instead of an outcome: the batch begins a segment and an older one is not durable yet. Nothing was done.
 MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
 
+#: A sign instead of an outcome: the batch would begin a transaction that its caller has not verified. Nothing was done.
+MUST_VERIFY: Final = Appended(
+    ErrorCode.INVALID_TXN_STATE, error_message="the producer has no open transaction in this partition"
+)
+#: `prepare`'s refusal of such a batch.
+NOT_VERIFIED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, MUST_VERIFY.error_message)
+
 #: A sign instead of an outcome: a thread must look at the batch first (`BatchWriter.admit`). Nothing was done.
 MUST_LOOK: Final = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the batch was not looked at")
 
@@ -82,9 +89,11 @@ def prepare(
     admitted: Admitted | None = None,
     *,
     quickly: bool = False,
+    verified: bool = False,
 ) -> Prepared | ProducedBatch | Refusal:
     """Return the batch to write with its header, the batch it repeats, or its refusal; `admitted` if that is known.
-    The refusal is TOO_SLOW only if it is to be done `quickly`.
+    The refusal is TOO_SLOW only if it is to be done `quickly`, and NOT_VERIFIED only if the batch would begin a
+    transaction that is not `verified`.
 
     A coordinator's batches are of two kinds. Records carry a producer's id and epoch, but their sequences mean nothing.
     Markers are checked by the caller.
@@ -97,10 +106,13 @@ def prepare(
         header = admitted[1]
         known: int | ProducedBatch = NO_ERROR
         if header[9] >= 0:
-            known = producers.check(header[9], header[10], header[11], header[6], bool(header[5] & TRANSACTIONAL))
+            transactional = bool(header[5] & TRANSACTIONAL)
+            known = producers.check(header[9], header[10], header[11], header[6], transactional, verified)
         elif header[5] & TRANSACTIONAL:
             known = ErrorCode.INVALID_TXN_STATE
         if known:
+            if known == UNVERIFIED:
+                return NOT_VERIFIED
             return Refusal(known, _REASONS[known]) if isinstance(known, int) else known
         return admitted
     header = unpack_header(view)

@@ -145,13 +145,16 @@ class PartitionLog(LogState):
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
-    def append(self, records: Buffer, *, origin: Origin = Origin.CLIENT, may_wait: bool = False) -> Appended:
+    def append(
+        self, records: Buffer, *, origin: Origin = Origin.CLIENT, may_wait: bool = False, verified: bool = True
+    ) -> Appended:
         """Check and write one batch.
 
         Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers. With `may_wait`
-        the result may be MUST_WAIT: append the batch again once the log is durable.
+        the result may be MUST_WAIT: append the batch again once the log is durable. A batch that begins a transaction
+        is MUST_VERIFY unless the caller has `verified` it.
         """
-        appended = self.writer.stage(memoryview(records), origin, self.now_ms(), may_wait=may_wait)
+        appended = self.writer.stage(memoryview(records), origin, self.now_ms(), may_wait=may_wait, verified=verified)
         self.write_staged()
         return appended
 

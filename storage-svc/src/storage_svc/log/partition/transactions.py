@@ -1,9 +1,8 @@
 """Transactions as one partition's log sees them: they begin with a batch, end with a marker, and make readers wait.
 
-The transaction coordinator registers a producer that may write transactional batches (`begin`) and, when the
-transaction is over, has the marker written (`end`). In between, readers with isolation level read_committed see nothing
-after the last stable offset. Aborted batches stay in the log; such readers learn which producers' batches to leave out
-(`aborted`).
+A transaction begins with its first batch here, and the transaction coordinator ends it by a marker (`end`). In between,
+readers with isolation level read_committed see nothing after the last stable offset. Aborted batches stay in the log;
+such readers learn which producers' batches to leave out (`aborted`).
 
     offset      0      3      5(abort marker)   6      9
     producer 7  data          x
@@ -45,16 +44,15 @@ class Transactions:
         #: The stable offset that was looked up last, and where it is.
         self._stable: tuple[int, Segment, int] | None = None
 
-    def begin(self, producer_id: int, producer_epoch: int) -> int:
-        """Let the producer write transactional batches here until `end`; return 0 or an error code.
-
-        The log does not remember this across a start: a coordinator repeats it for transactions that have no batch here
-        yet (KIP-890's verification).
-        """
-        return self._state.producers.may_begin(producer_id, producer_epoch)
-
     def end(
-        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, may_wait: bool = False
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+        may_wait: bool = False,
     ) -> Appended:
         """Write the marker that commits or aborts the producer's transaction in this partition.
 
@@ -66,7 +64,8 @@ class Transactions:
         """
         state, writer = self._state, self._writer
         producers = state.producers
-        if state.offline is None and (error := producers.check_marker(producer_id, producer_epoch, coordinator_epoch)):
+        error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        if state.offline is None and error:
             return Appended(error, error_message=_MESSAGES[error])
         self._actions.write_staged()
         now_ms = self._clock()

@@ -7,9 +7,10 @@ A producer numbers its records; sequences wrap from 2^31 - 1 to 0. The answer to
     0 under a new epoch                         accepted
     any number of an unknown producer           accepted
 
-A transactional batch needs a transaction. Either one is open here under the batch's epoch, or the transaction
-coordinator has allowed the producer to begin one (`may_begin`). While it is open its producer may write nothing outside
-it. It ends with a control batch (`end`), which may also raise the producer's epoch and with it forget the five batches.
+A transactional batch needs a transaction. Either one is open here under the batch's epoch, or the caller has verified
+that the transaction coordinator counts this partition among those of the producer's transaction (KIP-890). While it is
+open its producer may write nothing outside it. It ends with a control batch (`end`), which may also raise the
+producer's epoch and with it forget the five batches.
 
 A snapshot file (snapshot_file.py) knows only the last batch of each producer. After a start the windows of the
 producers it named are not complete; the missing batches are searched for when a producer needs them
@@ -32,6 +33,12 @@ from storage_svc.log.producers.snapshot_file import SnapshotEntry, decode_snapsh
 _WINDOW: Final = 5
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _NOTHING: Final = -1
+#: The first transaction.version that raises the producer's epoch with each marker, and the epoch that is never raised.
+_NEWER_EPOCH_VERSION: Final = 2
+_EPOCH_MAX: Final = 0x7FFF
+
+#: `check`'s result for a batch whose transaction is not verified.
+UNVERIFIED: Final = -2
 
 
 class ProducedBatch(NamedTuple):
@@ -99,7 +106,6 @@ class ProducerState:
     #: Batches below this offset were not replayed: a snapshot stood for them.
     replayed_from: int = 0
     _before: dict[int, Producer | None] = field(default_factory=dict)
-    _may_begin: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.producers)
@@ -107,9 +113,12 @@ class ProducerState:
     # -- data ---------------------------------------------------------------------------------------------------------
 
     def check(
-        self, producer_id: int, epoch: int, first_sequence: int, delta: int, transactional: bool
+        self, producer_id: int, epoch: int, first_sequence: int, delta: int, transactional: bool, verified: bool
     ) -> int | ProducedBatch:
-        """Judge a client's batch: return an error code, 0 to accept it, or the batch that it repeats."""
+        """Judge a client's batch: return an error code, 0 to accept it, or the batch that it repeats.
+
+        The code is UNVERIFIED if the batch is fit to begin a transaction, which the caller has not `verified`.
+        """
         producer = self.producers.get(producer_id)
         if producer is not None:
             if epoch != producer.epoch:
@@ -122,7 +131,7 @@ class ProducerState:
                 if first_sequence != ((batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0):
                     return self._repeated(producer, first_sequence, delta)
         if transactional:
-            return self.check_transaction(producer_id, epoch)
+            return NO_ERROR if verified or self.is_open(producer_id, epoch) else UNVERIFIED
         return NO_ERROR if producer is None or producer.transaction_first_offset < 0 else ErrorCode.INVALID_TXN_STATE
 
     @staticmethod
@@ -138,12 +147,10 @@ class ProducerState:
         producer = self.producers.get(producer_id)
         return ErrorCode.INVALID_PRODUCER_EPOCH if producer is not None and epoch < producer.epoch else NO_ERROR
 
-    def check_transaction(self, producer_id: int, epoch: int) -> int:
-        """Return an error code unless the producer may write transactional batches under this epoch."""
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a transaction of this producer is open under this epoch."""
         producer = self.producers.get(producer_id)
-        if producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == epoch:
-            return NO_ERROR
-        return NO_ERROR if self._may_begin.get(producer_id) == epoch else ErrorCode.INVALID_TXN_STATE
+        return producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == epoch
 
     def add(
         self,
@@ -193,21 +200,17 @@ class ProducerState:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    def may_begin(self, producer_id: int, epoch: int) -> int:
-        """Allow the producer to begin a transaction, as the coordinator demands; return an error code if the epoch is
-        fenced.
-        """
-        error = self.check_epoch(producer_id, epoch)
-        if not error:
-            self._may_begin[producer_id] = epoch
-        return error
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0) -> int:
+        """Return 0 if this marker may end the transaction, else an error code.
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
-        """Return 0 if this marker may end the transaction, else an error code."""
+        Before transaction.version 2 a marker has its transaction's epoch. From 2 on it has a newer one, and a marker
+        of the open transaction's epoch is a late one of an earlier transaction (Kafka's ProducerAppendInfo).
+        """
         producer = self.producers.get(producer_id)
         if producer is None:
             return NO_ERROR
-        if epoch < producer.epoch:
+        is_late = epoch == producer.epoch and transaction_version >= _NEWER_EPOCH_VERSION
+        if epoch < producer.epoch or (is_late and producer.transaction_first_offset >= 0 and epoch < _EPOCH_MAX):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else NO_ERROR
 
@@ -229,7 +232,6 @@ class ProducerState:
         producer.timestamp = timestamp
         producer.seen_ms = now_ms
         self.transactions.end(producer_id, marker_offset)
-        self._may_begin.pop(producer_id, None)
 
     # -- recovery
     # ---------------------------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ class ProducerState:
         expired = [
             key
             for key, producer in self.producers.items()
-            if producer.seen_ms < before_ms and producer.transaction_first_offset < 0 and key not in self._may_begin
+            if producer.seen_ms < before_ms and producer.transaction_first_offset < 0
         ]
         for producer_id in expired:
             del self.producers[producer_id]

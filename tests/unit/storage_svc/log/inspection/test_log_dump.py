@@ -21,7 +21,6 @@ def partition(tmp_path, folders):
         Record(1, 1_700_000_000_001, None, b"two\nlines \xff"),
     ]
     log.append(build_batch(records, codec=Codec.GZIP))
-    log.transactions.begin(7, 1)
     log.append(
         build_batch(
             [Record(0, 1_700_000_000_002, b"k", None)],

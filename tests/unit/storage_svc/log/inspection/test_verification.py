@@ -31,7 +31,6 @@ def write(log, make_batch) -> None:
         producer = number % 3
         if number == 20:
             log.begin_leader_epoch(1)
-        log.transactions.begin(producer, 0)
         batch = make_batch(
             2,
             timestamp=1_700_000_000_000 + number,

@@ -229,7 +229,6 @@ def aborted_log(directory: DataFolder) -> PartitionLog:
     """Return a log with three segments, the first of which holds an aborted transaction."""
     log = directory.create("t", 0, TOPIC_ID, LogConfig(file_delete_delay_ms=0))
     for number in range(3):
-        assert log.transactions.begin(7, 0) == 0
         batch = [Record(0, NOW_MS, b"k", b"%d" % number)]
         sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number, "transactional": True}
         assert log.append(build_batch(batch, **sent)).error_code == 0

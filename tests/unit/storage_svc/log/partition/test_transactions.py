@@ -13,6 +13,7 @@ from protocol_lib.records.record import read_records
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
+from storage_svc.log.partition.outcome import MUST_VERIFY, MUST_WAIT
 from storage_svc.log.partition.partition_log import Origin
 
 INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED, STORAGE_ERROR = 47, 48, 52, 56
@@ -50,21 +51,19 @@ def committed(log, offset=0, max_bytes=1 << 20):
 
 
 def test_a_transaction_begins_when_the_coordinator_says_so(log, produce):
-    assert produce(log, 7, 0) == (INVALID_TXN_STATE, -1)
-    assert log.transactions.begin(7, 0) == 0
+    assert produce(log, 7, 0, verified=False) == (INVALID_TXN_STATE, -1)
     assert produce(log, 7, 0, transactional=False) == (0, 0)  # none is open yet
     assert produce(log, 7, 1) == (0, 1)
     assert produce(log, 7, 2, transactional=False) == (INVALID_TXN_STATE, -1)
-    assert produce(log, 7, 1) == (0, 1)  # a repetition
-    assert produce(log, 7, 0, epoch=1) == (INVALID_TXN_STATE, -1)
+    assert produce(log, 7, 1, verified=False) == (0, 1)  # a repetition
+    assert produce(log, 7, 0, epoch=1, verified=False) == (INVALID_TXN_STATE, -1)
     assert end(log, 7, commit=True) == (0, 2)
-    assert produce(log, 7, 2) == (INVALID_TXN_STATE, -1)
+    assert produce(log, 7, 2, verified=False) == (INVALID_TXN_STATE, -1)
     assert produce(log, 7, 2, transactional=False) == (0, 3)
     assert log.log_end_offset == 4
 
 
 def test_markers_are_control_batches_of_kafkas_format(log, produce):
-    log.transactions.begin(7, 3)
     produce(log, 7, 0, epoch=3)
     assert end(log, 7, commit=True, epoch=3, coordinator_epoch=9) == (0, 1)
     ((header, batch),) = read_batches(log.read_batches(1, 1000))
@@ -75,22 +74,48 @@ def test_markers_are_control_batches_of_kafkas_format(log, produce):
 
 
 def test_markers_are_fenced_by_both_epochs(log, produce):
-    log.transactions.begin(7, 1)
     produce(log, 7, 0, epoch=1)
     assert end(log, 7, commit=False, epoch=0) == (INVALID_EPOCH, -1)
     assert end(log, 7, commit=True, epoch=1, coordinator_epoch=5) == (0, 1)
     assert end(log, 7, commit=True, epoch=1, coordinator_epoch=4) == (COORDINATOR_FENCED, -1)
     assert end(log, 7, commit=True, epoch=1, coordinator_epoch=5) == (0, 2)  # repeated after a crash
-    assert log.transactions.begin(7, 0) == INVALID_EPOCH
+
+
+def test_a_marker_of_version_2_is_newer_than_its_transaction(log, produce):
+    """Kafka's ProducerAppendInfo: one of the same epoch is a late one, unless nothing is open (it is repeated)."""
+
+    def end_2(epoch):
+        appended = log.transactions.end(7, epoch, commit=True, coordinator_epoch=0, transaction_version=2)
+        return appended.error_code, appended.base_offset
+
+    assert produce(log, 7, 0, epoch=1) == (0, 0)
+    assert end_2(1) == (INVALID_EPOCH, -1)
+    assert end_2(2) == (0, 1)
+    assert end_2(2) == (0, 2)
+    assert end_2(1) == (INVALID_EPOCH, -1)
+    assert produce(log, 7, 0, epoch=2) == (0, 3)
+    assert end_2(2) == (INVALID_EPOCH, -1)
+    assert end(log, 7, commit=False, epoch=2) == (0, 4)  # as version 1, and tools that end what hangs
+
+
+def test_a_verified_batch_waits_and_must_be_verified_again(tmp_path, folders, make_batch):
+    """A batch that begins a segment is staged once the one before it is durable: much may have happened by then."""
+    directory = folders.open(tmp_path, FlushPolicy.GROUP)
+    log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=1 << 20))
+    filling = make_batch(1, size=(1 << 20) - 1000)
+    assert log.append(filling).error_code == 0
+    batch = make_batch(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True, size=2000)
+    assert log.append(batch, may_wait=True) is MUST_WAIT
+    directory.flusher.sync_now()
+    assert log.append(batch, may_wait=True, verified=False) is MUST_VERIFY
+    assert log.append(batch, may_wait=True).error_code == 0
 
 
 def test_a_marker_of_a_new_epoch_fences_the_old_one(log, produce):
     """A coordinator writes one when it aborts for a producer it has lost (transaction version 2 does at every end)."""
-    log.transactions.begin(7, 0)
     produce(log, 7, 0, 3)
     assert end(log, 7, commit=False, epoch=1) == (0, 3)
     assert produce(log, 7, 3) == (INVALID_EPOCH, -1)
-    log.transactions.begin(7, 1)
     assert produce(log, 7, 3, epoch=1) == (45, -1)
     assert produce(log, 7, 0, epoch=1) == (0, 4)
 
@@ -98,7 +123,6 @@ def test_a_marker_of_a_new_epoch_fences_the_old_one(log, produce):
 def test_committed_readers_stop_at_the_first_open_transaction(log, produce):
     produce(log, 1, 0, transactional=False)
     for producer in (7, 8):
-        log.transactions.begin(producer, 0)
         produce(log, producer, 0, 2)
     produce(log, 1, 1, transactional=False)
     assert (log.last_stable_offset, log.high_watermark) == (1, 6)
@@ -113,7 +137,6 @@ def test_committed_readers_stop_at_the_first_open_transaction(log, produce):
 def test_the_index_names_what_was_aborted(tmp_path, log, produce):
     index = tmp_path / "t-0" / f"{0:020d}.txnindex"
     for producer, sequence in ((7, 0), (8, 0), (7, 1)):
-        log.transactions.begin(producer, 0)
         produce(log, producer, sequence)
     end(log, 9, commit=False)  # at 3: nothing was open
     assert not index.exists()
@@ -127,7 +150,6 @@ def test_the_aborted_list_covers_what_was_read(tmp_path, folders, produce, small
     log = folders.open(tmp_path).create("t", 0, bytes(16), small)
     firsts = []
     for number in range(40):
-        log.transactions.begin(7, 0)
         _, first = produce(log, 7, 2 * number)
         produce(log, 7, 2 * number + 1)
         if number % 2:
@@ -146,7 +168,6 @@ def test_the_aborted_list_covers_what_was_read(tmp_path, folders, produce, small
 def test_a_decision_counts_once_it_is_durable(tmp_path, folders, produce):
     directory = folders.open(tmp_path, FlushPolicy.GROUP)
     log = directory.create("t", 0, bytes(16), LogConfig())
-    log.transactions.begin(7, 0)
     produce(log, 7, 0)
     directory.flusher.sync_now()
     end(log, 7, commit=True)
@@ -174,7 +195,6 @@ def test_a_marker_that_cannot_be_written_moves_nothing(tmp_path, folders, produc
     files = FailingFiles()
     directory = folders.open(tmp_path, files=files)
     log = directory.create("t", 0, bytes(16), LogConfig())
-    log.transactions.begin(7, 0)
     produce(log, 7, 0)
     files.suffix, files.error = suffix, error
     assert end(log, 7, commit=False) == (STORAGE_ERROR, -1)
@@ -197,7 +217,6 @@ def written(tmp_path, folders, produce, small):
     log = directory.create("t", 0, bytes(16), small)
     for number in range(45):
         producer = 7 + number % 3
-        log.transactions.begin(producer, 0)
         produce(log, producer, number // 3)
         if number >= 3 and number % 4:
             end(log, producer, commit=number % 2 == 0, coordinator_epoch=number)
@@ -242,18 +261,16 @@ def test_a_start_finds_every_transaction_again(tmp_path, folders, small, written
 def test_an_open_transaction_goes_on_after_a_start(tmp_path, folders, produce):
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), LogConfig())
-    log.transactions.begin(7, 0)
     produce(log, 7, 0)
     folders.crash(directory)
     log = folders.open(tmp_path).logs["t", 0]
     assert produce(log, 7, 1) == (0, 1)
     assert end(log, 7, commit=True) == (0, 2)
-    assert produce(log, 7, 2) == (INVALID_TXN_STATE, -1)
+    assert produce(log, 7, 2, verified=False) == (INVALID_TXN_STATE, -1)
 
 
 def test_producers_with_an_open_transaction_do_not_expire(log, produce):
     for producer in (7, 8):
-        log.transactions.begin(producer, 0)
         produce(log, producer, 0)
     end(log, 8, commit=True)
     log.producers.expire(2**62)

@@ -111,7 +111,6 @@ async def test_fields_outside_the_crc_are_put_right(tmp_path, fill, read_all, at
 
 async def test_aborted_transactions_stay_aborted(tmp_path, fill, make_batch):
     directory, log, _ = filled(tmp_path, fill)
-    assert log.transactions.begin(7, 0) == 0
     batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     assert log.append(batch).base_offset == 120
     assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
