@@ -20,7 +20,7 @@ from conformance.log_dumps import contents, dump, dumped_producers, files_of, so
 from conformance.log_folders import EPOCHS, KILLED, copy_as_killed, hand_logs_over, millrace, stop
 from conformance.log_rows import EPOCH_MS, SEGMENT_BYTES, Row, create, read_with_offsets
 from protocol_lib.records.control import ControlType, read_marker
-from protocol_lib.records.header import CONTROL, TRANSACTIONAL
+from protocol_lib.records.header import CONTROL
 from protocol_lib.records.record import read_records
 from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.config import LogConfig, LogSettings
@@ -140,7 +140,6 @@ def _appended_again(source: Path, data: Path) -> Path:
             commit = marker.type is ControlType.COMMIT
             appended = log.transactions.end(*producer, commit=commit, coordinator_epoch=marker.coordinator_epoch)
         else:
-            if header.attributes & TRANSACTIONAL:
             appended = log.append(bytes(8) + batch[8:])
         assert (appended.error_code, appended.base_offset) == (0, header.base_offset)
     asyncio.run(directory.close())

@@ -22,6 +22,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 #: Each batch begins a segment.
@@ -45,7 +46,7 @@ class Turns:
         self.directory = DataFolder.open(path, LogSettings(flush_policy=policy), files=OneByOne(), clock=lambda: NOW_MS)
         self.logs = self.directory.create_many("t", range(2), bytes(range(16)), SMALL)
         self.directory.start(asyncio.get_running_loop())
-        self.service = DataService(self.directory, lambda _: None)
+        self.service = DataService(self.directory, lambda _: None, NoTransactions())
         self.sent: dict[bytes, int] = {}
         self.acknowledged: set[tuple[int, int, bytes]] = set()
 

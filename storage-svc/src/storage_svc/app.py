@@ -50,6 +50,7 @@ from storage_svc.topics.configs import effective
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.registry import TopicRegistry
+from storage_svc.transaction_seams import NoTransactions
 
 if TYPE_CHECKING:
     from storage_svc.rpc.server import StorageServer
@@ -90,7 +91,7 @@ class Storage:
         broker = _broker_values(settings)
         self.group_configs = GroupConfigs(catalog, broker, self.coordinator.configure)
         configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
-        self.data = DataService(logs, self.topic_registry.name_of)
+        self.data = DataService(logs, self.topic_registry.name_of, NoTransactions())
         self.offsets = OffsetsService(logs)
         self.log_service = LogsService(logs)
         self.topics = TopicsService(

@@ -41,7 +41,9 @@ places = st.lists(st.tuples(partitions, batches), max_size=4).map(
     lambda pairs: (tuple(p for p, _ in pairs), [b for _, b in pairs])
 )
 runs = st.tuples(partitions.map(lambda one: (one,)), st.lists(batches, max_size=4))
-appends = st.tuples(int32, st.none() | names, int16, int16, int32, places | runs).map(lambda f: Append(*f[:5], *f[5]))
+appends = st.tuples(int32, st.none() | names, int16, int16, int32, places | runs, st.none() | names).map(
+    lambda f: Append(*f[:5], *f[5], f[6])
+)
 appended = st.builds(AppendedPartition, st.just(0), int64, int64, int64)
 refused = st.builds(
     AppendedPartition,
@@ -158,21 +160,21 @@ def test_a_changed_byte_is_another_item_or_a_frame_error(call: tuple[int, Item],
 def test_append_bytes_are_as_documented() -> None:
     several = [TopicIdPartition("t", 3), TopicIdPartition("uv", 258, bytes(range(16)))]
     assert encode([(5, Append(7, None, 9, -1, 1000, several, [b"xyz", b""]))]).hex(" ") == (
-        "01 00 00 00 00 00 00 00 05 00 00 00 54 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 ff ff 00 00 00 02 00 00 00 2f 00 00 00 02 "
+        "01 00 00 00 00 00 00 00 05 00 00 00 56 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 ff ff ff ff 00 00 00 02 00 00 00 2f 00 00 00 02 "
         "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
         "00 02 00 00 01 02 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 75 76 "
         "00 00 00 03 00 00 00 00 78 79 7a"
     )
 
 
-RUN = Append(7, "c", 9, -1, 1000, [TopicIdPartition("t", 3)], [b"xyz", b"uv"])
+RUN = Append(7, "c", 9, -1, 1000, [TopicIdPartition("t", 3)], [b"xyz", b"uv"], "ab")
 
 
 def test_bytes_of_several_batches_for_one_partition_are_as_documented() -> None:
     assert encode([(5, RUN)]).hex(" ") == (
-        "01 00 00 00 00 00 00 00 05 00 00 00 3f "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 00 00 01 00 00 00 18 00 00 00 02 63 "
+        "01 00 00 00 00 00 00 00 05 00 00 00 43 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 02 00 00 00 01 00 00 00 1a 00 00 00 02 63 61 62 "
         "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
         "00 00 00 03 00 00 00 02 78 79 7a 75 76"
     )
@@ -180,8 +182,8 @@ def test_bytes_of_several_batches_for_one_partition_are_as_documented() -> None:
 
 def test_laid_append_bytes_are_as_documented() -> None:
     assert laid(RUN, 0x1234).hex(" ") == (
-        "06 00 00 00 00 00 00 00 05 00 00 00 42 00 00 00 00 00 00 12 34 "
-        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 00 00 01 00 00 00 18 00 00 00 02 63 "
+        "06 00 00 00 00 00 00 00 05 00 00 00 46 00 00 00 00 00 00 12 34 "
+        "00 00 00 07 00 09 ff ff 00 00 03 e8 00 01 00 02 00 00 00 01 00 00 00 1a 00 00 00 02 63 61 62 "
         "00 01 00 00 00 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 74 "
         "00 00 00 03 00 00 00 02"
     )
@@ -196,9 +198,9 @@ def test_an_append_names_one_partition_or_one_for_each_batch(partition_count: in
 
 @pytest.mark.parametrize("size", [65_535, 70_000])
 def test_a_name_too_long_is_a_frame_error(size: int) -> None:
-    for client_id, topic in (("c" * size, "t"), ("c", "t" * size)):
+    for client_id, topic, transactional_id in (("c" * size, "t", ""), ("c", "t" * size, ""), ("c", "t", "x" * size)):
         with pytest.raises(FrameError, match=f"string of {size} bytes is longer than 65534"):
-            encode([(5, Append(7, client_id, 9, -1, 1000, [TopicIdPartition(topic, 3)], [b""]))])
+            encode([(5, Append(7, client_id, 9, -1, 1000, [TopicIdPartition(topic, 3)], [b""], transactional_id))])
 
 
 def laid(append: Append, position: int, call_id: int = 5) -> bytes:
@@ -285,9 +287,9 @@ def test_a_frame_receipt_has_no_payload() -> None:
 
 def test_names_are_decoded_to_exactly_their_end() -> None:
     body = bytearray(encode([(5, RUN)]))
-    assert body[13 + 18 : 13 + 22] == (24).to_bytes(4, "big")
-    body[13 + 18 + 3] = 28  # four bytes of the lengths
-    body[13 + 22 + 3] = 1
+    assert body[13 + 20 : 13 + 24] == (26).to_bytes(4, "big")
+    body[13 + 20 + 3] = 30  # four bytes of the lengths
+    body[13 + 24 + 3] = 1
     with pytest.raises(FrameError, match="names do not end where they have to"):
         list(read_items(bytes(body)))
 
@@ -296,7 +298,7 @@ def test_equal_names_are_decoded_by_their_own_counts() -> None:
     """Storage remembers decoded names: the same bytes are a client id or none."""
     topic = "\0" * 22 + "t"
     named = Append(1, None, 9, 1, 0, (TopicIdPartition(topic, 3),), [b"x"])
-    names = encode([(5, named)])[13 + 26 : -5]
+    names = encode([(5, named)])[13 + 28 : -5]
     client_id = Append(1, names.decode(), 9, 1, 0, (), [])
     for item in (named, client_id, named):
         assert list(read_items(encode([(5, item)]))) == [(5, item)]

@@ -32,7 +32,7 @@ SLICE = Slice("topic-3/00000000000000000000.log", 1 << 50, 1 << 33, 4096)
 #: An item of every kind, with every field.
 ITEMS = (
     Append(7, "client", 9, -1, 1000, [PLACE], [b"one", b"two"]),
-    Append(7, None, 9, 1, 1000, [PLACE, PLACE._replace(partition=4)], [b"one", b""]),
+    Append(7, None, 9, 1, 1000, [PLACE, PLACE._replace(partition=4)], [b"one", b""], "transactional"),
     AppendResponse([AppendedPartition(0, 1 << 40, -1, 5), AppendedPartition(0, 9, 1 << 41, 5)]),
     AppendResponse([AppendedPartition(87, -1, -1, -1, "refused", ((3, "bad"), (4, None)))]),
     READ,
@@ -59,4 +59,4 @@ def test_a_changed_layout_of_frames_needs_another_number():
         put_item(parts, number, item)
     put_append(parts, len(ITEMS), ITEMS[0], 1 << 20)
     checksum = zlib.crc32(b"".join(parts))
-    assert (CONTRACT_VERSION.partition(".")[0], f"{checksum:08x}") == ("1", "c7c7a0ed")
+    assert (CONTRACT_VERSION.partition(".")[0], f"{checksum:08x}") == ("2", "a9012dae")

@@ -6,9 +6,9 @@ partitions: after the sync with acks -1, after the write with acks 1. With acks 
 closes the connection, the only sign such a client can receive.
 
 Versions 0-2 carry message sets of formats 0 and 1, which are converted first (produce_message_sets.py); such requests
-are worked on one at a time for each connection. Version 13 names topics by id. Storage answers transactional records
-INVALID_TXN_STATE: transactions are not served. `current_leader` and `node_endpoints` (KIP-951) are never sent: every
-gateway serves every partition.
+are worked on one at a time for each connection. Version 13 names topics by id. From version 12 on transactional records
+add their partition to the transaction (KIP-890); older ones need AddPartitionsToTxn first. `current_leader` and
+`node_endpoints` (KIP-951) are never sent: every gateway serves every partition.
 """
 
 from __future__ import annotations
@@ -85,7 +85,14 @@ def _append(
             call.failed(error)
 
     append = Append(
-        call.correlation_id, call.client_id, call.version, request.acks, request.timeout_ms, partitions, batches
+        call.correlation_id,
+        call.client_id,
+        call.version,
+        request.acks,
+        request.timeout_ms,
+        partitions,
+        batches,
+        request.transactional_id,
     )
     services.storage.records.append(append, done)
 

@@ -64,6 +64,7 @@ class LongAppend:
             request.timeout_ms,
             list(self._partitions[begin:end]),
             list(self._batches[begin:end]),
+            request.transactional_id,
         )
         self._services.storage.records.append(append, partial(self._appended, begin))
         if end < len(self._partitions):

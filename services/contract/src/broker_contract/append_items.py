@@ -1,9 +1,10 @@
 """Layout of appends and their answers in a frame (frames.py).
 
     kind 1   append            correlation_id i32, version i16, acks i16, timeout_ms i32,
-                               length of client_id u16 (0xFFFF null), partition_count u32, length of names u32,
-                               batch_count u32, names, batch_count x length u32, batch_count x record batch
-             names             client_id,
+                               length of client_id u16 (0xFFFF null), length of transactional_id u16 (0xFFFF null),
+                               partition_count u32, length of names u32, batch_count u32, names,
+                               batch_count x length u32, batch_count x record batch
+             names             client_id, transactional_id,
                                partition_count x (length of topic u16, partition i32, topic_id 16 bytes, topic)
     kind 2   append response   count u32, count x (error_code i16, base_offset i64, log_append_time_ms i64,
                                log_start_offset i64, error_message nstring,
@@ -38,7 +39,7 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from broker_contract.item_fields import I32, ITEM, NULL, U32, U64, Reader, put_nstring
 
-_HEAD: Final = Struct(">ihhiHIII")
+_HEAD: Final = Struct(">ihhiHHIII")
 _PARTITION: Final = Struct(">Hi16s")
 _APPENDED: Final = Struct(">hqqq")
 #: Longer names (of many partitions) are not remembered: they are rarely the same.
@@ -58,16 +59,18 @@ def put_append(parts: list[Buffer], call_id: int, append: Append, position: int 
         position: where the batches lie in the gateway's AppendArea; -1 when they travel in the frame.
 
     Raises:
-        FrameError: the client id or a topic is longer than 65,534 bytes.
+        FrameError: the client id, the transactional id or a topic is longer than 65,534 bytes.
     """
     partitions, batches = append.partitions, append.batches
     names = _partition(partitions[0]) if len(partitions) == 1 else b"".join(map(_partition, partitions))
-    client_length = NULL
+    client_length = transactional_length = NULL
+    if append.transactional_id is not None:
+        transactional_id = _encoded(append.transactional_id)
+        transactional_length = len(transactional_id)
+        names = transactional_id + names
     if append.client_id is not None:
-        client_id = append.client_id.encode()
+        client_id = _encoded(append.client_id)
         client_length = len(client_id)
-        if client_length >= NULL:
-            raise FrameError(f"string of {client_length} bytes is longer than {NULL - 1}")
         names = client_id + names
     sizes = list(map(len, batches))
     count = len(sizes)
@@ -78,6 +81,7 @@ def put_append(parts: list[Buffer], call_id: int, append: Append, position: int 
         append.acks,
         append.timeout_ms,
         client_length,
+        transactional_length,
         len(partitions),
         len(names),
         count,
@@ -93,10 +97,15 @@ def put_append(parts: list[Buffer], call_id: int, append: Append, position: int 
 
 def _partition(named: TopicIdPartition) -> bytes:
     topic, partition, topic_id = named
-    raw = topic.encode()
+    raw = _encoded(topic)
+    return _PARTITION.pack(len(raw), partition, topic_id) + raw
+
+
+def _encoded(name: str) -> bytes:
+    raw = name.encode()
     if len(raw) >= NULL:
         raise FrameError(f"string of {len(raw)} bytes is longer than {NULL - 1}")
-    return _PARTITION.pack(len(raw), partition, topic_id) + raw
+    return raw
 
 
 def put_append_response(parts: list[Buffer], call_id: int, item: AppendResponse) -> int:
@@ -156,9 +165,9 @@ def _append(buffer: memoryview, position: int, end: int, area: memoryview | None
     names_at = position + _HEAD.size
     if names_at > end:
         raise FrameError("item ends inside a field")
-    correlation_id, version, acks, timeout_ms, client_length, partition_count, names_length, count = _HEAD.unpack_from(
-        buffer, position
-    )
+    head = _HEAD.unpack_from(buffer, position)
+    correlation_id, version, acks, timeout_ms, client_length, transactional_length = head[:6]
+    partition_count, names_length, count = head[6:]
     if partition_count not in (1, count):
         raise FrameError(f"{count} batches for {partition_count} partitions")
     lengths_at = names_at + names_length
@@ -166,7 +175,9 @@ def _append(buffer: memoryview, position: int, end: int, area: memoryview | None
     if at > end:
         raise FrameError("item ends inside a field")
     names = _known_names if names_length <= _KNOWN_NAMES_BYTES_MAX else _names
-    client_id, partitions = names(buffer[names_at:lengths_at].tobytes(), client_length, partition_count)
+    client_id, transactional_id, partitions = names(
+        buffer[names_at:lengths_at].tobytes(), client_length, transactional_length, partition_count
+    )
     if area is None:
         source, stop, limit = buffer, at, end
     else:
@@ -179,17 +190,23 @@ def _append(buffer: memoryview, position: int, end: int, area: memoryview | None
         batches.append(source[begin:stop])
     if stop > limit or (area is None and stop != limit):
         raise FrameError("an append's batches do not end where they have to")
-    return Append(correlation_id, client_id, version, acks, timeout_ms, partitions, batches)
+    return Append(correlation_id, client_id, version, acks, timeout_ms, partitions, batches, transactional_id)
 
 
-def _names(names: bytes, client_length: int, partition_count: int) -> tuple[str | None, tuple[TopicIdPartition, ...]]:
-    """Decode the client id and the partitions of an append."""
+def _names(
+    names: bytes, client_length: int, transactional_length: int, partition_count: int
+) -> tuple[str | None, str | None, tuple[TopicIdPartition, ...]]:
+    """Decode the client id, the transactional id and the partitions of an append."""
     client_id: str | None = None
+    transactional_id: str | None = None
     at = 0
     partitions = []
     try:
         if client_length != NULL:
             client_id, at = str(names[:client_length], "utf-8"), client_length
+        if transactional_length != NULL:
+            transactional_id = str(names[at : at + transactional_length], "utf-8")
+            at += transactional_length
         for _ in range(partition_count):
             topic_at = at + _PARTITION.size
             if topic_at > len(names):
@@ -201,7 +218,7 @@ def _names(names: bytes, client_length: int, partition_count: int) -> tuple[str 
         raise FrameError("a string is not UTF-8") from error
     if at != len(names):
         raise FrameError("an append's names do not end where they have to")
-    return client_id, tuple(partitions)
+    return client_id, transactional_id, tuple(partitions)
 
 
 #: A producer names the same partitions again and again.

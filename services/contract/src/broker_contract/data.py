@@ -42,7 +42,7 @@ class Append:
     Batches are exactly as the producer sent them. The answer has one outcome for each batch.
 
     `correlation_id` is the one of the first request, `version` the Produce version. `timeout_ms` bounds the wait for
-    durability with acks -1.
+    durability with acks -1. Transactional batches need `transactional_id`; batches of others may come with it, too.
     """
 
     correlation_id: int
@@ -52,6 +52,7 @@ class Append:
     timeout_ms: int
     partitions: Sequence[TopicIdPartition]
     batches: Sequence[Buffer]
+    transactional_id: str | None = None
 
 
 RecordErrors = Sequence[tuple[int, str | None]]

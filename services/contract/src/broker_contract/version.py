@@ -15,7 +15,7 @@ from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, produce
 __all__ = ["CONTRACT_VERSION"]
 
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
-_LAYOUT: Final = 1
+_LAYOUT: Final = 2
 _MESSAGES: Final = b"".join(
     each.DESCRIPTOR.serialized_pb for each in (cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2)
 )

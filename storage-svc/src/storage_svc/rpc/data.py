@@ -40,7 +40,9 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.slow_appends import SlowAppends
+from storage_svc.rpc.transactional_appends import TransactionalAppends
 from storage_svc.rpc.waiting_reads import WaitingReads
+from storage_svc.transaction_seams import OngoingTransactions
 
 _ALL: Final = -1
 
@@ -106,14 +108,24 @@ _STEP_BATCHES: Final = 500
 class DataService:
     """The data service of the storage core. Built inside the event loop that the logs run on."""
 
-    def __init__(self, logs: DataFolder, topic_name: Callable[[bytes], str | None]) -> None:
+    def __init__(
+        self,
+        logs: DataFolder,
+        topic_name: Callable[[bytes], str | None],
+        transactions: OngoingTransactions,
+        *,
+        verifies: bool = True,
+    ) -> None:
         self._directory = logs
         self._logs = logs.logs
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
         self._calls: list[tuple[Append, AppendDone]] = []
         self._reads = WaitingReads(self._loop, logs, topic_name)
-        self._slow = SlowAppends(self._loop, logs.clock)
+        self._transactional = TransactionalAppends(
+            self._loop, transactions, self._log_of, self._append, verifies=verifies
+        )
+        self._slow = SlowAppends(self._loop, logs.clock, self._transactional.stage)
         self._closed = False
         #: Batches that were not appended, by error code.
         self.refused: Counter[int] = Counter()
@@ -162,6 +174,8 @@ class DataService:
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:
             try:
+                if request.transactional_id is not None and self._transactional.holds(request, done):
+                    continue
                 if len(request.partitions) == 1:
                     logs, outcomes = self._stage_run(request, touched, now_ms)
                 else:
@@ -230,7 +244,7 @@ class DataService:
             return (None,) * len(batches), [self._refused(partition) for _ in batches]
         logs = (log,) * len(batches)
         checked = self._may_refuse_shape(request)
-        if checked or self._slow.queues:
+        if checked or self._slow.queues or request.transactional_id is not None:
             return logs, [self._stage_batch(request, log, batch, touched, now_ms, checked=checked) for batch in batches]
         touched[log] = None
         stage = log.writer.stage
@@ -287,11 +301,15 @@ class DataService:
                     ErrorCode.INVALID_REQUIRED_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1"
                 )
         if self._slow.queues and log in self._slow.queues:
-            return self._slow.add(log, view, request.timeout_ms / 1000)
+            return self._slow.add(log, view, request.timeout_ms / 1000, request=request)
         touched[log] = None
-        appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
+        if request.transactional_id is not None:
+            appended = self._transactional.stage(request, log, view, now_ms)
+        else:
+            appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
         if appended is MUST_WAIT or appended is MUST_LOOK:
-            return self._slow.add(log, view, request.timeout_ms / 1000, needs_look=appended is MUST_LOOK)
+            timeout_s, needs_look = request.timeout_ms / 1000, appended is MUST_LOOK
+            return self._slow.add(log, view, timeout_s, needs_look=needs_look, request=request)
         return appended
 
     def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
@@ -342,6 +360,7 @@ class DataService:
         """Answer all appends, and parked reads with the records that are there; refuse later calls."""
         self.append_at_once([])
         self._closed = True
+        self._transactional.close()
         await self._slow.finish()
         await self._reads.close()
 

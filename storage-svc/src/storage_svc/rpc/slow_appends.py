@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from broker_contract.data import Append
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
@@ -37,11 +38,13 @@ _log = service_logs.get(__name__)
 class _Slow:
     """A batch that waits, and its outcome, which the caller already has."""
 
-    __slots__ = ("admitted", "done", "log", "needs_look", "outcome", "timeout_s", "timer", "view")
+    __slots__ = ("admitted", "done", "log", "needs_look", "outcome", "request", "timeout_s", "timer", "view")
 
-    def __init__(self, log: PartitionLog, view: memoryview, timeout_s: float) -> None:
+    def __init__(self, log: PartitionLog, view: memoryview, timeout_s: float, request: Append | None) -> None:
         self.log = log
         self.view = view
+        #: The request, if it has a transactional id.
+        self.request = request if request is not None and request.transactional_id is not None else None
         self.outcome = Appended(ErrorCode.NONE)
         self.done: Callable[[], None] = _nothing
         #: The result of looking at its records; None before.
@@ -55,9 +58,16 @@ class _Slow:
 class SlowAppends:
     """The queues of batches that wait, by log. The DataService owns it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        stage_verified: Callable[[Append, PartitionLog, memoryview, int, Admitted | None], Appended],
+    ) -> None:
+        """Stage the batches of requests with a transactional id by `stage_verified`."""
         self._loop = loop
         self._clock = clock
+        self._stage_verified = stage_verified
         #: Waiting batches in order. A thread looks at the first of each queue, or it waits for a sync.
         self.queues: dict[PartitionLog, deque[_Slow]] = {}
         #: Logs whose queue waits for a sync.
@@ -69,14 +79,22 @@ class SlowAppends:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, log: PartitionLog, view: memoryview, timeout_s: float, *, needs_look: bool = False) -> Appended:
+    def add(
+        self,
+        log: PartitionLog,
+        view: memoryview,
+        timeout_s: float,
+        *,
+        needs_look: bool = False,
+        request: Append | None = None,
+    ) -> Appended:
         """Queue a batch, and return its outcome, which is final later.
 
         The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than `timeout_s`, and than a second.
         """
         if isinstance(view.obj, mmap.mmap):
             view = memoryview(view.tobytes())
-        slow = _Slow(log, view, timeout_s)
+        slow = _Slow(log, view, timeout_s, request)
         slow.needs_look = needs_look
         self._by_outcome[id(slow.outcome)] = slow
         queue = self.queues.get(log)
@@ -114,7 +132,10 @@ class SlowAppends:
         while queue and not queue[0].needs_look:
             slow = queue[0]
             try:
-                appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+                if slow.request is not None:
+                    appended = self._stage_verified(slow.request, log, slow.view, now_ms, slow.admitted)
+                else:
+                    appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
             except Exception as error:  # a bug; the other batches of the queue must be answered
                 _log.exception("an append failed", log=log.folder)
                 writer.drop_staged(NotNow(str(error)))

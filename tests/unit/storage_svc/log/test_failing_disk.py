@@ -17,6 +17,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.partition_log import Origin
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 STORAGE_ERROR = 56
 
@@ -348,7 +349,7 @@ async def test_a_bug_in_one_request_leaves_no_other_one_without_an_answer(tmp_pa
     directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
     logs = directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     stage = BatchWriter.stage
 
     def broken(self, view, *arguments, **options):

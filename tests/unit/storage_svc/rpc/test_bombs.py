@@ -20,6 +20,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -67,7 +68,7 @@ def open_folder(path: Path, partitions: int = 1) -> DataFolder:
 async def service(tmp_path: Path) -> AsyncIterator[DataService]:
     directory = open_folder(tmp_path)
     directory.start(asyncio.get_running_loop())
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     yield service
     await service.close()
     directory.check_invariants()
@@ -120,6 +121,7 @@ import asyncio, sys
 from pathlib import Path
 from tests.unit.storage_svc.rpc.test_bombs import BOMBS, TOPICS, bomb, open_folder, send, zeros
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 def kib(name):
     with open("/proc/self/status") as file:
@@ -128,7 +130,7 @@ def kib(name):
 async def main():
     directory = open_folder(Path(sys.argv[1]), 8)
     directory.start(asyncio.get_running_loop())
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     bombs = [bomb(zeros(codec), codec) for codec in BOMBS]
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # reset the peak

@@ -19,6 +19,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 TOPIC_ID = bytes(range(16))
 #: A batch, and the partition that it is for.
@@ -63,7 +64,7 @@ class Bench:
         self.directory = DataFolder.open(path, LogSettings(flush_policy=policy), files=self.files)
         self.logs = self.directory.create_many("t", range(2), TOPIC_ID, LogConfig())
         self.directory.start(asyncio.get_running_loop())
-        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
+        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get, NoTransactions())
 
     def send(self, *batches: To, acks: int = 1, timeout_ms: int = 60_000, version: int = 9):
         answer: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()

@@ -13,13 +13,14 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
+from storage_svc.transaction_seams import NoTransactions
 
 
 async def test_values(tmp_path):
     directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     registry = CollectorRegistry()
     registry.register(DataMetrics(directory, Maintenance(directory), service))
     batch = build_batch([Record(n, 0, b"k", b"v") for n in range(3)])

@@ -19,6 +19,7 @@ from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.long_reads import PIECE
 from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
+from storage_svc.transaction_seams import NoTransactions
 
 TOPIC_ID = bytes(range(16))
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
@@ -31,7 +32,7 @@ class Bench:
         self.directory = DataFolder.open(path, LogSettings(flush_policy=policy, **settings))
         self.logs = self.directory.create_many("t", range(partitions), TOPIC_ID, LogConfig())
         self.directory.start(asyncio.get_running_loop())
-        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get)
+        self.service = DataService(self.directory, {TOPIC_ID: "t"}.get, NoTransactions())
         self.answers: list[ReadResponse] = []
 
     def read(self, *partitions: ReadPartition, wait=0, min_bytes=1, max_bytes=1 << 20, by_reference=False, isolation=0):

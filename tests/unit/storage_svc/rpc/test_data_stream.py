@@ -29,6 +29,7 @@ from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.leases import Leases
+from storage_svc.transaction_seams import NoTransactions
 
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
 
@@ -71,7 +72,7 @@ async def served(tmp_path):
     directory = DataFolder.open(tmp_path / "data", LogSettings(flush_policy=FlushPolicy.GROUP))
     directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     server = rpc.server()
     catalog = Catalog.open(tmp_path)
     leases = Leases(catalog)

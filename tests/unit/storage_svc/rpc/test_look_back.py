@@ -19,6 +19,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition import producer_look_back
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 
@@ -67,7 +68,7 @@ async def service(tmp_path: Path, searches: Searches) -> AsyncIterator[DataServi
     await first.close()
     directory = DataFolder.open(tmp_path, settings, clock=lambda: NOW_MS)
     directory.start(asyncio.get_running_loop())
-    made = DataService(directory, lambda _: None)
+    made = DataService(directory, lambda _: None, NoTransactions())
     yield made
     searches.may_read.set()
     await made.close()

@@ -16,6 +16,7 @@ from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
+from storage_svc.transaction_seams import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 
@@ -34,7 +35,7 @@ async def directory(tmp_path):
 
 @pytest.fixture
 async def service(directory):
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     yield service
     await service.close()
 
@@ -127,7 +128,7 @@ async def test_a_partition_deleted_while_batches_wait(service, directory):
 
 
 async def test_closing_waits_for_batches_that_are_looked_at(directory):
-    service = DataService(directory, lambda _: None)
+    service = DataService(directory, lambda _: None, NoTransactions())
     answers = [send(service, ("compacted", 0, SLOW)), send(service, ("compacted", 0, batch(1)))]
     await service.close()
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]

@@ -117,7 +117,8 @@ class BatchWriter:
             return Appended.refused(shape_refusal(view, ZSTD_SINCE_VERSION) or _INTERNAL)
         if state.offline is not None or state.deleted:
             return Appended(state.unavailable, error_message=state.offline)
-        prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, quickly=may_wait, verified=verified)
+        rules, producers = self._rules, self._producers
+        prepared = prepare(view, rules, producers, origin, now_ms, admitted, quickly=may_wait, verified=verified)
         if isinstance(prepared, Refusal):
             if prepared is TOO_SLOW:
                 return MUST_LOOK
@@ -126,7 +127,7 @@ class BatchWriter:
                     self.wants_look_back = True
                     return MUST_WAIT
                 if self._looked_back(view):
-                    prepared = prepare(view, self._rules, self._producers, origin, now_ms, admitted, verified=verified)
+                    prepared = prepare(view, rules, producers, origin, now_ms, admitted, verified=verified)
             if prepared is NOT_VERIFIED:
                 return MUST_VERIFY
             if isinstance(prepared, Refusal):

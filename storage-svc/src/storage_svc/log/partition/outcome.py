@@ -66,11 +66,10 @@ class Appended:
 MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
 
 #: A sign instead of an outcome: the batch would begin a transaction that its caller has not verified. Nothing was done.
-MUST_VERIFY: Final = Appended(
-    ErrorCode.INVALID_TXN_STATE, error_message="the producer has no open transaction in this partition"
-)
+_NOT_OPEN: Final = "the producer has no open transaction in this partition"
+MUST_VERIFY: Final = Appended(ErrorCode.INVALID_TXN_STATE, error_message=_NOT_OPEN)
 #: `prepare`'s refusal of such a batch.
-NOT_VERIFIED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, MUST_VERIFY.error_message)
+NOT_VERIFIED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, _NOT_OPEN)
 
 #: A sign instead of an outcome: a thread must look at the batch first (`BatchWriter.admit`). Nothing was done.
 MUST_LOOK: Final = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the batch was not looked at")

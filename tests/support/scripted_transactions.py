@@ -1,0 +1,61 @@
+"""The transaction coordinator as its callers see it, with answers that a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from protocol_lib.errors import ErrorCode
+from storage_svc.topic_partition import TopicPartition
+
+
+class ScriptedTransactions:
+    """An `OngoingTransactions`. Partitions are added at once unless `holds`; then the test calls `answers`."""
+
+    def __init__(self) -> None:
+        #: The partitions of each transaction: transactional id, producer id and epoch.
+        self.ongoing: dict[tuple[str, int, int], set[TopicPartition]] = {}
+        #: The code of every call while it is not NONE.
+        self.code = ErrorCode.NONE
+        self.holds = False
+        self.answers: list[Callable[[ErrorCode], None]] = []
+        self.asked: list[TopicPartition] = []
+        self.added: list[tuple[TopicPartition, ...]] = []
+        self._was_asked = asyncio.Event()
+
+    async def asked_times(self, count: int) -> None:
+        """Wait until `add` was called this number of times."""
+        while len(self.added) < count:
+            self._was_asked.clear()
+            await self._was_asked.wait()
+
+    def fault(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> ErrorCode:
+        self.asked.append(partition)
+        known = self.ongoing.get((transactional_id, producer_id, producer_epoch), ())
+        return self.code or (ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE)
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        self.added.append(tuple(partitions))
+        self._was_asked.set()
+
+        def answer(code: ErrorCode) -> None:
+            if not code:
+                self.begin(transactional_id, producer_id, producer_epoch, *partitions)
+            done(code)
+
+        if self.holds:
+            self.answers.append(answer)
+        else:
+            answer(self.code)
+
+    def begin(self, transactional_id: str, producer_id: int, producer_epoch: int, *partitions: TopicPartition) -> None:
+        self.ongoing.setdefault((transactional_id, producer_id, producer_epoch), set()).update(partitions)
