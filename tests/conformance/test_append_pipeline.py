@@ -104,7 +104,7 @@ CASES = {
         with_records(ONE_RECORD + b"\x30", 2), 87, (), COMPACT, ours=87, reason="the record is named"
     ),
     "16 record cut off": Case(with_records(ONE_RECORD, 2), 87, (), COMPACT, ours=87, reason="the record is named"),
-    "16 record cut off, not compacted": Case(with_records(ONE_RECORD, 2), 87, ours=0, reason=NOT_OPENED),
+    "16 record cut off, not compacted": Case(with_records(ONE_RECORD, 2), 87),
     "16 bytes behind the records": Case(with_records(ONE_RECORD + b"\0", 1), 87, (), COMPACT),
     "17 too new": Case(batch_of((NOW_MS, b"k"), (NOW_MS + 2 * HOUR_MS, b"k")), 32, (1,)),
     "17 too old": Case(

@@ -1,11 +1,12 @@
 """A broker in a separate process that measures the cost of requests: `python measured_broker.py FOLDER`.
 
 It prints its port, then answers two lines of its standard input. After "begin" it frees the memory that can be freed,
-and starts to measure. After "end" it prints {"step_ms", "memory_mb", "what"}.
+and starts to measure. After "end" it prints {"step_ms", "memory_mb", "unreachable", "what"}.
 
 A step is one callback of the event loop. The clock is the processor time of the loop's thread, so other processes do
 not count. They still slow down the caches, so the time is divided by the slowness of a fixed piece of work. Memory is
-the growth of the resident set since "begin", at its highest.
+the highest growth of the resident set since "begin". The collector is off meanwhile. "unreachable" is the number of
+objects that only refer to each other, which therefore stay until a collection.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ async def main(folder: str) -> None:
     while line := await lines.readline():
         if line.strip() == b"begin":
             gc.collect()
+            gc.disable()
             trim(0)
             _forget_peak()
             base = _memory("VmRSS")
@@ -105,9 +107,10 @@ async def main(folder: str) -> None:
         else:
             memory = _memory("VmHWM") - base
             longest, what = steps.longest, steps.what
+            unreachable = gc.collect()
             slowness = max(1.0, reference_ms() / REFERENCE_MS)
             measured = {"step_ms": round(longest * 1000 / slowness, 1), "memory_mb": round(memory / _MB, 1)}
-            print(json.dumps({**measured, "what": what}), flush=True)
+            print(json.dumps({**measured, "unreachable": unreachable, "what": what}), flush=True)
     await gateway.stop()
     await core.stop()
 

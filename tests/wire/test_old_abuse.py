@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -59,14 +60,22 @@ async def test_sets_that_nobody_may_append_are_not_converted(broker: Running, op
     assert opened == [len(small)]
 
 
-async def test_conversions_end_with_their_client(broker: Running, opened: list[int]) -> None:
+async def test_conversions_end_with_their_client(
+    broker: Running, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only the first of them begins, and none appends."""
+    converted, may_convert = message_sets.up_convert, threading.Event()
+    monkeypatch.setattr(
+        message_sets, "up_convert", lambda given, **options: may_convert.wait(30) and converted(given, **options)
+    )
     wires = [await broker.connect() for _ in range(5)]
     for wire in wires:
         wire.send(0, 2, produce_request("single", many(200_000)))
     await until(lambda: broker.gateway.conversion_count == 5)
     for wire in wires:
         await wire.close()
+    await until(lambda: broker.gateway.metrics.connections == 0)
+    may_convert.set()
     await until(lambda: broker.gateway.conversion_count == 0)
     assert len(opened) == 1
     assert broker.core.logs.logs["single", 0].log_end_offset == 0

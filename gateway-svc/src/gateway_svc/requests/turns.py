@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from service_chassis.shared_turns import shared_turns
+from service_chassis.shared_turns import SharedTurns, shared_turns
 
 from gateway_svc.errors import AnswerTooLarge
 
@@ -62,21 +62,31 @@ def next_turn(call: Failing, loop: asyncio.AbstractEventLoop, work: Callable[[],
     shared_turns(loop).soon(run)
 
 
-def in_steps(call: Failing, loop: asyncio.AbstractEventLoop, steps: Iterator[object]) -> None:
-    """Go on with a request in later turns, a step at a time. An error of a step fails the request."""
-    turns = shared_turns(loop)
+class _Steps:
+    """A request's steps. No step refers to itself: a cycle would keep the request until a full collection."""
 
-    def step() -> None:
+    __slots__ = ("_call", "_steps", "_turns")
+
+    def __init__(self, call: Failing, turns: SharedTurns, steps: Iterator[object]) -> None:
+        self._call = call
+        self._turns = turns
+        self._steps = steps
+
+    def step(self) -> None:
         try:
-            next(steps)
+            next(self._steps)
         except StopIteration:
             return
         except Exception as error:
-            call.failed(error)
+            self._call.failed(error)
             return
-        turns.soon(step)
+        self._turns.soon(self.step)
 
-    turns.soon(step)
+
+def in_steps(call: Failing, loop: asyncio.AbstractEventLoop, steps: Iterator[object]) -> None:
+    """Go on with a request in later turns, a step at a time. An error of a step fails the request."""
+    turns = shared_turns(loop)
+    turns.soon(_Steps(call, turns, steps).step)
 
 
 class AnswerMemory:

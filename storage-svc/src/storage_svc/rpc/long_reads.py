@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from broker_contract.data import ReadRequest
@@ -18,9 +19,10 @@ _log = service_logs.get(__name__)
 class _LongRead:
     """A read whose partitions are being looked at."""
 
-    __slots__ = ("cancel", "steps")
+    __slots__ = ("cancel", "correlation_id", "steps")
 
-    def __init__(self, steps: Iterator[Callable[[], None] | None]) -> None:
+    def __init__(self, steps: Iterator[Callable[[], None] | None], correlation_id: int) -> None:
+        self.correlation_id = correlation_id
         self.steps: Iterator[Callable[[], None] | None] | None = steps
         #: The function that gives the read up once all of its partitions were looked at.
         self.cancel: Callable[[], None] | None = None
@@ -54,20 +56,19 @@ class LongReads:
 
         Returns the function that gives it up until then, and after.
         """
-        read = _LongRead(steps)
+        read = _LongRead(steps, request.correlation_id)
         self._reads[read] = None
-
-        def step() -> None:
-            try:
-                if read.step():
-                    self._turns.soon(step)
-                    return
-            except Exception:
-                _log.exception("a long read failed", correlation_id=request.correlation_id)
-            self._reads.pop(read, None)
-
-        self._turns.soon(step)
+        self._turns.soon(partial(self._step, read))
         return read.give_up
+
+    def _step(self, read: _LongRead) -> None:
+        try:
+            if read.step():
+                self._turns.soon(partial(self._step, read))
+                return
+        except Exception:
+            _log.exception("a long read failed", correlation_id=read.correlation_id)
+        self._reads.pop(read, None)
 
     def finish(self) -> None:
         """Take all steps that are left, now."""
