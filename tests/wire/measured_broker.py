@@ -5,7 +5,7 @@ and starts to measure. After "end" it prints {"step_ms", "memory_mb", "unreachab
 
 A step is one callback of the event loop. The clock is the processor time of the loop's thread, so other processes do
 not count. They still slow down the caches, so the time is divided by the slowness of a fixed piece of work. Memory is
-the highest growth of the resident set since "begin". The collector is off meanwhile. "unreachable" is the number of
+the highest growth of the resident set since "begin". The collector is off until then. "unreachable" is the number of
 objects that only refer to each other, which therefore stay until a collection.
 """
 
