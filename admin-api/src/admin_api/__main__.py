@@ -23,7 +23,8 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from prometheus_client import disable_created_metrics
     from service_chassis.health import Health, HttpEndpoint
 
-    from admin_api.app import create_app, is_loopback
+    from admin_api.access import AccessError
+    from admin_api.app import create_app
     from admin_api.kafka_clients import KafkaClients
     from admin_api.readiness import StorageCheck
     from admin_api.server import listen, serving
@@ -34,7 +35,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         sockets = listen(given)
     except OSError as error:
         raise lifecycle.StartError(f"MILLRACE_ADMIN_HTTP: cannot listen at {given}: {error.strerror}") from error
-    if not is_loopback(given.host):
+    if settings.admin_auth == "none" and not address.is_loopback(given.host):
         log.warning(
             "anyone who reaches this address administers the cluster: there is no authentication", address=str(given)
         )
@@ -44,7 +45,10 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         undo.push_async_callback(storage.close)
         clients = KafkaClients(settings.gateways, timeout_s=settings.admin_gateway_timeout_s)
         undo.push_async_callback(clients.close)
-        app = create_app(settings, storage, clients)
+        try:
+            app = create_app(settings, storage, clients)
+        except AccessError as error:
+            raise lifecycle.StartError(str(error)) from error
         health, check = Health(), StorageCheck(settings.storage_address)
         undo.callback(check.close)
         health.checks["storage"] = check

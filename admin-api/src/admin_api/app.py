@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from service_chassis import address, metrics
 from service_chassis.version import VERSION
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from admin_api import errors
+from admin_api.access import Access, authorize
 from admin_api.exporter import Exporter
 from admin_api.kafka_clients import KafkaClients
 from admin_api.middleware import HttpMetrics, RequestRing, error_response
@@ -23,7 +23,7 @@ from admin_api.routers.operations import JsonRoute
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 
-__all__ = ["create_app", "is_loopback"]
+__all__ = ["create_app"]
 
 #: Most faults of one request that its answer names.
 _FAULTS_MAX = 5
@@ -35,7 +35,8 @@ _DESCRIPTION = (
 
 
 def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients) -> FastAPI:
-    """Return the ASGI application. The caller owns `storage` and `clients` and closes them."""
+    """Return the ASGI application. The caller owns `storage` and `clients` and closes them. Raises AccessError."""
+    access = Access(settings)
     app = FastAPI(
         title="Millrace administration API",
         version=VERSION,
@@ -46,11 +47,13 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(authorize)],
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = JsonRoute
     registry = metrics.registry("admin-api")
     app.state.settings = settings
+    app.state.access = access
     app.state.storage = storage
     app.state.clients = clients
     app.state.registry = registry
@@ -60,25 +63,16 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_faults)
-    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=_hosts(settings))
+    app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=_hosts(settings), access=access)
     return app
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _hosts(settings: AdminSettings) -> Hosts:
     named = {name.strip().lower() for name in settings.admin_allowed_hosts.split(",") if name.strip()}
     host = address.parse(settings.admin_http).host
     if named:
-        return Hosts(frozenset(named), addresses=not is_loopback(host))
-    return Hosts(frozenset({"localhost", "127.0.0.1", "[::1]", host}) if is_loopback(host) else None)
+        return Hosts(frozenset(named), addresses=not address.is_loopback(host))
+    return Hosts(frozenset({"localhost", "127.0.0.1", "[::1]", host}) if address.is_loopback(host) else None)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

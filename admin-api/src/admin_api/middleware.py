@@ -5,11 +5,12 @@
 2. /kafka/v3 is the same as /v3: the prefix becomes the request's root path, so that links keep it.
 3. %2F and %25 stay escaped in the routed path, so that a consumer group named "a/b" is one segment.
 4. A request of a page of another site is refused: see `origins`.
-5. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
+5. The sender of each request is known before its body is read: see `access`. A change leaves an audit line.
+6. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
    RUNNING_MAX run at once. More wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not
    wait.
-6. Requests are counted and timed by route template, never by raw path.
-7. An unhandled exception is logged whole and answered with a 500 that does not mention it.
+7. Requests are counted and timed by route template, never by raw path.
+8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api import errors
+from admin_api import audit, errors
+from admin_api.access import Access
 from admin_api.bodies import Body
 from admin_api.connections import FIELDS_MAX
 from admin_api.origins import PROBES, Hosts
@@ -86,10 +88,11 @@ class HttpMetrics:
 class RequestRing:
     """The ASGI middleware of this module's docstring. The event loop alone runs it."""
 
-    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics, hosts: Hosts, access: Access) -> None:
         self._app = app
         self._metrics = metrics
         self._hosts = hosts
+        self._access = access
         self._correlation_ids = itertools.count(1)
         self._waiting = 0
         self._running = asyncio.Semaphore(RUNNING_MAX)
@@ -116,6 +119,7 @@ class RequestRing:
         try:
             _check_size(scope)
             self._hosts.check(scope["method"], scope["path"], headers)
+            self._access.admit(scope, headers)
             await body.read()
             _set_path(scope)
             if scope["path"] in PROBES:
@@ -160,6 +164,7 @@ class RequestRing:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.duration.labels(method, route).observe(seconds)
+        audit.write(scope, context.request_id, status)
         if logs.debug_enabled():
             log.debug(
                 "request",
@@ -182,8 +187,8 @@ class _Answer:
         self._send = send
         self._body = body
         self._context = context
-        #: 0 until the answer began; 499, nginx's word, is for a caller that left before.
-        self.status = 499
+        #: audit.NO_ANSWER until the answer begins.
+        self.status = audit.NO_ANSWER
         #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
         self.turn: asyncio.Semaphore | None = None
 
@@ -209,7 +214,7 @@ class _Answer:
 
     async def give(self, scope: Scope, receive: Receive, error: errors.ApiError) -> None:
         """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""
-        if self.status == 499:
+        if self.status == audit.NO_ANSWER:
             await error_response(error)(scope, receive, self.send)
 
 

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 
 from admin_api import errors
 
-__all__ = ["Hosts"]
+__all__ = ["PROBES", "Hosts"]
 
 #: Paths that a kubelet requests by the pod's address, under any host name.
 PROBES = ("/healthz", "/readyz")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 from service_chassis import address
 from service_chassis.settings import ServiceSettings
@@ -41,6 +43,30 @@ class AdminSettings(ServiceSettings):
             "Host names, separated by commas, that requests may be addressed to, except health checks (against DNS"
             " rebinding). IP addresses are served as well, on a loopback address for /metrics alone. Empty: any; on a"
             " loopback address only localhost and loopback addresses. `millrace up` lists this machine's names."
+        ),
+    )
+    admin_auth: Literal["", "none", "token"] = Field(
+        "",
+        description=(
+            "Who may use the REST API: none (everyone) or token (bearer tokens with roles). Empty: none on a loopback"
+            " address, and a refusal to start on any other."
+        ),
+    )
+    admin_tokens_file: str = Field(
+        "",
+        description=(
+            "File of bearer tokens, a line `NAME ROLE TOKEN` for each; roles: read, write and admin. It is read at the"
+            " start, when MILLRACE_ADMIN_AUTH is token."
+        ),
+    )
+    admin_read_only: bool = Field(False, description="Refuse every change over the REST API with 403.")
+    admin_rate_limit: float = Field(
+        100.0,
+        ge=0,
+        le=1e6,
+        description=(
+            "Requests per second of one client (a token, or an address), up to ten seconds' worth at once; more get"
+            " 429. 0: no limit."
         ),
     )
     admin_storage_timeout_s: float = Field(

@@ -204,7 +204,8 @@ async def serving_storage(data_dir: Path, storage_address: str) -> AsyncIterator
 @contextlib.asynccontextmanager
 async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[str]:
     """Run admin-api on a free port; yield its URL."""
-    given = AdminSettings(storage_address=storage_address, **settings)
+    # One client makes all requests of a test run.
+    given = AdminSettings(storage_address=storage_address, **{"admin_rate_limit": 0, **settings})
     client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
     clients = KafkaClients(given.gateways, timeout_s=given.admin_gateway_timeout_s)
     sockets = listen(address.parse("127.0.0.1:0"))

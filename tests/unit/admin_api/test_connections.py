@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from admin_api import connections, middleware
+from admin_api.access import Access
 from admin_api.connections import Connections
 from admin_api.origins import Hosts
 from admin_api.server import listen, serving
+from admin_api.settings import AdminSettings
 from prometheus_client import CollectorRegistry
 from service_chassis import address
 from starlette.types import Receive, Scope, Send
@@ -401,7 +403,9 @@ async def test_cookies_are_dropped() -> None:
 
 
 def _ring(app: Callable[..., Any]) -> middleware.RequestRing:
-    return middleware.RequestRing(app, metrics=middleware.HttpMetrics(CollectorRegistry()), hosts=Hosts(None))
+    return middleware.RequestRing(
+        app, metrics=middleware.HttpMetrics(CollectorRegistry()), hosts=Hosts(None), access=Access(AdminSettings())
+    )
 
 
 async def _status(ring: middleware.RequestRing, path: str, query: bytes = b"", headers: list[Any] | None = None) -> int:

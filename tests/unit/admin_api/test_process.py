@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -103,13 +104,47 @@ def test_live_and_not_ready_without_storage(start: Callable[..., Process]) -> No
 
 
 def test_a_warning_when_anyone_can_reach_it(start: Callable[..., Process]) -> None:
-    process = start(storage_address="unix:/nowhere", admin_http="0.0.0.0:0")
+    process = start(storage_address="unix:/nowhere", admin_http="0.0.0.0:0", admin_auth="none")
     warnings = [line for line in _until(process, "listening") if line["level"] == "warning"]
     assert [(line["event"], line["address"]) for line in warnings] == [
         ("anyone who reaches this address administers the cluster: there is no authentication", "0.0.0.0:0")
     ]
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
+
+
+def test_an_open_address_without_a_decision(start: Callable[..., Process]) -> None:
+    process = start(admin_http="0.0.0.0:0")
+    assert process.wait(20) == 78
+    assert _until(process, "cannot start")[-1]["reason"] == (
+        "MILLRACE_ADMIN_AUTH: other machines can reach 0.0.0.0:0; set it to token with a MILLRACE_ADMIN_TOKENS_FILE,"
+        " or to none if anyone may administer the cluster"
+    )
+
+
+def test_no_token_is_in_the_log(stack: Stack, start: Callable[..., Process], tmp_path: Path) -> None:
+    good, wrong = "good-0123456789abcdef", "wrong-0123456789abcdef"
+    (tmp_path / "tokens").write_text(f"ada admin {good}\n")
+    process = start(
+        storage_address=stack.storage_address,
+        admin_http="0.0.0.0:0",
+        admin_auth="token",
+        admin_tokens_file=str(tmp_path / "tokens"),
+        log_level="debug",
+    )
+    lines = _until(process, "listening")
+    url = f"http://127.0.0.1:{lines[-1]['port']}{stack.cluster}/topics/absent"
+    statuses = [
+        httpx.delete(url, headers={"authorization": f"Bearer {token}"}, timeout=20).status_code
+        for token in (wrong, good)
+    ]
+    assert statuses == [401, 404]
+    process.send_signal(signal.SIGTERM)
+    lines += _until(process, "stopped")
+    changes = [(line["sender"], line["outcome"]) for line in lines if line["event"] == "change"]
+    assert changes == [("anonymous", "refused"), ("ada", "refused")]
+    assert good not in str(lines)
+    assert wrong not in str(lines)
 
 
 def test_an_address_in_use(start: Callable[..., Process]) -> None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from admin_api.access import Access
 from admin_api.middleware import HttpMetrics, RequestRing
 from admin_api.origins import Hosts
 from admin_api.server import listen
+from admin_api.settings import AdminSettings
 from prometheus_client import CollectorRegistry
 from service_chassis import address, logs
 from starlette.types import Receive, Scope, Send
@@ -204,7 +206,7 @@ async def test_an_unforeseen_fault_says_nothing_of_itself(capfd: pytest.CaptureF
         raise RuntimeError("of /var/lib/millrace")
 
     registry = CollectorRegistry()
-    ring = RequestRing(failing, metrics=HttpMetrics(registry), hosts=Hosts(None))
+    ring = RequestRing(failing, metrics=HttpMetrics(registry), hosts=Hosts(None), access=Access(AdminSettings()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(ring), base_url="http://localhost") as client:
         answer = await client.get("/v3/clusters", headers={"x-request-id": "unlucky"})
     assert answer.status_code == 500

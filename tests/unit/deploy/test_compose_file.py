@@ -132,6 +132,7 @@ def test_only_storage_writes_the_data_volume(compose: dict[str, Any]) -> None:
     assert mounts == {
         "storage-svc": ["data:/var/lib/millrace"],
         "gateway-svc": ["data:/var/lib/millrace:ro"],
+        "admin-api": ["${ADMIN_TOKENS:-/dev/null}:/run/admin-tokens:ro"],
         "spark": ["etl:/var/lib/etl"],
     }
     services = compose["services"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from millrace.cli import main
 from millrace.running import RunningUp, UpFailedError
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
@@ -160,10 +161,20 @@ def test_rest_is_opened_only_when_it_is_named():
         assert host == "localhost"
         assert set(_listening(int(port))) <= set(loopback)
         assert _listening(int(up.kafka.rpartition(":")[2])) == [wildcard]
-    with RunningUp(*ANY_PORTS, "--http-host", "0.0.0.0") as up:
+    anyone = {"MILLRACE_ADMIN_AUTH": "none"}
+    with RunningUp(*ANY_PORTS, "--http-host", "0.0.0.0", environment=anyone) as up:
         assert _listening(int(up.http.rpartition(":")[2])) == [wildcard]
         assert set(_listening(int(up.kafka.rpartition(":")[2]))) <= set(loopback)
         assert up.http.startswith("localhost:")
+
+
+def test_rest_is_opened_only_with_a_decision_on_authentication(monkeypatch, capfd):
+    monkeypatch.delenv("MILLRACE_ADMIN_AUTH", raising=False)
+    assert main(["up", "--http-host", "0.0.0.0"]) == 1
+    assert capfd.readouterr().err == (
+        "millrace up: --http-host 0.0.0.0 opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token with"
+        " a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster\n"
+    )
 
 
 def test_temporary_data_folder_goes(tmp_path_factory):

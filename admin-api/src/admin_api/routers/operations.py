@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from admin_api import bodies, errors
+from admin_api.roles import required
 from admin_api.schemas.resources import Error
 
 __all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations"]
@@ -85,4 +86,6 @@ class Operations:
             status_code=status_code,
             responses={**(responses or {}), **_ERRORS},
             response_model=Default(None) if answer is None else answer,
+            # A token is required of the servers that are set up so: {} is none.
+            openapi_extra={"x-required-role": required(method, path).name.lower(), "security": [{}]},
         )

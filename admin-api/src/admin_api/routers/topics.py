@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_contract import topics_pb2
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 
-from admin_api import errors
+from admin_api import audit, errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList
@@ -44,8 +44,9 @@ async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
     )
 
 
-async def create_topic(view: ClusterView, given: CreateTopicRequest, response: Response) -> Topic:
+async def create_topic(view: ClusterView, given: CreateTopicRequest, request: Request, response: Response) -> Topic:
     """Create a topic, or with validate_only check whether it could be created."""
+    audit.note(request, topic=given.topic_name, validate_only=given.validate_only)
     created = await view.storage.create_topic(_new_topic(given), validate_only=given.validate_only)
     response.status_code = 200 if given.validate_only else 201
     topic = _topic(view, given.topic_name, created.partition_count, replication_factor=created.replication_factor)

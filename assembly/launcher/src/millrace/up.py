@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from service_chassis.address import Address
+from service_chassis.address import Address, is_loopback
 
 from millrace.folders import DATA_DIR, private_folder
 from millrace.layout import WILDCARD_HOSTS, Layout
@@ -33,7 +33,7 @@ class UpOptions:
     host: str
     advertised_host: str | None
     kafka_port: int
-    #: REST has no authentication, so it is opened to others by itself, not with Kafka.
+    #: REST changes everything, so it is opened to others by itself, not with Kafka.
     http_host: str
     http_port: int
     gateways: int
@@ -44,6 +44,11 @@ class UpOptions:
 def run(options: UpOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
     _open_standard_streams()
+    if not is_loopback(options.http_host) and not os.environ.get("MILLRACE_ADMIN_AUTH"):
+        return _failed(
+            f"--http-host {options.http_host} opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token"
+            " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster"
+        )
     stopping = Stopping()
     with contextlib.ExitStack() as held:
         try:

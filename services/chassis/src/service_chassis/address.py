@@ -7,10 +7,11 @@ unix:/path              a Unix socket (gRPC only); kept as text, see `is_unix`
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 
-__all__ = ["Address", "Listener", "is_unix", "parse", "parse_listeners"]
+__all__ = ["Address", "Listener", "is_loopback", "is_unix", "parse", "parse_listeners"]
 
 #: Longest host name DNS allows (RFC 1035, 2.3.4).
 _HOST_LENGTH_MAX = 255
@@ -75,6 +76,16 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
             raise ValueError(f"the listener {name.upper()} is named twice")
         listeners.append(Listener(name.upper(), parse(address_text)))
     return tuple(listeners)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the host; a name other than localhost may be anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def is_unix(text: str) -> bool:

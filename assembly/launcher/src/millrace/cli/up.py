@@ -47,7 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="Kafka port, 0 for a free one (default: 9092)")
     add("--http-port", type=_port, default=8082, metavar="PORT", help="REST port, 0 for a free one (default: 8082)")
     add("--host", default="localhost", help="Kafka host to listen on; 0.0.0.0 for every interface (default: localhost)")
-    add("--http-host", default="localhost", metavar="HOST", help="REST host to listen on (default: localhost)")
+    add(
+        "--http-host",
+        default="localhost",
+        metavar="HOST",
+        help="REST host to listen on; others than loopback need MILLRACE_ADMIN_AUTH (default: localhost)",
+    )
     add("--advertised-host", metavar="HOST", help="host that clients connect to (default: --host)")
     add("--topics", metavar="NAME:N,…", help="topics to create at start, with their numbers of partitions")
     add("--gateways", type=_gateways, default=1, metavar="N", help="gateway processes on the Kafka port (default: 1)")

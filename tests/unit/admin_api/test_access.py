@@ -1,0 +1,309 @@
+"""Access to every route at real sockets: tokens and their roles, read-only servers, rates, and the audit log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from admin_api import access, audit, roles
+from admin_api.access import Access, AccessError, Tokens
+from admin_api.app import create_app
+from admin_api.kafka_clients import KafkaClients
+from admin_api.rates import BURST_S, CLIENTS_MAX, Rates
+from admin_api.roles import Role
+from admin_api.settings import AdminSettings
+from admin_api.storage import Storage as StorageClient
+from fastapi.routing import APIRoute
+from service_chassis import logs
+
+if TYPE_CHECKING:
+    from tests.unit.admin_api.conftest import Stack
+
+READER, WRITER, ADMIN = "read-0123456789abcdef", "write-0123456789abcdef", "admin-0123456789abcdef"
+TOKENS = {Role.READ: READER, Role.WRITE: WRITER, Role.ADMIN: ADMIN}
+FILE = f"# holders\nann read {READER}\n\nwim write {WRITER}\n  ada  admin  {ADMIN}\n"
+Lines = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Path) -> str:
+    path = tmp_path / "tokens"
+    path.write_text(FILE)
+    return str(path)
+
+
+@pytest.fixture
+def guarded(stack: Stack, admin: Callable[..., httpx.Client], tokens_file: str) -> httpx.Client:
+    return admin(stack.storage_address, admin_auth="token", admin_tokens_file=tokens_file)
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """The lines of the audit log, each with the name of its logger."""
+    lines: Lines = []
+
+    class Recorder(logs.Logger):
+        def info(self, event: str, **fields: object) -> None:
+            lines.append((self.name, {"event": event, **fields}))
+
+    monkeypatch.setattr(audit, "log", Recorder("admin_api.audit"))
+    monkeypatch.setattr(audit, "strangers_log", Recorder("admin_api.audit.refused"))
+    return lines
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def routes() -> list[tuple[str, APIRoute]]:
+    """Every method of every route of the application, which are all of FastAPI's kind."""
+    app = create_app(AdminSettings(), StorageClient.__new__(StorageClient), KafkaClients.__new__(KafkaClients))
+    found = []
+    for route in app.routes:
+        assert isinstance(route, APIRoute), f"{route} has no dependencies"
+        assert any(each.call is access.authorize for each in route.dependant.dependencies), route.path
+        found += [(method, route) for method in sorted(route.methods)]
+    return found
+
+
+ROUTES = [(method, route.path) for method, route in routes()]
+#: The routes that everyone may use.
+PUBLIC = {"/", "/docs", "/docs/{asset}", "/healthz", "/readyz", "/version", "/openapi.json"}
+
+
+def filled(path: str) -> str:
+    """Return a path that fits the template, of things that do not exist."""
+    return re.sub(r"\{[^}]*(_id|offset)\}", "0", path.replace("{cluster_id}", "none")).replace("{", "").replace("}", "")
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_every_route_requires_its_role(guarded: httpx.Client, method: str, path: str) -> None:
+    role = roles.required(method, path)
+    expected_role = Role.ADMIN if method == "DELETE" else Role.READ if method in ("GET", "HEAD") else role
+    assert role is (Role.PUBLIC if path in PUBLIC else expected_role)
+    url = filled(path)
+    stranger = guarded.request(method, url, headers={})
+    assert (stranger.status_code == 401) is (role > Role.PUBLIC)
+    for held, token in TOKENS.items():
+        answer = guarded.request(method, url, headers=bearer(token), json=None if method == "GET" else {})
+        assert (answer.status_code == 403) is (held < role), answer.text
+        assert answer.status_code != 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role"),
+    [
+        ("GET", "/", Role.PUBLIC),
+        ("HEAD", "/docs", Role.PUBLIC),
+        ("GET", "/docs/docs.js", Role.PUBLIC),
+        ("GET", "/docs/a/b", Role.READ),
+        ("POST", "/docs", Role.WRITE),
+        ("GET", "/metrics", Role.READ),
+        ("GET", "/v3/clusters/{cluster_id}/topics/{topic_name}/configs", Role.READ),
+        ("POST", "/v3/clusters/{cluster_id}/topics", Role.WRITE),
+        ("PATCH", "/v3/clusters/{cluster_id}/topics/{topic_name}", Role.WRITE),
+        ("POST", "/v3/clusters/{cluster_id}/topics/{topic_name}/records", Role.WRITE),
+        ("POST", "/v3/clusters/{cluster_id}/topics/{topic_name}/configs:alter", Role.ADMIN),
+        ("PUT", "/v3/clusters/{cluster_id}/topics/{topic_name}/configs/{name}", Role.ADMIN),
+        ("POST", "/v3/clusters/{cluster_id}/broker-configs:alter", Role.ADMIN),
+        ("PUT", "/v3/clusters/{cluster_id}/brokers/{broker_id}/configs/{name}", Role.ADMIN),
+        ("POST", "/v3/clusters/{cluster_id}/acls:batch", Role.ADMIN),
+        ("POST", "/v3/clusters/{cluster_id}/topics/configs-of-mine/records", Role.WRITE),
+        ("DELETE", "/v3/clusters/{cluster_id}/topics/{topic_name}", Role.ADMIN),
+        ("POST", "/api/v1/topics/{topic_name}/records:truncate", Role.ADMIN),
+        ("POST", "/api/v1/consumer-groups/{consumer_group_id}/offsets:reset", Role.WRITE),
+    ],
+)
+def test_the_table_of_roles(method: str, path: str, role: Role) -> None:
+    assert roles.required(method, path) is role
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "A token is required: Authorization: Bearer …"),
+        ({"authorization": f"Bearer {READER}x"}, "The token is not one that this server accepts."),
+        ({"authorization": "Bearer"}, "The token is not one that this server accepts."),
+        ({"authorization": f"Basic {READER}"}, "The token is not one that this server accepts."),
+        ({"authorization": READER}, "The token is not one that this server accepts."),
+    ],
+)
+def test_without_a_good_token(guarded: httpx.Client, headers: dict[str, str], message: str) -> None:
+    answer = guarded.get("/v3/clusters", headers=headers)
+    assert (answer.status_code, answer.json()) == (401, {"error_code": 40101, "message": message})
+    assert answer.headers["www-authenticate"] == "Bearer"
+    # The body of such a request is not read as JSON, and a path that leads nowhere says no more.
+    assert guarded.post("/v3/clusters", headers=headers, content=b"{").json()["error_code"] == 40101
+    assert guarded.get("/nowhere", headers=headers).json()["error_code"] == 40101
+
+
+def test_two_tokens_are_none(guarded: httpx.Client) -> None:
+    twice = [("authorization", f"Bearer {ADMIN}"), ("authorization", f"Bearer {ADMIN}")]
+    assert guarded.get("/v3/clusters", headers=twice).status_code == 401
+
+
+def test_a_role_that_does_not_suffice(stack: Stack, guarded: httpx.Client) -> None:
+    stack.create_topic("kept")
+    path = f"{stack.cluster}/topics/kept"
+    answer = guarded.delete(path, headers=bearer(WRITER))
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {"error_code": 40301, "message": "This needs the role admin, not write."},
+    )
+    assert guarded.get(path, headers=bearer(READER)).status_code == 200
+    assert guarded.delete(path, headers={"authorization": f"bearer {ADMIN}"}).status_code == 204
+
+
+def test_probes_need_no_token_and_metrics_do(guarded: httpx.Client) -> None:
+    assert guarded.get("/healthz").json() == {"live": True}
+    assert guarded.get("/healthz", headers=bearer("wrong")).json() == {"live": True}
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", headers=bearer(READER)).status_code == 200
+
+
+def test_a_read_only_server(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
+    stack.create_topic("unchanged")
+    client = admin(stack.storage_address, admin_read_only=True)
+    assert client.get(f"{stack.cluster}/topics/unchanged").status_code == 200
+    refused = {"error_code": 40301, "message": "This server is read-only (MILLRACE_ADMIN_READ_ONLY)."}
+    answer = client.delete(f"{stack.cluster}/topics/unchanged")
+    assert (answer.status_code, answer.json()) == (403, refused)
+    answer = client.post(f"{stack.cluster}/topics", json={"topic_name": "unwanted"})
+    assert (answer.status_code, answer.json()) == (403, refused)
+    assert stack.http.get(f"{stack.cluster}/topics/unwanted").status_code == 404
+    assert stack.http.get(f"{stack.cluster}/topics/unchanged").status_code == 200
+
+
+def test_too_many_requests_of_one_client(
+    stack: Stack, admin: Callable[..., httpx.Client], tokens_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(access, "Rates", lambda rate: Rates(rate, lambda: now))
+    client = admin(stack.storage_address, admin_auth="token", admin_tokens_file=tokens_file, admin_rate_limit=0.4)
+    # Ten seconds' worth at 0.4 a second; another token has another bucket, as has the address.
+    assert [client.get("/v3/clusters", headers=bearer(READER)).status_code for _ in range(5)] == [200] * 4 + [429]
+    answer = client.get("/v3/clusters", headers=bearer(READER))
+    assert answer.json() == {"error_code": 42901, "message": "Too many requests of this client."}
+    assert answer.headers["retry-after"] == "3"
+    assert client.get("/v3/clusters", headers=bearer(ADMIN)).status_code == 200
+    assert [client.get("/v3/clusters").status_code for _ in range(5)] == [401] * 4 + [429]
+    assert client.get("/v3/clusters", headers=bearer("wrong")).status_code == 429
+    assert client.get("/healthz").status_code == 200
+    now += 2.5
+    assert [client.get("/v3/clusters", headers=bearer(READER)).status_code for _ in range(2)] == [200, 429]
+
+
+def test_the_table_of_rates_is_bounded() -> None:
+    now = 0.0
+    rates = Rates(10, lambda: now)
+    assert [rates.wait_s("first") for _ in range(int(10 * BURST_S))] == [0.0] * 100
+    assert rates.wait_s("first") == pytest.approx(0.1)
+    for number in range(CLIENTS_MAX - 1):
+        assert rates.wait_s(str(number)) == 0.0
+    assert rates.wait_s("first") > 0
+    rates.wait_s("one more")
+    assert len(rates) == CLIENTS_MAX
+    assert rates.wait_s("first") > 0, "the one used last stays"
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_client_of_ipv6_is_its_network(host: str, client: str) -> None:
+    assert access._client({"client": (host, 1)}) == client
+
+
+def test_a_line_for_each_change(stack: Stack, guarded: httpx.Client, audited: Lines) -> None:
+    stack.http.get(f"{stack.cluster}/topics")
+    audited.clear()
+    path = f"{stack.cluster}/topics"
+    body = {"topic_name": "audited", "configs": [{"name": "retention.ms", "value": "77777"}]}
+    guarded.get(path, headers=bearer(READER))
+    guarded.post(path, headers={**bearer(WRITER), "x-request-id": "one"}, json=body)
+    guarded.post(path, headers={**bearer(WRITER), "x-request-id": "two"}, json=body)
+    guarded.delete(f"{path}/audited", headers={**bearer(WRITER), "x-request-id": "three"})
+    guarded.delete(f"{path}/audited", headers={**bearer(ADMIN), "x-request-id": "four"})
+    guarded.delete(f"{path}/audited", headers={**bearer("wrong"), "x-request-id": "five"})
+    common = {"event": "change", "client": "127.0.0.1"}
+    create = {"method": "POST", "operation": "createKafkaTopic", "path": path}
+    create |= {"topic": "audited", "validate_only": False}
+    delete = {"method": "DELETE", "operation": "deleteKafkaTopic", "path": f"{path}/audited"}
+    wim, ada, nobody = {"sender": "wim"}, {"sender": "ada"}, {"sender": "anonymous"}
+    assert [line for _, line in audited] == [
+        {**common, **create, **wim, "status": 201, "outcome": "done", "request_id": "one"},
+        {**common, **create, **wim, "status": 400, "outcome": "refused", "request_id": "two"},
+        {**common, **delete, **wim, "status": 403, "outcome": "refused", "request_id": "three"},
+        {**common, **delete, **ada, "status": 204, "outcome": "done", "request_id": "four"},
+        {**common, **delete, **nobody, "operation": "", "status": 401, "outcome": "refused", "request_id": "five"},
+    ]
+    assert [name for name, _ in audited] == ["admin_api.audit"] * 4 + ["admin_api.audit.refused"]
+    assert "77777" not in str(audited)
+    assert all(token not in str(audited) for token in TOKENS.values())
+
+
+def test_long_names_are_cut_in_the_audit_log(stack: Stack, audited: Lines) -> None:
+    stack.http.delete(f"{stack.cluster}/topics/{'x' * 2000}")
+    assert [len(line["path"]) for _, line in audited] == [512]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "{} has no token"),
+        ("# only a comment\n", "{} has no token"),
+        (f"ann {READER}\n", "line 1 of {} is not NAME ROLE TOKEN"),
+        (f"ann read {READER} x\n", "line 1 of {} is not NAME ROLE TOKEN"),
+        (f"a/b read {READER}\n", "line 1 of {}: a name has 1 to 64 letters, digits, '.', '_' and '-'"),
+        (f"\nann owner {READER}\n", "line 2 of {}: the role is not one of read, write, admin"),
+        ("ann read short\n", "line 1 of {}: a token has 16 to 256 letters, digits and characters of -._~+/"),
+        (f"ann read {READER}\nbob admin {READER}\n", "line 2 of {} repeats a token"),
+        ("x" * 65_537, "{} is larger than 65536 bytes"),
+        ("".join(f"n read {number:016}\n" for number in range(257)), "more than 256 tokens"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(content)
+    with pytest.raises(AccessError) as raised:
+        Tokens(str(path))
+    assert str(raised.value) == "MILLRACE_ADMIN_TOKENS_FILE: " + reason.format(path)
+    assert READER not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"admin_http": "0.0.0.0:8082"},
+            "MILLRACE_ADMIN_AUTH: other machines can reach 0.0.0.0:8082; set it to token with a"
+            " MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster",
+        ),
+        (
+            {"admin_tokens_file": "/absent"},
+            "MILLRACE_ADMIN_AUTH: set it to token, since there is a MILLRACE_ADMIN_TOKENS_FILE",
+        ),
+        (
+            {"admin_auth": "token"},
+            "MILLRACE_ADMIN_TOKENS_FILE: not set, and MILLRACE_ADMIN_AUTH is token",
+        ),
+        (
+            {"admin_auth": "token", "admin_tokens_file": "/absent"},
+            "MILLRACE_ADMIN_TOKENS_FILE: cannot read /absent: No such file or directory",
+        ),
+    ],
+)
+def test_settings_that_leave_it_open_by_mistake(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(AccessError) as raised:
+        Access(AdminSettings(**settings))
+    assert str(raised.value) == reason
