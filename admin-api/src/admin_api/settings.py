@@ -48,7 +48,7 @@ class AdminSettings(ServiceSettings):
     admin_auth: Literal["", "none", "token"] = Field(
         "",
         description=(
-            "Who may use the REST API: none (everyone) or token (bearer tokens with roles). Empty: none on a loopback"
+            "Authentication of the REST API: none, or token (bearer tokens with roles). Empty: none on a loopback"
             " address, and a refusal to start on any other."
         ),
     )

@@ -60,7 +60,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def routes() -> list[tuple[str, APIRoute]]:
-    """Every method of every route of the application, which are all of FastAPI's kind."""
+    """Return every method of every route of the application, all of which have the dependency."""
     app = create_app(AdminSettings(), StorageClient.__new__(StorageClient), KafkaClients.__new__(KafkaClients))
     found = []
     for route in app.routes:

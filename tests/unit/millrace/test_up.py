@@ -170,10 +170,11 @@ def test_rest_is_opened_only_when_it_is_named():
 
 def test_rest_is_opened_only_with_a_decision_on_authentication(monkeypatch, capfd):
     monkeypatch.delenv("MILLRACE_ADMIN_AUTH", raising=False)
-    assert main(["up", "--http-host", "0.0.0.0"]) == 1
+    monkeypatch.setattr("sys.argv", ["millrace", "up", "--http-host", "0.0.0.0"])
+    assert main() == 1
     assert capfd.readouterr().err == (
-        "millrace up: --http-host 0.0.0.0 opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token with"
-        " a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster\n"
+        "millrace up: --http-host 0.0.0.0 opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token"
+        " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster\n"
     )
 
 

@@ -1,5 +1,5 @@
 import pytest
-from service_chassis.address import Address, Listener, is_unix, parse, parse_listeners
+from service_chassis.address import Address, Listener, is_loopback, is_unix, parse, parse_listeners
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,21 @@ def test_parse_listeners_refuses(text):
 def test_unix():
     assert is_unix("unix:/run/storage.sock")
     assert not is_unix("localhost:1")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("localhost.example", False),
+    ],
+)
+def test_addresses_that_only_this_machine_reaches(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
