@@ -21,7 +21,8 @@ async def rendered() -> str:
     storage = Storage("unix:/nowhere", timeout_s=1)  # a channel connects on first use, and nothing is asked here
     try:
         app = create_app(load(AdminSettings), storage, KafkaClients([], timeout_s=1))
-        return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
+        description = await asyncio.to_thread(app.openapi)
+        return json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     finally:
         await storage.close()
 
