@@ -1,4 +1,4 @@
-"""`admin-api`, also `python -m admin_api`: serves until SIGTERM."""
+"""The admin-api command: administration over HTTP, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ log = logs.get("admin_api")
 
 
 def main() -> int:
-    return lifecycle.main("admin-api", AdminSettings, _serve)
+    example = "MILLRACE_STORAGE_ADDRESS=storage:50051 MILLRACE_ADMIN_HTTP=localhost:8082 admin-api"
+    return lifecycle.main("admin-api", AdminSettings, _serve, example=example)
 
 
 async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:

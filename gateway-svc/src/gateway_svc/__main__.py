@@ -26,6 +26,7 @@ def main() -> int:
         GatewaySettings,
         _serve,
         new_event_loop=uvloop.new_event_loop,
+        example="MILLRACE_STORAGE_ADDRESS=storage:50051 MILLRACE_LISTENERS=EXTERNAL://0.0.0.0:9092 gateway-svc",
     )
 
 

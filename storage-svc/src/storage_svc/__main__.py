@@ -67,6 +67,7 @@ def main() -> int:
         StorageSettings,
         run,
         new_event_loop=uvloop.new_event_loop,
+        example="MILLRACE_DATA_DIR=/var/lib/millrace MILLRACE_STORAGE_BIND=0.0.0.0:50051 storage-svc",
     )
 
 

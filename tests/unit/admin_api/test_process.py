@@ -168,11 +168,11 @@ def test_a_health_address_in_use(start: Callable[..., Process]) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"admin_http": "8082"}, "MILLRACE_ADMIN_HTTP: Value error, '8082' is not host:port"),
-        ({"admin_health_http": "9104"}, "MILLRACE_ADMIN_HEALTH_HTTP: Value error, '9104' is not host:port"),
+        ({"admin_http": "8082"}, "MILLRACE_ADMIN_HTTP: '8082' is not host:port"),
+        ({"admin_health_http": "9104"}, "MILLRACE_ADMIN_HEALTH_HTTP: '9104' is not host:port"),
         (
             {"admin_storage_timeout_s": "0"},
-            "MILLRACE_ADMIN_STORAGE_TIMEOUT_S: Input should be greater than 0",
+            "MILLRACE_ADMIN_STORAGE_TIMEOUT_S: must be above 0",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from millrace.reference import apis_page, groups_page, settings_page, settings_reference
+import millrace.variables
+from millrace.reference import apis_page, groups_page, settings_page, settings_reference, variables_module
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -23,3 +24,8 @@ def test_every_service_has_its_settings():
 def test_apis_page_is_what_make_generate_writes():
     assert (DOCS / "apis.md").read_text(encoding="utf-8") == apis_page()
     assert "| 0 | Produce | 0–13 |\n" in apis_page()
+
+
+def test_names_of_variables_are_what_make_generate_writes():
+    assert Path(millrace.variables.__file__).read_text(encoding="utf-8") == variables_module()
+    assert {"MILLRACE_NUM_PARTITIONS", "MILLRACE_ETL_MASTER", "MILLRACE_ADMIN_HTTP"} < millrace.variables.VARIABLES

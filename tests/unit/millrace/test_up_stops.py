@@ -219,8 +219,8 @@ def test_of_two_starts_on_one_port_at_once_one_is_refused(tmp_path):
                 except UpFailedError:
                     refusals.append(up.log())
             assert refusals == [
-                f"millrace up: cannot listen at localhost:{port}: another start of Millrace has claimed it "
-                "(its UDP port is in use)\n"
+                f"millrace up: --kafka-port: cannot listen at localhost:{port}: another start of Millrace "
+                "has claimed it (its UDP port is in use)\n"
             ]
 
 

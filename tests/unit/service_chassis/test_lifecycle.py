@@ -1,5 +1,6 @@
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -169,7 +170,35 @@ def test_wrong_setting_is_status_78(run):
     assert log[0]["reason"].startswith("MILLRACE_STOP_DEADLINE_S: ")
 
 
-def test_unknown_argument_is_refused(run):
-    popen = run("pass", "--data-dir")
-    assert popen.communicate(timeout=60)[1].startswith("usage: example")
-    assert popen.returncode == 2
+def test_help_names_every_variable_and_its_default():
+    popen = subprocess.run(
+        [sys.executable, "-c", SERVICE.format(body="pass"), "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert (popen.returncode, popen.stderr) == (0, "")
+    assert popen.stdout.startswith("Usage: [VARIABLE=VALUE…] example [--help] [--version]\n")
+    assert "\n  MILLRACE_HTTP=127.0.0.1:0\n      x\n" in popen.stdout
+    assert "\n  MILLRACE_LOG_LEVEL=info\n" in popen.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "ended"),
+    [("--version", (0, "example 0.1.0\n", "")), ("-x", (2, "", "example: no such option: -x; see example --help\n"))],
+)
+def test_other_options(argument, ended):
+    command = [sys.executable, "-c", SERVICE.format(body="pass"), argument]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == ended
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_launcher_reads_the_reason_of_a_failed_start(launched):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        environment = {"MILLRACE_STOP_DEADLINE_S": "0"} | ({"MILLRACE_STOP_ON_STDIN": "true"} if launched else {})
+        command = [sys.executable, "-c", SERVICE.format(body="pass")]
+        done = subprocess.run(command, stdin=theirs, stderr=subprocess.PIPE, env=environment, timeout=60)
+        assert done.returncode == 78
+        theirs.close()
+        reason = "MILLRACE_STOP_DEADLINE_S: must be above 0"
+        assert ours.recv(4096).decode() == (reason if launched else "")
+        assert (json.loads(done.stderr)["reason"] if done.stderr else "") == ("" if launched else reason)

@@ -1,8 +1,9 @@
 """One service process of the supervisor: its start, its stop and its end.
 
-The supervisor holds a pipe to the standard input of each child. A byte in it asks the service to stop. The pipe ends
-with the supervisor, however that dies, which asks for the same. Signals do not: a service ignores SIGTERM, SIGINT and
-SIGHUP (`millrace.service`) and has them blocked until then. A signal to all processes at once, from a terminal or from
+The supervisor holds one end of a socket; the other is the standard input of the child. A byte in it asks the service to
+stop. The socket closes with the supervisor, however that dies, which asks for the same. A service that cannot start
+writes its reason there (lifecycle). Signals do not stop a service: it ignores SIGTERM, SIGINT and SIGHUP
+(`millrace.service`) and has them blocked until then. A signal to all processes at once, from a terminal or from
 systemd, therefore leaves the order of the stop to the supervisor.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,8 @@ from dataclasses import dataclass, field
 __all__ = ["RESTART_DELAY_FIRST_S", "Child", "ServiceProcess", "how_it_ended"]
 
 RESTART_DELAY_FIRST_S = 0.1
+#: The same number as service_chassis.lifecycle.START_FAULT_BYTES_MAX, which is not imported for its weight.
+_START_FAULT_BYTES_MAX = 4096
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -49,7 +53,7 @@ class Child:
     starts: int = 0
     delay_s: float = RESTART_DELAY_FIRST_S
     restart_at: float | None = None
-    #: The supervisor's end of the pipe.
+    #: The supervisor's end of the socket.
     stop_pipe: int | None = field(default=None, repr=False)
 
     @property
@@ -65,29 +69,37 @@ class Child:
         self.close_pipe()
         self.started_at, self.restart_at, self.ready_at = time.monotonic(), None, None
         self.starts += 1
-        read_end, write_end = os.pipe()
+        ours, theirs = socket.socketpair()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # a child has the mask of its parent
         try:
             self.popen = subprocess.Popen(
                 self.process.command or [sys.executable, "-m", "millrace.service", self.process.service],
                 env={**os.environ, **self.process.settings},
-                stdin=read_end,
+                stdin=theirs.fileno(),
                 process_group=0,
                 pass_fds=descriptors,
             )
         except BaseException:
-            os.close(write_end)
+            ours.close()
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            os.close(read_end)
-        self.stop_pipe = write_end
+            theirs.close()
+        ours.setblocking(False)
+        self.stop_pipe = ours.detach()
         return self.popen
 
     def ask_to_stop(self) -> None:
         if self.stop_pipe is not None:
             with contextlib.suppress(OSError):  # it has ended
                 os.write(self.stop_pipe, b"s")
+
+    def start_fault(self) -> str:
+        """Return the reason that a service wrote before it ended; empty if it wrote none."""
+        reason = b""
+        with contextlib.suppress(OSError):  # nothing was written, and a child of the service holds the other end
+            reason = os.read(self.stop_pipe, _START_FAULT_BYTES_MAX) if self.stop_pipe is not None else b""
+        return reason.decode(errors="replace")
 
     def close_pipe(self) -> None:
         if self.stop_pipe is not None:

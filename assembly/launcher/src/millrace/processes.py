@@ -56,7 +56,7 @@ _HELD_BACK_MAX_S = 2.0
 
 
 class ServiceFailedError(Exception):
-    """The failure of a service to start, or to start again; its log has the reason."""
+    """The failure of a service to start, or to start again; the message or the log has the reason."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,8 @@ class Supervisor:
         child.popen, child.ready_at = None, None
         how = how_it_ended(event.status)
         if event.status == _START_ERROR_STATUS or not all_were_ready:
-            raise ServiceFailedError(f"{child.label} could not start ({how}); its log line says why")
+            reason = child.start_fault() or f"{child.label} could not start ({how}); its log line says why"
+            raise ServiceFailedError(reason)
         if stable:
             child.delay_s = RESTART_DELAY_FIRST_S
         self._restart_later(child, "service ended", pid=event.popen.pid, how=how, up_s=round(up_s, 3))

@@ -22,7 +22,7 @@ from millrace.service import MAINS
 
 __all__ = ["RunningUp", "UpFailedError"]
 
-_READY = re.compile(r"ready kafka=(\S+) http=(\S+)\n")
+_READY = re.compile(r"ready kafka=(\S+) http=(\S+)")
 
 
 class UpFailedError(Exception):
@@ -77,7 +77,7 @@ class RunningUp:
 
     def await_ready(self) -> None:
         """Wait for the ready line. Raises UpFailedError when the process ends, or is not ready in time."""
-        line = self._first_line(self._began + self._ready_timeout_s)
+        line = self._first_line(self._began + self._ready_timeout_s).split("\n", 1)[0]
         ready = _READY.fullmatch(line)
         if ready is None:
             status = self.stop()
@@ -137,7 +137,7 @@ class RunningUp:
             raise RuntimeError("not started")
         output = self._popen.stdout.fileno()
         line = b""
-        while not line.endswith(b"\n"):
+        while b"\n" not in line:
             readable, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(output, 4096) if readable else b""
             if not part:

@@ -1,6 +1,6 @@
 """`python -m millrace.service NAME`: one service as a child of the launcher; the command line names it.
 
-Standard input is a pipe whose other end the launcher holds. A byte in it asks the service to stop. The pipe closes when
+Standard input is a socket whose other end the launcher holds. A byte in it asks the service to stop. It closes when
 the launcher ends, even by kill -9, which asks for the same. Signals that stop other programs are ignored, so that the
 launcher alone decides on the order in which services stop.
 """

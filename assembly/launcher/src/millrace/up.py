@@ -1,16 +1,20 @@
 """`millrace up`: one machine's broker from start to stop.
 
-Standard output gets one line, `ready kafka=HOST:PORT http=HOST:PORT`, once every service is ready; everything else is
-log lines on standard error. Ports, the Unix socket's folder and a temporary data folder belong to this process and go
-with it. The next start removes the folders of one that was killed.
+Standard output gets three lines once every service is ready: `ready kafka=HOST:PORT http=HOST:PORT`, the addresses of
+all /metrics, and the address of the REST API's documentation. Everything else is log lines on standard error: text on a
+terminal, else JSON, unless MILLRACE_LOG_FORMAT names one. Ports, the Unix socket's folder and a temporary data folder
+belong to this process and go with it. The next start removes the folders of one that was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +23,9 @@ from service_chassis.address import Address, is_loopback
 from millrace.folders import DATA_DIR, private_folder
 from millrace.layout import WILDCARD_HOSTS, Layout
 from millrace.ports import AddressError, Reservation
-from millrace.processes import ServiceFailedError, Supervisor, stop_deadline_s
+from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor, stop_deadline_s
 from millrace.stopping import Stopping
+from millrace.variables import VARIABLES
 
 __all__ = ["UpOptions", "run"]
 
@@ -36,6 +41,8 @@ class UpOptions:
     #: REST changes everything, so it is opened to others by itself, not with Kafka.
     http_host: str
     http_port: int
+    #: The port of the first service's /metrics, of the next service the next one; 0 for free ports.
+    metrics_port: int
     gateways: int
     separate: bool
     topics: str | None
@@ -50,10 +57,13 @@ def run(options: UpOptions) -> int:
             " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster"
         )
     stopping = Stopping()
+    _warn_of_variables()
+    if os.isatty(2):
+        os.environ.setdefault("MILLRACE_LOG_FORMAT", "text")
     with contextlib.ExitStack() as held:
         try:
-            kafka = held.enter_context(Reservation(options.host, options.kafka_port, claim=True)).address
-            http = held.enter_context(Reservation(options.http_host, options.http_port, claim=True)).address
+            kafka = _reserved(held, "--kafka-port", options.host, options.kafka_port)
+            http = _reserved(held, "--http-port", options.http_host, options.http_port)
             folder, lock = held.enter_context(private_folder())
         except AddressError as error:
             return _failed(str(error))
@@ -62,8 +72,10 @@ def run(options: UpOptions) -> int:
         data_dir = (options.data_dir or folder / DATA_DIR).absolute()
         try:
             data_dir.mkdir(parents=True, exist_ok=True)  # the gateway opens it too, maybe before storage
+        except (FileExistsError, NotADirectoryError):
+            return _failed(f"--data-dir: {data_dir} is not a folder")
         except OSError as error:
-            return _failed(f"cannot use the data folder {data_dir}: {error.strerror}")
+            return _failed(f"--data-dir: cannot use {data_dir}: {error.strerror}")
         layout = Layout(
             data_dir=data_dir,
             socket_dir=folder,
@@ -74,20 +86,98 @@ def run(options: UpOptions) -> int:
             gateways=options.gateways,
             topics=options.topics,
         )
-        supervisor = Supervisor(
-            layout.processes(lambda: held.enter_context(Reservation("127.0.0.1", 0)).address),
-            stop_deadline_s(),
-            descriptors=(lock,),
-        )
+        try:
+            processes = layout.processes(_metrics_addresses(held, options.metrics_port))
+        except AddressError as error:
+            return _failed(str(error))
+        _warn_of_overrides(processes)
+        supervisor = Supervisor(processes, stop_deadline_s(), descriptors=(lock,))
         stopping.stops(supervisor)
         shown = Address(layout.advertised.host if http.host in WILDCARD_HOSTS else http.host, http.port)
         if stopping.asked:
             return 0
         try:
-            supervisor.run(lambda: _print(f"ready kafka={layout.advertised} http={shown}\n"))
+            supervisor.run(lambda: _print_ready(layout, shown, processes))
         except ServiceFailedError as error:
-            return _failed(str(error))
+            return _failed(_in_options(str(error)))
     return 1 if supervisor.killed else 0
+
+
+def _reserved(held: contextlib.ExitStack, option: str, host: str, port: int) -> Address:
+    try:
+        return held.enter_context(Reservation(host, port, claim=True)).address
+    except AddressError as error:
+        raise AddressError(f"{option}: {error}") from error
+
+
+def _metrics_addresses(held: contextlib.ExitStack, first: int) -> Callable[[], Address]:
+    """Return a function that reserves the next address for /metrics. It raises AddressError if that is in use."""
+    ports = itertools.count(first) if first else itertools.repeat(0)
+
+    def following() -> Address:
+        try:
+            return held.enter_context(Reservation("127.0.0.1", next(ports))).address
+        except AddressError as error:
+            raise AddressError(f"--metrics-port: {error}") from error
+
+    return following
+
+
+def _print_ready(layout: Layout, http: Address, processes: Sequence[ServiceProcess]) -> None:
+    names = [each.service if each.number == 1 else f"{each.service}-{each.number}" for each in processes]
+    metrics = [f"{name}=http://{each.http_address}/metrics" for name, each in zip(names, processes, strict=True)]
+    _print(f"ready kafka={layout.advertised} http={http}\nmetrics {' '.join(metrics)}\nopen http://{http}/docs\n")
+
+
+#: Variables that `up` sets from an option, and the option.
+_OPTIONS = {
+    "MILLRACE_DATA_DIR": "--data-dir",
+    "MILLRACE_LISTENERS": "--host and --kafka-port",
+    "MILLRACE_ADVERTISED_LISTENERS": "--advertised-host",
+    "MILLRACE_ADMIN_HTTP": "--http-host and --http-port",
+    "MILLRACE_TOPICS": "--topics",
+    "MILLRACE_BROKER_HTTP": "--metrics-port",
+    "MILLRACE_STORAGE_HTTP": "--metrics-port",
+    "MILLRACE_GATEWAY_HTTP": "--metrics-port",
+    "MILLRACE_ADMIN_HEALTH_HTTP": "--metrics-port",
+}
+
+
+def _in_options(reason: str) -> str:
+    """Return a reason with the option's name for a variable that the environment does not have."""
+
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if found[0] in os.environ else _OPTIONS.get(found[0], found[0])
+
+    return re.sub(r"MILLRACE_[A-Z_]+", shown, reason)
+
+
+#: Prefix of variables that pipeline files of spark-etl may name as they like.
+_PIPELINES_PREFIX = "MILLRACE_ETL_"
+
+
+def _warn_of_variables() -> None:
+    """Name variables that no service knows, with the one that was probably meant."""
+    for name in sorted(name for name in os.environ if name.startswith("MILLRACE_")):
+        if name in VARIABLES or name.startswith(_PIPELINES_PREFIX):
+            continue
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, VARIABLES, n=1, cutoff=0.85)
+        _warn(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else " of Millrace"))
+
+
+def _warn_of_overrides(processes: Sequence[ServiceProcess]) -> None:
+    """Name variables of the environment that have no effect, because `up` chooses their values."""
+    chosen = {name: value for process in processes for name, value in process.settings.items()}
+    for name in sorted(chosen.keys() & os.environ.keys()):
+        if os.environ[name] != chosen[name]:
+            option = f"; use {_OPTIONS[name]}" if name in _OPTIONS else ""
+            _warn(f"{name} has no effect on `millrace up`, which chooses its value{option}")
+
+
+def _warn(text: str) -> None:
+    print(f"millrace up: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _open_standard_streams() -> None:

@@ -14,7 +14,7 @@ A stop has these steps:
 1. SIGTERM, SIGINT or SIGHUP sets the stop event. 2. `serve` closes its resources and returns. 3. At the deadline, or at
 a third signal (stop_signals), tasks that still run are cancelled and named in the log. 4. Two seconds later the process
 ends. A service of `millrace up` ignores these signals. It stops when its standard input has a byte or ends, so that the
-launcher alone decides on the order.
+launcher alone decides on the order. That input is a socket, and a failed start writes its reason there.
 
 Exit status: 0 stopped in order · 1 failed, or cut at the deadline · 78 (sysexits' EX_CONFIG) cannot start, and another
 try will not help: wrong settings, an address or a data folder in use (`StartError`). A supervisor restarts after 1, not
@@ -29,6 +29,7 @@ import gc
 import os
 import resource
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -41,6 +42,8 @@ from service_chassis.stop_signals import StopRequest, StopSignals, handled
 __all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
 
 START_ERROR_STATUS = 78
+#: Longest reason of a failed start that a launcher receives; a socket takes it without a wait.
+START_FAULT_BYTES_MAX = 4096
 #: Seconds that cancelled tasks have after the deadline before the process ends without them.
 _CUT_GRACE_S = 2.0
 #: gRPC hands every read and write of a socket to the threads of its EventEngine by default. Without it the thread that
@@ -64,23 +67,24 @@ def main(
     *,
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     arguments: list[str] | None = None,
+    example: str = "",
 ) -> int:
-    """Run a service, from its command line to its exit status."""
-    if sys.argv[1:] if arguments is None else arguments:
-        print(f"usage: {service}; everything is set by MILLRACE_* variables", file=sys.stderr)
-        return 2
+    """Run a service, from its command line to its exit status. `example`: a command line for --help."""
+    if options := sys.argv[1:] if arguments is None else arguments:
+        from service_chassis.usage import answer
+
+        return answer(service, sys.modules[serve.__module__].__doc__ or "", settings_class, example, options)
     try:
         settings = load(settings_class)
     except SettingsError as error:
         logs.configure(service)
-        log.error("cannot start", reason=str(error))
-        return START_ERROR_STATUS
+        return _cannot_start(str(error))
     logs.configure(service, settings.log_level, settings.log_format)
     logs.capture_standard_logging()
     # grpc reads it at its import, which `serve` does. An operator's choice stays.
     os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
     _raise_descriptor_limit()
-    log.info("starting", settings=settings.shown())
+    log.info("starting", settings=settings.shown(changed_only=settings.log_format == "text"))
     return run(
         lambda stop: serve(settings, stop),
         stop_deadline_s=settings.stop_deadline_s,
@@ -116,11 +120,23 @@ def run(
                 watched.callback(watch.close)
             return runner.run(_supervised(main, stop_deadline_s, stop_on_stdin))
     except StartError as error:
-        log.error("cannot start", reason=str(error))
-        return START_ERROR_STATUS
+        return _cannot_start(str(error))
     except Exception:
         log.exception("failed")
         return 1
+
+
+def _cannot_start(reason: str) -> int:
+    """Send the reason to the launcher, which reads it from the socket that is this process's standard input.
+
+    A service that no launcher started has no such socket, and logs the reason.
+    """
+    with contextlib.suppress(OSError):
+        if os.environ.get("MILLRACE_STOP_ON_STDIN") == "true" and stat.S_ISSOCK(os.fstat(0).st_mode):
+            os.write(0, reason.encode()[:START_FAULT_BYTES_MAX])
+            return START_ERROR_STATUS
+    log.error("cannot start", reason=reason)
+    return START_ERROR_STATUS
 
 
 def freeze_start_objects() -> None:

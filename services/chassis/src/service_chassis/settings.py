@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "load", "reference", "variable"]
+__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "described", "load", "reference", "variable"]
 
 ENVIRONMENT_PREFIX = "MILLRACE_"
 
@@ -51,9 +51,9 @@ class ServiceSettings(BaseSettings):
         " empty: none. For debugging.",
     )
 
-    def shown(self) -> dict[str, Any]:
-        """Return every setting by name, fit for a log line: secrets are masked."""
-        return self.model_dump(mode="json")
+    def shown(self, *, changed_only: bool = False) -> dict[str, Any]:
+        """Return every setting by name, or those that differ from their defaults. Secrets are masked."""
+        return self.model_dump(mode="json", exclude_defaults=changed_only)
 
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
@@ -65,10 +65,33 @@ def load(settings_class: type[Settings], **overrides: object) -> Settings:
         return settings_class(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
         faults = []
-        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        for fault in error.errors(include_url=False, include_input=False):
             name = str(fault["loc"][0]) if fault["loc"] else ""
-            faults.append(f"{variable(name)}: {fault['msg']}" if name else fault["msg"])
+            words = _words(fault["type"], fault["msg"], fault.get("ctx", {}))
+            faults.append(f"{variable(name)}: {words}" if name else words)
         raise SettingsError("; ".join(faults)) from None
+
+
+#: Kind of fault in pydantic -> our words; `{…}` is a bound that pydantic names.
+_FAULTS = {
+    "int_parsing": "not a whole number",
+    "int_parsing_size": "too many digits",
+    "float_parsing": "not a number",
+    "bool_parsing": "neither true nor false",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be {le} or less",
+    "value_error": "{error}",
+}
+
+
+def _words(kind: str, message: str, context: dict[str, Any]) -> str:
+    """Return the reason of a fault without the value, which may be a secret."""
+    bounds = {name: int(each) if isinstance(each, float) else each for name, each in context.items()}
+    return _FAULTS[kind].format_map(bounds) if kind in _FAULTS else message
 
 
 def variable(field_name: str) -> str:
@@ -90,6 +113,17 @@ def reference(classes: Iterable[type[BaseSettings]], leave_out: Collection[str] 
             if rows.setdefault(name, row) != row:
                 raise SettingsError(f"{variable(name)} means different things in different services")
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows.values()]) + "\n"
+
+
+def described(settings_class: type[BaseSettings]) -> list[tuple[str, str, str]]:
+    """Return the variable, default and meaning of each field, as plain text. The class's own fields come first."""
+    own = [name for name in settings_class.model_fields if name not in ServiceSettings.model_fields]
+    rows = []
+    for name in [*own, *ServiceSettings.model_fields]:
+        field = settings_class.model_fields[name]
+        default = _default(field).strip("`").replace("(empty)", "")
+        rows.append((variable(name), default, " ".join((field.description or "").split())))
+    return rows
 
 
 def _default(field: FieldInfo) -> str:

@@ -6,6 +6,7 @@ parses it in `cli.up`; typer (90 ms, 15 MB) is loaded for everything else.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -15,6 +16,9 @@ def main() -> int:
     """Run the console script; return the exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["up"]:
+        # Ctrl-C during the imports ends the process without a traceback; `Stopping` handles the signal afterwards.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         from millrace.cli.up import main as up
 
         return up(arguments[1:])
