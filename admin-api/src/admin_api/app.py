@@ -18,7 +18,18 @@ from admin_api.exporter import Exporter
 from admin_api.kafka_clients import KafkaClients
 from admin_api.middleware import HttpMetrics, RequestRing, error_response
 from admin_api.origins import Hosts
-from admin_api.routers import brokers, clusters, consumer_groups, lags, partitions, service, topic_configs, topics
+from admin_api.routers import (
+    acls,
+    broker_configs,
+    brokers,
+    clusters,
+    consumer_groups,
+    lags,
+    partitions,
+    service,
+    topic_configs,
+    topics,
+)
 from admin_api.routers.operations import JsonRoute
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
@@ -59,7 +70,10 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.registry = registry
     app.state.exporter = Exporter(storage, settings.admin_listener)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
-    for noun in (clusters, brokers, topic_configs, topics, partitions, consumer_groups, lags, service):
+    for noun in (
+        *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions),
+        *(consumer_groups, lags, service),
+    ):
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_faults)

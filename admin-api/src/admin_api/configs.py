@@ -7,9 +7,16 @@ from typing import TypedDict
 
 from broker_contract import topics_pb2
 
+from admin_api import errors
 from admin_api.schemas.clusters import ConfigSource, ConfigSynonym
+from admin_api.schemas.configs import AlterConfigsRequest
+from admin_api.storage import BROKER_RESOURCE, TOPIC_RESOURCE, StorageCalls
 
-__all__ = ["ConfigFields", "fields"]
+__all__ = ["ConfigFields", "ConfiguredResource", "fields"]
+
+#: Kafka's operations on a configuration.
+_SET, _DELETE = 0, 1
+_NOUNS = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}
 
 #: Kafka's numbers of a configuration's source.
 _SOURCES: Mapping[int, ConfigSource] = {
@@ -31,6 +38,54 @@ class ConfigFields(TypedDict):
     is_sensitive: bool
     source: ConfigSource
     synonyms: list[ConfigSynonym]
+
+
+class ConfiguredResource:
+    """One resource with configurations, as storage has it. Every method raises ApiError as `StorageCalls` does."""
+
+    __slots__ = ("_name", "_storage", "_type")
+
+    def __init__(self, storage: StorageCalls, resource_type: int, name: str) -> None:
+        self._storage = storage
+        self._type = resource_type
+        self._name = name
+
+    async def configs(self) -> list[topics_pb2.Config]:
+        """Return all configurations in the order of their names."""
+        (resource,) = await self._storage.configs(self._type, [self._name])
+        return sorted(resource.configs, key=lambda config: config.name)
+
+    async def config(self, name: str) -> topics_pb2.Config:
+        """Return one configuration. Raises ApiError (404) if there is none of this name."""
+        (resource,) = await self._storage.configs(self._type, [self._name], key=name)
+        for config in resource.configs:
+            if config.name == name:
+                return config
+        raise errors.not_found(f"A {_NOUNS[self._type]} has no configuration of this name.")
+
+    async def set(self, name: str, value: str | None) -> None:
+        """Give a configuration a value, which storage checks."""
+        await self._alter([topics_pb2.ConfigChange(name=name, operation=_SET, value=value)])
+
+    async def reset(self, name: str) -> None:
+        """Return a configuration to its default."""
+        await self._alter([topics_pb2.ConfigChange(name=name, operation=_DELETE)])
+
+    async def alter(self, given: AlterConfigsRequest) -> None:
+        """Make all changes of a request, or none if storage refuses one."""
+        names = [change.name for change in given.data]
+        if len(set(names)) != len(names):
+            raise errors.refused("A configuration is given twice.")
+        changes = [
+            topics_pb2.ConfigChange(name=change.name, operation=_DELETE)
+            if change.operation == "DELETE"
+            else topics_pb2.ConfigChange(name=change.name, operation=_SET, value=change.value)
+            for change in given.data
+        ]
+        await self._alter(changes, validate_only=given.validate_only)
+
+    async def _alter(self, changes: list[topics_pb2.ConfigChange], *, validate_only: bool = False) -> None:
+        await self._storage.alter_configs(self._type, self._name, changes, validate_only=validate_only)
 
 
 def fields(config: topics_pb2.Config) -> ConfigFields:

@@ -117,6 +117,16 @@ class StorageCalls:
         errors.check(created.error_code, created.error_message)
         return created
 
+    async def create_partitions(self, name: str, partition_count: int) -> None:
+        """Add partitions to a topic until it has this number."""
+        request = topics_pb2.CreatePartitionsRequest(
+            correlation_id=self.correlation_id,
+            topics=[topics_pb2.GrowingTopic(name=name, partition_count=partition_count)],
+        )
+        response = await self._answer(self._storage.topics.CreatePartitions(request, timeout=self._timeout_s))
+        grown = _only(response.topics)
+        errors.check(_as_absent(grown.error_code), grown.error_message)
+
     async def delete_topic(self, name: str) -> None:
         request = topics_pb2.DeleteTopicsRequest(
             correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name)]
@@ -146,6 +156,18 @@ class StorageCalls:
                 errors.check(code, resource.error_message)
                 found.append(resource)
         return found
+
+    async def alter_configs(
+        self, resource_type: int, name: str, changes: Sequence[topics_pb2.ConfigChange], *, validate_only: bool = False
+    ) -> None:
+        request = topics_pb2.AlterConfigsRequest(
+            correlation_id=self.correlation_id,
+            resources=[topics_pb2.ConfigChanges(type=resource_type, name=name, changes=changes)],
+            validate_only=validate_only,
+        )
+        response = await self._answer(self._storage.topics.AlterConfigs(request, timeout=self._timeout_s))
+        altered = _only(response.resources)
+        errors.check(_as_absent(altered.error_code), altered.error_message)
 
     async def offsets(self, targets: Sequence[tuple[str, int, int]]) -> list[data_pb2.ListOffsetsResponse.Found]:
         """Return the offset per (topic, partition, timestamp or EARLIEST or LATEST), in order; its error code is a

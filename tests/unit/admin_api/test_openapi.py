@@ -44,12 +44,24 @@ def test_version_and_names() -> None:
         "listKafkaClusters": "GET ",
         "getKafkaCluster": "GET /{cluster_id}",
         "listKafkaClusterConfigs": "GET /{cluster_id}/broker-configs",
+        "updateKafkaClusterConfigs": "POST /{cluster_id}/broker-configs:alter",
+        "getKafkaClusterConfig": "GET /{cluster_id}/broker-configs/{name}",
+        "updateKafkaClusterConfig": "PUT /{cluster_id}/broker-configs/{name}",
+        "deleteKafkaClusterConfig": "DELETE /{cluster_id}/broker-configs/{name}",
+        "getKafkaAcls": "GET /{cluster_id}/acls",
+        "createKafkaAcls": "POST /{cluster_id}/acls",
+        "deleteKafkaAcls": "DELETE /{cluster_id}/acls",
+        "batchCreateKafkaAcls": "POST /{cluster_id}/acls:batch",
         "listKafkaTopics": "GET /{cluster_id}/topics",
         "createKafkaTopic": "POST /{cluster_id}/topics",
         "getKafkaTopic": f"GET {topic}",
+        "updatePartitionCountKafkaTopic": f"PATCH {topic}",
         "deleteKafkaTopic": f"DELETE {topic}",
         "listKafkaTopicConfigs": f"GET {topic}/configs",
+        "updateKafkaTopicConfigBatch": f"POST {topic}/configs:alter",
         "getKafkaTopicConfig": f"GET {topic}/configs/{{name}}",
+        "updateKafkaTopicConfig": f"PUT {topic}/configs/{{name}}",
+        "deleteKafkaTopicConfig": f"DELETE {topic}/configs/{{name}}",
         "listKafkaAllTopicConfigs": "GET /{cluster_id}/topics/-/configs",
         "listKafkaPartitions": f"GET {topic}/partitions",
         "getKafkaPartition": f"GET {topic}/partitions/{{partition_id}}",
@@ -66,12 +78,30 @@ def test_version_and_names() -> None:
         "listKafkaConsumerLags": f"GET {group}/lags",
         "getKafkaConsumerLag": f"GET {group}/lags/{{topic_name}}/partitions/{{partition_id}}",
     }
-    assert {name: operations.get(name) for name in confluents} == confluents
+    broker, partition = "/{cluster_id}/brokers/{broker_id}", f"{topic}/partitions/{{partition_id}}"
+    unnamed = {  # Confluent's description has them without an operationId
+        "listKafkaBrokers": "GET /{cluster_id}/brokers",
+        "getKafkaBroker": f"GET {broker}",
+        "listKafkaAllBrokersConfigs": "GET /{cluster_id}/brokers/-/configs",
+        "listKafkaBrokerConfigs": f"GET {broker}/configs",
+        "updateKafkaBrokerConfigBatch": f"POST {broker}/configs:alter",
+        "getKafkaBrokerConfig": f"GET {broker}/configs/{{name}}",
+        "updateKafkaBrokerConfig": f"PUT {broker}/configs/{{name}}",
+        "deleteKafkaBrokerConfig": f"DELETE {broker}/configs/{{name}}",
+        "searchKafkaReplicas": f"GET {broker}/partition-replicas",
+        "listKafkaReassignments": "GET /{cluster_id}/topics/-/partitions/-/reassignment",
+        "listKafkaTopicReassignments": f"GET {topic}/partitions/-/reassignment",
+        "getKafkaReassignment": f"GET {partition}/reassignment",
+        "listKafkaReplicas": f"GET {partition}/replicas",
+        "getKafkaReplica": f"GET {partition}/replicas/{{broker_id}}",
+    }
+    assert len(confluents) + len(unnamed) == 48
+    assert operations == confluents | unnamed
 
 
 def test_only_what_is_served_is_described(stack: Stack) -> None:
     description = json.loads(FILE.read_text())
-    assert len(description["paths"]) == 29
+    assert len(description["paths"]) == 37
     for path in description["paths"]:
         answer = stack.http.request("OPTIONS", path.replace("{", "%7B").replace("}", "%7D"))
         assert answer.status_code == 405, path

@@ -40,7 +40,7 @@ def test_unknown_routes(stack: Stack, path: str) -> None:
     ("method", "path", "allowed"),
     [
         ("PUT", "/topics", "GET, POST"),
-        ("PATCH", "/topics/a", "DELETE, GET"),
+        ("PUT", "/topics/a", "DELETE, GET, PATCH"),
         ("DELETE", "/topics/a/configs", "GET"),
         ("POST", "/consumer-groups/g", "GET"),
         ("BREW", "/topics", "GET, POST"),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from broker_contract import topics_pb2
 from fastapi import FastAPI
 
-from admin_api import configs, errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.routers.partitions import replica
-from admin_api.schemas.clusters import Broker, BrokerConfig, BrokerConfigList, BrokerList
+from admin_api.schemas.clusters import Broker, BrokerList
 from admin_api.schemas.topics import ReplicaList
-from admin_api.storage import BROKER_RESOURCE
-from admin_api.view import BrokerAddress, BrokerId, ClusterView, ConfigName, View
+from admin_api.view import BrokerAddress, BrokerId, ClusterView, View
 
 __all__ = ["add_operations"]
 
@@ -21,8 +18,6 @@ def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Broker (v3)")
     operations.get(f"{CLUSTER}/brokers", "listKafkaBrokers", list_brokers)
     operations.get(f"{CLUSTER}/brokers/{{broker_id}}", "getKafkaBroker", get_broker)
-    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/configs", "listKafkaBrokerConfigs", list_configs)
-    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/configs/{{name}}", "getKafkaBrokerConfig", get_config)
     operations.get(f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_replicas)
 
 
@@ -36,27 +31,6 @@ async def list_brokers(view: ClusterView) -> BrokerList:
 async def get_broker(view: ClusterView, broker_id: BrokerId) -> Broker:
     """Return the broker with the given id."""
     return _broker(view, view.broker(broker_id))
-
-
-async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigList:
-    """List the configurations of the broker."""
-    view.broker(broker_id)
-    (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)])
-    rows = sorted(resource.configs, key=lambda config: config.name)
-    return BrokerConfigList(
-        metadata=view.links.collection("brokers", broker_id, "configs"),
-        data=[_config(view, broker_id, config) for config in rows],
-    )
-
-
-async def get_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> BrokerConfig:
-    """Return one configuration of the broker."""
-    view.broker(broker_id)
-    (resource,) = await view.storage.configs(BROKER_RESOURCE, [str(broker_id)], key=name)
-    for config in resource.configs:
-        if config.name == name:
-            return _config(view, broker_id, config)
-    raise errors.not_found("A broker has no configuration of this name.")
 
 
 async def list_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuery) -> ReplicaList:
@@ -85,15 +59,4 @@ def _broker(view: View, broker: BrokerAddress) -> Broker:
         port=broker.port,
         configs=view.links.related(*here, "configs"),
         partition_replicas=view.links.related(*here, "partition-replicas"),
-    )
-
-
-def _config(view: View, broker_id: int, config: topics_pb2.Config) -> BrokerConfig:
-    return BrokerConfig(
-        metadata=view.links.resource(
-            "brokers", broker_id, "configs", config.name, name=("broker", broker_id, "config", config.name)
-        ),
-        cluster_id=view.cluster_id,
-        broker_id=broker_id,
-        **configs.fields(config),
     )

@@ -65,6 +65,10 @@ class Operations:
     ) -> None:
         self.add("GET", path, operation_id, endpoint, answer=answer)
 
+    def change(self, method: str, path: str, operation_id: str, endpoint: Callable[..., Any]) -> None:
+        """Add an operation that changes something and answers 204 without a body."""
+        self.add(method, path, operation_id, endpoint, status_code=204)
+
     def add(
         self,
         method: str,

@@ -9,7 +9,15 @@ from fastapi import FastAPI, Query
 from admin_api import errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
-from admin_api.schemas.topics import Partition, PartitionList, PartitionOffsets, ReassignmentList, Replica, ReplicaList
+from admin_api.schemas.topics import (
+    Partition,
+    PartitionList,
+    PartitionOffsets,
+    Reassignment,
+    ReassignmentList,
+    Replica,
+    ReplicaList,
+)
 from admin_api.storage import EARLIEST, LATEST
 from admin_api.view import NO_NODE, BrokerId, ClusterView, PartitionId, TopicName, View
 
@@ -28,6 +36,8 @@ def add_operations(app: FastAPI) -> None:
     operations.get(partitions, "listKafkaPartitions", list_partitions)
     operations.get(partition, "getKafkaPartition", get_partition)
     operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_offsets)
+    operations.get(f"{partition}/reassignment", "getKafkaReassignment", get_reassignment)
+    operations = Operations(app, "Replica (v3)")
     operations.get(f"{partition}/replicas", "listKafkaReplicas", list_replicas)
     operations.get(f"{partition}/replicas/{{broker_id}}", "getKafkaReplica", get_replica)
 
@@ -102,6 +112,23 @@ async def list_reassignments(view: ClusterView, topic_name: TopicName) -> Reassi
     await view.storage.topic(topic_name)
     here = ("topics", topic_name, "partitions", "-", "reassignment")
     return ReassignmentList(metadata=view.links.collection(*here), data=[])
+
+
+async def get_reassignment(view: ClusterView, topic_name: TopicName, partition_id: PartitionId) -> Reassignment:
+    """Return the reassignment of a partition: no replica is added or removed, since storage has each partition once."""
+    await _leader(view, topic_name, partition_id)
+    of_partition = ("topics", topic_name, "partitions", partition_id)
+    return Reassignment(
+        metadata=view.links.resource(
+            *of_partition, "reassignment", name=("topic", topic_name, "partition", partition_id, "reassignment")
+        ),
+        cluster_id=view.cluster_id,
+        topic_name=topic_name,
+        partition_id=partition_id,
+        adding_replicas=[],
+        removing_replicas=[],
+        replicas=view.links.related(*of_partition, "replicas"),
+    )
 
 
 def replica(view: View, topic: str, partition: int, broker_id: int) -> Replica:

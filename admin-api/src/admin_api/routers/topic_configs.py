@@ -1,4 +1,4 @@
-"""Topic configurations, reading only."""
+"""Topic configurations: read, set, return to the default."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from broker_contract import topics_pb2
 from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
-from admin_api import configs, errors
+from admin_api import configs
+from admin_api.configs import ConfiguredResource
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
+from admin_api.schemas.configs import AlterTopicConfigs, UpdateTopicConfig
 from admin_api.schemas.topics import TopicConfig, TopicConfigList
 from admin_api.storage import TOPIC_RESOURCE
 from admin_api.streaming import streamed
@@ -20,8 +22,12 @@ __all__ = ["add_operations"]
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")
     operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_configs, TopicConfigList)
-    operations.get(f"{CLUSTER}/topics/{{topic_name}}/configs", "listKafkaTopicConfigs", list_configs)
-    operations.get(f"{CLUSTER}/topics/{{topic_name}}/configs/{{name}}", "getKafkaTopicConfig", get_config)
+    all_of_one = f"{CLUSTER}/topics/{{topic_name}}/configs"
+    operations.get(all_of_one, "listKafkaTopicConfigs", list_configs)
+    operations.change("POST", f"{all_of_one}:alter", "updateKafkaTopicConfigBatch", alter_configs)
+    operations.get(f"{all_of_one}/{{name}}", "getKafkaTopicConfig", get_config)
+    operations.change("PUT", f"{all_of_one}/{{name}}", "updateKafkaTopicConfig", set_config)
+    operations.change("DELETE", f"{all_of_one}/{{name}}", "deleteKafkaTopicConfig", reset_config)
 
 
 async def list_all_configs(view: ClusterView, paging: PageQuery) -> StreamingResponse:
@@ -43,8 +49,7 @@ async def list_all_configs(view: ClusterView, paging: PageQuery) -> StreamingRes
 
 async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> TopicConfigList:
     """List the configurations of one topic."""
-    (resource,) = await view.storage.configs(TOPIC_RESOURCE, [topic_name])
-    page = paging.cut(resource.configs, key=lambda config: (config.name,))
+    page = paging.cut(await _resource(view, topic_name).configs(), key=lambda config: (config.name,))
     return TopicConfigList(
         metadata=view.links.collection("topics", topic_name, "configs", next_query=page.next_query),
         data=[_config(view, topic_name, config) for config in page.rows],
@@ -53,11 +58,30 @@ async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQue
 
 async def get_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> TopicConfig:
     """Return one configuration of one topic."""
-    (resource,) = await view.storage.configs(TOPIC_RESOURCE, [topic_name], key=name)
-    for config in resource.configs:
-        if config.name == name:
-            return _config(view, topic_name, config)
-    raise errors.not_found("A topic has no configuration of this name.")
+    return _config(view, topic_name, await _resource(view, topic_name).config(name))
+
+
+async def set_config(view: ClusterView, topic_name: TopicName, name: ConfigName, given: UpdateTopicConfig) -> None:
+    """Give one configuration of one topic a value. It is in force when the answer is there."""
+    resource = _resource(view, topic_name)
+    await resource.config(name)
+    await resource.set(name, given.value)
+
+
+async def reset_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> None:
+    """Return one configuration of one topic to its default."""
+    resource = _resource(view, topic_name)
+    await resource.config(name)
+    await resource.reset(name)
+
+
+async def alter_configs(view: ClusterView, topic_name: TopicName, given: AlterTopicConfigs) -> None:
+    """Change several configurations of one topic at once: all of them, or none."""
+    await _resource(view, topic_name).alter(given)
+
+
+def _resource(view: View, topic_name: str) -> ConfiguredResource:
+    return ConfiguredResource(view.storage, TOPIC_RESOURCE, topic_name)
 
 
 def _config(view: View, topic: str, config: topics_pb2.Config) -> TopicConfig:

@@ -1,20 +1,24 @@
-"""Topics: list, create, look at, delete."""
+"""Topics: list, create, look at, enlarge, delete."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from broker_contract import topics_pb2
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 
 from admin_api import audit, errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
-from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList
+from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList, UpdatePartitionCountRequest
 from admin_api.view import ClusterView, TopicName, View
 
 __all__ = ["add_operations"]
 
 #: Every partition is stored once: durability is storage's volume, not a second copy of ours.
 REPLICATION_FACTOR = 1
+#: Kafka's operations on a topic. Without an authorizer everyone may do all of them.
+TOPIC_OPERATIONS = ("ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE")
 
 
 def add_operations(app: FastAPI) -> None:
@@ -32,7 +36,8 @@ def add_operations(app: FastAPI) -> None:
         },
     )
     operations.get(f"{CLUSTER}/topics/{{topic_name}}", "getKafkaTopic", get_topic)
-    operations.add("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic, status_code=204)
+    operations.add("PATCH", f"{CLUSTER}/topics/{{topic_name}}", "updatePartitionCountKafkaTopic", enlarge_topic)
+    operations.change("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic)
 
 
 async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
@@ -54,8 +59,24 @@ async def create_topic(view: ClusterView, given: CreateTopicRequest, request: Re
     return topic
 
 
-async def get_topic(view: ClusterView, topic_name: TopicName) -> Topic:
+async def get_topic(
+    view: ClusterView,
+    topic_name: TopicName,
+    include_authorized_operations: Annotated[
+        bool, Query(description="Whether to list the operations that the caller may do.")
+    ] = False,
+) -> Topic:
     """Return the topic with the given name."""
+    topic = await view.storage.topic(topic_name)
+    found = _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)
+    if include_authorized_operations:
+        found.authorized_operations = list(TOPIC_OPERATIONS)
+    return found
+
+
+async def enlarge_topic(view: ClusterView, topic_name: TopicName, given: UpdatePartitionCountRequest) -> Topic:
+    """Add partitions to the topic. Records with the same key may go to other partitions from then on."""
+    await view.storage.create_partitions(topic_name, given.partitions_count)
     topic = await view.storage.topic(topic_name)
     return _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from admin_api.schemas.clusters import Config
+from admin_api.schemas.requests import GivenInt32, Request, Text, example
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
 
 __all__ = [
@@ -25,26 +25,13 @@ __all__ = [
     "TopicConfig",
     "TopicConfigList",
     "TopicList",
+    "UpdatePartitionCountRequest",
 ]
 
 #: Limits of a new topic's lists: there are 34 configurations, and a partition has one replica.
 CONFIGS_MAX = 100
 ASSIGNMENTS_MAX = 1000
 BROKER_IDS_MAX = 16
-
-_Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
-
-
-def _unicode(value: str) -> str:
-    """Refuse half a surrogate pair, which JSON can write but which is no text."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise PydanticCustomError("string_unicode", "Input should be valid Unicode text") from None
-    return value
-
-
-_Text = Annotated[str, AfterValidator(_unicode)]
 
 
 class Topic(Resource):
@@ -57,7 +44,9 @@ class Topic(Resource):
     partitions: Relationship
     configs: Relationship
     partition_reassignments: Relationship
-    authorized_operations: list[str] = Field(description="Empty: operations are not restricted per caller.")
+    authorized_operations: list[str] = Field(
+        description="The operations that the caller may do; empty unless include_authorized_operations asks for them."
+    )
 
 
 class TopicList(Collection):
@@ -65,29 +54,37 @@ class TopicList(Collection):
     data: list[Topic]
 
 
-class _Request(BaseModel):
-    """A caller's input: types as written (no "3" for 3), and no unknown field."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class ConfigEntry(_Request):
-    name: _Text
-    value: _Text | None = Field(None, description="Null: the default.")
+class ConfigEntry(Request):
+    name: Text
+    value: Text | None = Field(None, description="Null: the default.")
 
 
-class ReplicaAssignment(_Request):
-    partition_id: _Int32
-    broker_ids: Annotated[list[_Int32], Field(max_length=BROKER_IDS_MAX, fail_fast=True)]
+class ReplicaAssignment(Request):
+    partition_id: GivenInt32
+    broker_ids: Annotated[list[GivenInt32], Field(max_length=BROKER_IDS_MAX, fail_fast=True)]
 
 
-class CreateTopicRequest(_Request):
-    topic_name: _Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
-    partitions_count: _Int32 | None = Field(None, description="At least 1; the broker's num.partitions when absent.")
-    replication_factor: _Int32 | None = Field(None, description="1, also when absent or -1: a record is held once.")
-    replicas_assignments: Annotated[list[ReplicaAssignment], Field(max_length=ASSIGNMENTS_MAX, fail_fast=True)] = []
-    configs: Annotated[list[ConfigEntry], Field(max_length=CONFIGS_MAX, fail_fast=True)] = []
+class CreateTopicRequest(Request):
+    model_config = example(
+        topic_name="orders", partitions_count=3, configs=[{"name": "retention.ms", "value": "86400000"}]
+    )
+
+    topic_name: Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
+    partitions_count: GivenInt32 | None = Field(
+        None, description="At least 1; the broker's num.partitions when absent."
+    )
+    replication_factor: GivenInt32 | None = Field(None, description="1, also when absent or -1: a record is held once.")
+    replicas_assignments: Annotated[list[ReplicaAssignment], Field(max_length=ASSIGNMENTS_MAX, fail_fast=True)] = Field(
+        []
+    )
+    configs: Annotated[list[ConfigEntry], Field(max_length=CONFIGS_MAX, fail_fast=True)] = Field([])
     validate_only: bool = Field(False, description="Only check whether the topic could be created.")
+
+
+class UpdatePartitionCountRequest(Request):
+    model_config = example(partitions_count=6)
+
+    partitions_count: GivenInt32 = Field(description="The new number of all partitions, above the present one.")
 
 
 class TopicConfig(Config):
