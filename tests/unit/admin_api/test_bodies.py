@@ -210,7 +210,7 @@ async def _status_and_answer(app: Any, operation: Operation, parts: list[bytes])
 
 
 def _shape(schema: dict[str, Any]) -> str:
-    """Return the part of a schema that decides what its parser builds."""
+    """Return the fields and types of a schema: they decide how much its parser builds."""
     return str({name: (_resolved(each)["type"], each.get("items")) for name, each in schema["properties"].items()})
 
 

@@ -1,4 +1,4 @@
-"""Changes over HTTP: more partitions, configurations set and reset, and what is refused, with its exact answer."""
+"""Changes over HTTP: more partitions, configurations set and reset, and each refusal with its exact answer."""
 
 from __future__ import annotations
 
