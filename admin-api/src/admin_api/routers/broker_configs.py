@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_contract import topics_pb2
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
-from admin_api import configs
+from admin_api import audit, configs
 from admin_api.configs import ConfiguredResource
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
@@ -61,8 +61,9 @@ async def reset_cluster_config(view: ClusterView, name: ConfigName) -> None:
     await _every_broker(view).reset(name)
 
 
-async def alter_cluster_configs(view: ClusterView, given: AlterBrokerConfigs) -> None:
+async def alter_cluster_configs(view: ClusterView, given: AlterBrokerConfigs, request: Request) -> None:
     """Change several configurations of every broker at once: all of them, or none."""
+    audit.note(request, configs=given.names, validate_only=given.validate_only)
     await _every_broker(view).alter(given)
 
 
@@ -107,8 +108,9 @@ async def reset_config(view: ClusterView, broker_id: BrokerId, name: ConfigName)
     await resource.reset(name)
 
 
-async def alter_configs(view: ClusterView, broker_id: BrokerId, given: AlterBrokerConfigs) -> None:
+async def alter_configs(view: ClusterView, broker_id: BrokerId, given: AlterBrokerConfigs, request: Request) -> None:
     """Change several configurations of the broker at once: all of them, or none."""
+    audit.note(request, configs=given.names, validate_only=given.validate_only)
     await _broker(view, broker_id).alter(given)
 
 

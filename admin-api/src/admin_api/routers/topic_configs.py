@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from broker_contract import topics_pb2
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.responses import StreamingResponse
 
-from admin_api import configs
+from admin_api import audit, configs
 from admin_api.configs import ConfiguredResource
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
@@ -75,8 +75,9 @@ async def reset_config(view: ClusterView, topic_name: TopicName, name: ConfigNam
     await resource.reset(name)
 
 
-async def alter_configs(view: ClusterView, topic_name: TopicName, given: AlterTopicConfigs) -> None:
+async def alter_configs(view: ClusterView, topic_name: TopicName, given: AlterTopicConfigs, request: Request) -> None:
     """Change several configurations of one topic at once: all of them, or none."""
+    audit.note(request, configs=given.names, validate_only=given.validate_only)
     await _resource(view, topic_name).alter(given)
 
 

@@ -74,8 +74,11 @@ async def get_topic(
     return found
 
 
-async def enlarge_topic(view: ClusterView, topic_name: TopicName, given: UpdatePartitionCountRequest) -> Topic:
+async def enlarge_topic(
+    view: ClusterView, topic_name: TopicName, given: UpdatePartitionCountRequest, request: Request
+) -> Topic:
     """Add partitions to the topic. Records with the same key may go to other partitions from then on."""
+    audit.note(request, partitions_count=given.partitions_count)
     await view.storage.create_partitions(topic_name, given.partitions_count)
     topic = await view.storage.topic(topic_name)
     return _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)

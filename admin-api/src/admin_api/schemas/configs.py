@@ -36,6 +36,11 @@ class AlterConfigsRequest(Request):
     data: Annotated[list[ConfigChange], Field(max_length=CHANGES_MAX, fail_fast=True)]
     validate_only: bool = Field(False, description="Only check whether the changes could be made.")
 
+    @property
+    def names(self) -> str:
+        """The names of the configurations, for the audit log."""
+        return ",".join(change.name for change in self.data)
+
 
 class UpdateTopicConfig(UpdateConfigRequest):
     model_config = example(value="604800000")
