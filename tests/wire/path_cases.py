@@ -271,6 +271,13 @@ OTHERS = [
     _once(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, *_CONFIGS),
     _once(ApiKey.DELETE_GROUPS, 3, *groups("DELETE", "committed", "nobody")),
     _once(ApiKey.OFFSET_DELETE, 0, *groups("DELETE", "committed"), *topics("READ", "single")),
+    _once(
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        ("TRANSACTIONAL_ID", "x", "WRITE"),
+        *groups("READ", "committed"),
+        *topics("READ", "single"),
+    ),
     _once(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, *groups("DESCRIBE", "committed", "")),
     _once(ApiKey.LIST_CONFIG_RESOURCES, 1, (*CLUSTER, "DESCRIBE_CONFIGS")),
     _once(ApiKey.CREATE_PARTITIONS, 3, *topics("ALTER", "single", "orders", "nowhere", "twice")),

@@ -31,6 +31,11 @@ from protocol_lib.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol_lib.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 from tests.wire.version_case import Case
 
@@ -208,6 +213,26 @@ def check_offset_delete(_version: int, response: Any, _topic_id: bytes) -> None:
     assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, 0), (1, 3)]
 
 
+def ask_txn_offset_commit(_version: int, _topic_id: bytes) -> Any:
+    partitions = tuple(
+        TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=7, committed_metadata="here")
+        for each in (5, 6)
+    )
+    return TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="committed",
+        producer_id=1 << 40,
+        producer_epoch=0,
+        topics=(TxnOffsetCommitRequestTopic(name="single", partitions=partitions),),
+    )
+
+
+def check_txn_offset_commit(_version: int, response: Any, _topic_id: bytes) -> None:
+    (topic,) = response.topics
+    assert topic.name == "single"
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(5, 3), (6, 3)]
+
+
 def ask_consumer_group_heartbeat(version: int, _topic_id: bytes) -> Any:
     return ConsumerGroupHeartbeatRequest(
         group_id=f"consumers-{version}",
@@ -252,4 +277,5 @@ CASES: dict[ApiKey, Case] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (ask_consumer_group_heartbeat, check_consumer_group_heartbeat),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (ask_consumer_group_describe, check_consumer_group_describe),
     ApiKey.OFFSET_DELETE: (ask_offset_delete, check_offset_delete),
+    ApiKey.TXN_OFFSET_COMMIT: (ask_txn_offset_commit, check_txn_offset_commit),
 }

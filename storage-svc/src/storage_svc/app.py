@@ -29,6 +29,7 @@ from service_chassis.health import Health
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CoordinatorSettings
+from storage_svc.coordinator.stored.markers import LogMarkerWriter
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.errors import DataFolderError, StorageFailure
@@ -82,16 +83,19 @@ class Storage:
             catalog, logs, partial(_log_config, settings), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
+        transactions = NoTransactions()
         self.coordinator = GroupCoordinator(
-            offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry
+            offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry, transactions
         )
+        self.markers = LogMarkerWriter(logs.logs, self.coordinator.transactional_offsets.end)
         self.topic_registry.on_changed.append(self.coordinator.topics_changed)
         self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.leases = Leases(catalog)
         broker = _broker_values(settings)
         self.group_configs = GroupConfigs(catalog, broker, self.coordinator.configure)
         configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
-        self.data = DataService(logs, self.topic_registry.name_of, NoTransactions())
+        verifies = settings.transaction_partition_verification_enable
+        self.data = DataService(logs, self.topic_registry.name_of, transactions, verifies=verifies)
         self.offsets = OffsetsService(logs)
         self.log_service = LogsService(logs)
         self.topics = TopicsService(
@@ -269,6 +273,7 @@ def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
         offsets_commit_timeout_ms=settings.offsets_commit_timeout_ms,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        verifies_transactions=settings.transaction_partition_verification_enable,
         consumer=ConsumerGroupSettings(
             session_timeout_ms=settings.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,

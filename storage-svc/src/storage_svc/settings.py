@@ -65,6 +65,10 @@ class StorageSettings(ServiceSettings):
     log_scrub_io_max_bytes_per_second: int = Field(
         0, ge=0, le=_LONG_MAX, description="Bytes that the scrub may read a second; 0: no limit."
     )
+    transaction_partition_verification_enable: bool = Field(
+        True,
+        description="Whether records of a transaction are refused unless its partitions are known to the coordinator.",
+    )
     producer_id_expiration_ms: int = Field(
         _DAY_MS, ge=1, description="Time after which the state of an idle idempotent producer is removed."
     )

@@ -40,6 +40,7 @@ from gateway_svc.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
 )
@@ -52,6 +53,7 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     metadata.HANDLER,
     offset_commit.HANDLER,
     offset_fetch.HANDLER,
+    txn_offset_commit.HANDLER,
     find_coordinator.HANDLER,
     join_group.HANDLER,
     heartbeat.HANDLER,

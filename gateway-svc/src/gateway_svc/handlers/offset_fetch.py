@@ -1,10 +1,10 @@
 """OffsetFetch: the committed offsets of a group, from version 8 on of many groups.
 
 Null topics mean all of them (from version 2 on). Before version 2 the answer has no top-level error: a group's error
-is that of every partition; from then on a group with an error has no topics. `require_stable` is always met:
-without transactions every committed offset is stable.
-Member ids and epochs (9) are KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an
-unknown one is UNKNOWN_TOPIC_ID.
+is that of every partition; from then on a group with an error has no topics. With `require_stable` (7, KIP-447) a
+partition is UNSTABLE_OFFSET_COMMIT while an open transaction has committed its offset. Member ids and epochs (9) are
+KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an unknown one is
+UNKNOWN_TOPIC_ID.
 
 A partition that a group names twice is answered twice, as Apache Kafka does, up to a thousand names.
 """
@@ -63,7 +63,8 @@ async def handle(call: Call, request: OffsetFetchRequest, services: Services) ->
     found = []
     async for pieces in in_turns(groups, _GROUPS_PIECE):
         for each in pieces:
-            found.append(await _GroupFetch(call, each, ids, services, memory).answer())
+            fetch = _GroupFetch(call, each, ids, services, memory, require_stable=request.require_stable)
+            found.append(await fetch.answer())
     return _response(call, found), first_error(found)
 
 
@@ -98,12 +99,15 @@ class _GroupFetch:
         ids: Mapping[bytes, str],
         services: Services,
         memory: AnswerMemory,
+        *,
+        require_stable: bool,
     ) -> None:
         self._call = call
         self._group = group
         self._ids = ids
         self._services = services
         self._memory = memory
+        self._require_stable = require_stable
 
     async def answer(self) -> OffsetFetchResponseGroup:
         topics: Sequence[Any] = ()
@@ -177,7 +181,9 @@ class _GroupFetch:
             member_epoch=group.member_epoch,
         )
         answer = await self._services.storage.groups.fetch_offsets(
-            groups_pb2.FetchOffsetsRequest(correlation_id=self._call.correlation_id, groups=[wanted])
+            groups_pb2.FetchOffsetsRequest(
+                correlation_id=self._call.correlation_id, groups=[wanted], require_stable=self._require_stable
+            )
         )
         (result,) = answer.groups
         self._memory.take(answer.ByteSize() + _ROW_BYTES * len(result.offsets))

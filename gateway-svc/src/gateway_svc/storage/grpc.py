@@ -132,6 +132,8 @@ class GrpcGroups:
         self.describe_consumer_groups = _before(
             unary.repeatable(stub.DescribeConsumerGroups, answers.consumer_groups_unknown), doubt_many
         )
+        # Another transaction of the producer may have begun since the first call.
+        self.commit_transaction_offsets = unary.once(stub.CommitTransactionOffsets, answers.offsets_not_committed)
         self.fetch_offsets = unary.repeatable(stub.FetchOffsets, answers.commits_unknown)
         self.list_groups = _with(unary.repeatable(stub.ListGroups, answers.groups_not_listed), doubt_others)
         self.describe_groups = _before(unary.repeatable(stub.DescribeGroups, answers.groups_unknown), doubt_many)

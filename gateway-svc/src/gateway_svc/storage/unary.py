@@ -211,6 +211,10 @@ def consumer_groups_unknown(
     return groups_pb2.DescribeConsumerGroupsResponse(groups=groups)
 
 
+def offsets_not_committed(request: groups_pb2.CommitTransactionOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
+    return groups_pb2.CommitOffsetsResponse(error_codes=[_NO_COORDINATOR for _ in request.commit.offsets])
+
+
 def commits_unknown(request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
     group = groups_pb2.FetchOffsetsResponse.Group
     groups = [group(group_id=each.group_id, error_code=_NO_COORDINATOR) for each in request.groups]

@@ -1082,6 +1082,44 @@ class CommitOffsetsResponse(_message.Message):
 Global___CommitOffsetsResponse: _TypeAlias = CommitOffsetsResponse  # noqa: Y015
 
 @_typing.final
+class CommitTransactionOffsetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    version: _builtins.int
+    """Of TxnOffsetCommit. From 5 on the group's partition is added to the transaction (KIP-890)."""
+    @_builtins.property
+    def commit(self) -> Global___CommitOffsetsRequest:
+        """Its retention time, `group_not_found_supported` and `will_repeat` are not used."""
+
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        commit: Global___CommitOffsetsRequest | None = ...,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "correlation_id", b"correlation_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitTransactionOffsetsRequest: _TypeAlias = CommitTransactionOffsetsRequest  # noqa: Y015
+
+@_typing.final
 class FetchOffsetsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1121,7 +1159,10 @@ class FetchOffsetsRequest(_message.Message):
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    REQUIRE_STABLE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
+    require_stable: _builtins.bool
+    """Offsets that open transactions have committed, too, are UNSTABLE_OFFSET_COMMIT (KIP-447)."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchOffsetsRequest.Group]: ...
     def __init__(
@@ -1129,10 +1170,11 @@ class FetchOffsetsRequest(_message.Message):
         *,
         correlation_id: _builtins.int = ...,
         groups: _abc.Iterable[Global___FetchOffsetsRequest.Group] | None = ...,
+        require_stable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "groups", b"groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "groups", b"groups", "require_stable", b"require_stable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

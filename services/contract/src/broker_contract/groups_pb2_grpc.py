@@ -60,6 +60,11 @@ class GroupsStub:
                 request_serializer=groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
                 response_deserializer=groups__pb2.DescribeConsumerGroupsResponse.FromString,
                 _registered_method=True)
+        self.CommitTransactionOffsets = channel.unary_unary(
+                '/millrace.v1.Groups/CommitTransactionOffsets',
+                request_serializer=groups__pb2.CommitTransactionOffsetsRequest.SerializeToString,
+                response_deserializer=groups__pb2.CommitOffsetsResponse.FromString,
+                _registered_method=True)
         self.FetchOffsets = channel.unary_unary(
                 '/millrace.v1.Groups/FetchOffsets',
                 request_serializer=groups__pb2.FetchOffsetsRequest.SerializeToString,
@@ -124,6 +129,13 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CommitTransactionOffsets(self, request, context):
+        """TxnOffsetCommit: answers once the offsets are durable. They are visible once their transaction is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchOffsets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -182,6 +194,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.DescribeConsumerGroups,
                     request_deserializer=groups__pb2.DescribeConsumerGroupsRequest.FromString,
                     response_serializer=groups__pb2.DescribeConsumerGroupsResponse.SerializeToString,
+            ),
+            'CommitTransactionOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitTransactionOffsets,
+                    request_deserializer=groups__pb2.CommitTransactionOffsetsRequest.FromString,
+                    response_serializer=groups__pb2.CommitOffsetsResponse.SerializeToString,
             ),
             'FetchOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.FetchOffsets,
@@ -344,6 +361,33 @@ class Groups:
             '/millrace.v1.Groups/DescribeConsumerGroups',
             groups__pb2.DescribeConsumerGroupsRequest.SerializeToString,
             groups__pb2.DescribeConsumerGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitTransactionOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.v1.Groups/CommitTransactionOffsets',
+            groups__pb2.CommitTransactionOffsetsRequest.SerializeToString,
+            groups__pb2.CommitOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

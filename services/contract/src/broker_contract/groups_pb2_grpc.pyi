@@ -44,6 +44,8 @@ class GroupsStub:
     """Parks until the group leader's assignment is stored."""
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.LeaveGroupRequest, _groups_pb2.LeaveGroupResponse]
     DescribeConsumerGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeConsumerGroupsRequest, _groups_pb2.DescribeConsumerGroupsResponse]
+    CommitTransactionOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.CommitTransactionOffsetsRequest, _groups_pb2.CommitOffsetsResponse]
+    """TxnOffsetCommit: answers once the offsets are durable. They are visible once their transaction is committed."""
     FetchOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]
@@ -64,6 +66,8 @@ class GroupsAsyncStub(GroupsStub):
     """Parks until the group leader's assignment is stored."""
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.LeaveGroupRequest, _groups_pb2.LeaveGroupResponse]  # type: ignore[assignment]
     DescribeConsumerGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeConsumerGroupsRequest, _groups_pb2.DescribeConsumerGroupsResponse]  # type: ignore[assignment]
+    CommitTransactionOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.CommitTransactionOffsetsRequest, _groups_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
+    """TxnOffsetCommit: answers once the offsets are durable. They are visible once their transaction is committed."""
     FetchOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.FetchOffsetsRequest, _groups_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]  # type: ignore[assignment]
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupsRequest, _groups_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
@@ -111,6 +115,14 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.DescribeConsumerGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DescribeConsumerGroupsResponse, _abc.Awaitable[_groups_pb2.DescribeConsumerGroupsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CommitTransactionOffsets(
+        self,
+        request: _groups_pb2.CommitTransactionOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_groups_pb2.CommitOffsetsResponse, _abc.Awaitable[_groups_pb2.CommitOffsetsResponse]]:
+        """TxnOffsetCommit: answers once the offsets are durable. They are visible once their transaction is committed."""
 
     @_abc_1.abstractmethod
     def FetchOffsets(

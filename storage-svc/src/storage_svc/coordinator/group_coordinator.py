@@ -49,6 +49,8 @@ from storage_svc.coordinator.limits import (
 )
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
+from storage_svc.coordinator.transactional_offsets import TransactionalOffsets
+from storage_svc.transaction_seams import OngoingTransactions
 
 log = service_logs.get(__name__)
 
@@ -60,6 +62,7 @@ class GroupCoordinator:
         settings: CoordinatorSettings,
         partition_exists: Callable[[str, int], bool],
         topics: Topics,
+        transactions: OngoingTransactions,
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._offsets_log = offsets_log
@@ -84,6 +87,19 @@ class GroupCoordinator:
             self._group_fault,
             self._room_fault,
             self._serves,
+        )
+        self.transactional_offsets = TransactionalOffsets(
+            self._hosted,
+            offsets_log,
+            self._classic,
+            settings,
+            topics,
+            transactions,
+            partition_exists,
+            wall_clock_ms,
+            self._group_fault,
+            self._room_fault,
+            self._partition_fault,
         )
         self._loading = GroupLoading(offsets_log, self._hosted, self._deleted_topics)
         self._partitions = self._loading.partitions
@@ -271,6 +287,9 @@ class GroupCoordinator:
         if error := group_id_fault(group_id, empty_allowed=empty_allowed):
             return error
         return self._partitions.error(self._offsets_log.partition_of(group_id)) if self._partitions else ErrorCode.NONE
+
+    def _partition_fault(self, partition: int) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR if self._stopping else self._partitions.error(partition)
 
     def _room_fault(self) -> ErrorCode:
         if len(self.groups) < self._settings.groups_max:

@@ -9,7 +9,7 @@ Everything runs on one event loop, and every call decides synchronously before i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 from protocol_lib.errors import ErrorCode
@@ -192,6 +192,11 @@ class GroupOffsets:
         found = ((key, offsets.get(key)) for key in keys)
         shown = [(key, None if value is None or not is_current(key, value) else value) for key, value in found]
         return ErrorCode.NONE, shown if wanted is not None else [each for each in shown if each[1] is not None]
+
+    def unstable(self, group_id: str) -> Container[TopicPartition]:
+        """Return the partitions of which open transactions have committed an offset of the group."""
+        hosted = self._groups.get(group_id)
+        return () if hosted is None else hosted.offsets.unstable
 
     async def delete(self, group_id: str, keys: Sequence[TopicPartition]) -> tuple[ErrorCode, list[ErrorCode]]:
         """Delete offsets, and return the group's error, or one code per offset once they are gone for good. An offset

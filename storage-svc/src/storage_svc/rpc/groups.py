@@ -17,6 +17,7 @@ from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import CommitRequest, NewOffset
 from storage_svc.coordinator.repeatable_commits import RepeatableCommit
+from storage_svc.coordinator.transactional_offsets import OfTransaction
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
 #: The types of groups, as ListGroups names them.
@@ -112,19 +113,8 @@ class GroupsService:
         done: Callable[[pb.CommitOffsetsResponse], None],
         is_wanted: Callable[[], bool] = lambda: True,  # noqa: ARG002 (it does not wait here)
     ) -> RepeatableCommit | None:
-        commit = Commit(
-            request=0,
-            member_id=request.member_id,
-            generation_id=request.generation_id,
-            instance_id=_optional(request, "group_instance_id"),
-        )
         name_of = self._coordinator.topics.name_of
         names = [name_of(each.topic_id) if each.topic_id else each.topic for each in request.offsets]
-        offsets = [
-            NewOffset(name, each.partition, each.offset, each.leader_epoch, _optional(each, "metadata"))
-            for name, each in zip(names, request.offsets, strict=True)
-            if name is not None
-        ]
 
         def committed(errors: Sequence[ErrorCode]) -> None:
             if len(errors) != len(names):
@@ -132,20 +122,27 @@ class GroupsService:
                 errors = [ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(known) for name in names]
             done(pb.CommitOffsetsResponse(error_codes=errors))
 
-        wanted = CommitRequest(
-            request.group_id,
-            commit,
-            offsets,
-            retention_time_ms=request.retention_time_ms,
-            knows_epochs=request.group_not_found_supported,
-            will_repeat=request.will_repeat and None not in names,
+        return self._coordinator.offsets.commit(_commit_of(request, names), committed)
+
+    async def commit_transaction_offsets(self, request: pb.CommitTransactionOffsetsRequest) -> pb.CommitOffsetsResponse:
+        commit = _commit_of(request.commit, [each.topic for each in request.commit.offsets], is_transactional=True)
+        transaction = OfTransaction(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.version
         )
-        return self._coordinator.offsets.commit(wanted, committed)
+        answer: asyncio.Future[Sequence[ErrorCode]] = asyncio.get_running_loop().create_future()
+
+        def committed(errors: Sequence[ErrorCode]) -> None:
+            if not answer.done():  # its caller may have gone
+                answer.set_result(errors)
+
+        self._coordinator.transactional_offsets.commit(commit, transaction, committed)
+        return pb.CommitOffsetsResponse(error_codes=await answer)
 
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest) -> pb.FetchOffsetsResponse:
-        return pb.FetchOffsetsResponse(groups=[self._fetch(group) for group in request.groups])
+        stable = request.require_stable
+        return pb.FetchOffsetsResponse(groups=[self._fetch(group, require_stable=stable) for group in request.groups])
 
-    def _fetch(self, wanted: pb.FetchOffsetsRequest.Group) -> pb.FetchOffsetsResponse.Group:
+    def _fetch(self, wanted: pb.FetchOffsetsRequest.Group, *, require_stable: bool) -> pb.FetchOffsetsResponse.Group:
         keys = None if wanted.all else [(each.topic, each.partition) for each in wanted.partitions]
         error, found = self._coordinator.offsets.fetch(
             wanted.group_id,
@@ -154,7 +151,12 @@ class GroupsService:
             wanted.member_epoch if wanted.HasField("member_id") else -1,
         )
         answer = pb.FetchOffsetsResponse.Group(group_id=wanted.group_id, error_code=error)
+        unstable = self._coordinator.offsets.unstable(wanted.group_id) if require_stable else ()
         for (topic, partition), offset in found:
+            if (topic, partition) in unstable:
+                code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                answer.offsets.add(topic=topic, partition=partition, offset=-1, leader_epoch=-1, error_code=code)
+                continue
             answer.offsets.add(
                 topic=topic,
                 partition=partition,
@@ -233,6 +235,32 @@ class GroupsService:
                 generation_id=-1,
             )
         return _described(group)
+
+
+def _commit_of(
+    request: pb.CommitOffsetsRequest, names: Sequence[str | None], *, is_transactional: bool = False
+) -> CommitRequest:
+    """Return a commit of the offsets whose topic has a name."""
+    caller = Commit(
+        request=0,
+        member_id=request.member_id,
+        generation_id=request.generation_id,
+        instance_id=_optional(request, "group_instance_id"),
+        is_transactional=is_transactional,
+    )
+    offsets = [
+        NewOffset(name, each.partition, each.offset, each.leader_epoch, _optional(each, "metadata"))
+        for name, each in zip(names, request.offsets, strict=True)
+        if name is not None
+    ]
+    return CommitRequest(
+        request.group_id,
+        caller,
+        offsets,
+        retention_time_ms=request.retention_time_ms,
+        knows_epochs=request.group_not_found_supported,
+        will_repeat=request.will_repeat and None not in names,
+    )
 
 
 def _described(group: Group) -> pb.DescribeGroupsResponse.Group:

@@ -56,6 +56,7 @@ BROKER_CONFIGS: Final = (
     BrokerConfig("offsets.retention.minutes", _T.INT, "offsets_retention_minutes"),
     BrokerConfig("offsets.topic.num.partitions", _T.INT, "offsets_topic_num_partitions"),
     BrokerConfig("producer.id.expiration.ms", _T.INT, "producer_id_expiration_ms"),
+    BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN, "transaction_partition_verification_enable"),
 )
 
 #: Configs of Kafka that have one possible value here: a partition is held once.

@@ -43,6 +43,7 @@ DECISIONS: dict[ApiKey, Orphan] = {
     ApiKey.ALTER_CONFIGS: DROP,  # it would undo a later change
     ApiKey.INCREMENTAL_ALTER_CONFIGS: DROP,  # the same
     ApiKey.DELETE_GROUPS: DROP,  # the group may have begun again
+    ApiKey.TXN_OFFSET_COMMIT: DROP,  # its producer cannot commit without the answer
     ApiKey.OFFSET_DELETE: DROP,  # a member may have committed since
     ApiKey.CONSUMER_GROUP_HEARTBEAT: UNLESS_LATE,  # a late one would add or keep a dead member; unless it leaves
     ApiKey.CONSUMER_GROUP_DESCRIBE: DROP,

@@ -24,6 +24,7 @@ from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import partition_of
+from storage_svc.coordinator.transactional_offsets import OfTransaction
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
@@ -31,7 +32,9 @@ from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
+from storage_svc.transaction_seams import Marker
 from support.group_calls import answered
+from support.scripted_transactions import ScriptedTransactions
 
 from tests.unit.storage_svc.coordinator.consumer_world import World
 
@@ -66,6 +69,7 @@ class Node:
         self.files = Files()
         self.settings = settings
         self.now_ms = 1_700_000_000_000
+        self.transactions = ScriptedTransactions()
 
     async def open(self, *, wait: bool = True) -> Node:
         self.logs = DataFolder.open(self.path, LogSettings(), files=self.files)
@@ -85,7 +89,9 @@ class Node:
             found = self.registry.get(topic)
             return found is not None and 0 <= partition < found.partition_count
 
-        self.coordinator = GroupCoordinator(self.offsets_log, self.settings, exists, self.registry, lambda: self.now_ms)
+        self.coordinator = GroupCoordinator(
+            self.offsets_log, self.settings, exists, self.registry, self.transactions, lambda: self.now_ms
+        )
         self.registry.on_changed.append(self.coordinator.topics_changed)
         self.registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.loading = self.coordinator.start()
@@ -102,6 +108,13 @@ class Node:
         await self.logs.close()
         self.catalog.close()
 
+    async def crash(self) -> None:
+        """Start again without an orderly stop of the logs."""
+        await self.coordinator.stop()
+        self.logs.release()
+        self.catalog.close()
+        await self.open()
+
     async def restart(self, *, wait: bool = True) -> None:
         await self.close()
         await self.open(wait=wait)
@@ -113,6 +126,41 @@ class Node:
         new = [NewOffset(*each, 7, f"m{each[2]}") for each in offsets]
         request = CommitRequest(group, commit, new, **rest)  # type: ignore[arg-type]
         return await answered(self.coordinator.offsets.commit, request)  # type: ignore[no-any-return]
+
+    async def commit_open(
+        self,
+        group: str,
+        *offsets: tuple[str, int, int],
+        producer: tuple[int, int] = (7, 0),
+        version: int = 4,
+        transactional_id: str = "x",
+        member: tuple[str, int, str | None] = ("", -1, None),
+    ) -> list[ErrorCode]:
+        """Commit (topic, partition, offset) in the producer's transaction."""
+        member_id, generation_id, instance_id = member
+        commit = Commit(
+            request=0, member_id=member_id, generation_id=generation_id, instance_id=instance_id, is_transactional=True
+        )
+        request = CommitRequest(group, commit, [NewOffset(*each, 7, f"m{each[2]}") for each in offsets])
+        of = OfTransaction(transactional_id, *producer, version)
+        return await answered(self.coordinator.transactional_offsets.commit, request, of)  # type: ignore[no-any-return]
+
+    def begin(self, group: str, producer: tuple[int, int] = (7, 0), transactional_id: str = "x") -> None:
+        """Begin a transaction with the group's partition, as the transaction coordinator knows it."""
+        partition = "__consumer_offsets", partition_of(group, self.offsets_partition_count)
+        self.transactions.begin(transactional_id, *producer, partition)
+
+    async def end(
+        self, group: str, *, commit: bool, producer: tuple[int, int] = (7, 0), coordinator_epoch: int = 0
+    ) -> ErrorCode:
+        """Write the marker to the group's partition."""
+        marker = Marker(*producer, commit, coordinator_epoch)
+        partition = partition_of(group, self.offsets_partition_count)
+        self.transactions.ongoing.clear()
+        return await answered(self.coordinator.transactional_offsets.end, partition, marker)  # type: ignore[no-any-return]
+
+    def unstable(self, group: str) -> set[tuple[str, int]]:
+        return set(self.coordinator.offsets.unstable(group))  # type: ignore[call-overload]
 
     def fetched(self, group: str) -> dict[tuple[str, int], int]:
         error, found = self.coordinator.offsets.fetch(group, None)

@@ -16,8 +16,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc import transactional_appends
 from storage_svc.rpc.data import DataService
-
-from tests.support.scripted_transactions import ScriptedTransactions
+from support.scripted_transactions import ScriptedTransactions
 
 NOW_MS = 1_700_000_000_000
 PRODUCER, EPOCH = 7, 3

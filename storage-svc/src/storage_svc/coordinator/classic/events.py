@@ -125,6 +125,8 @@ class Commit:
     member_id: str
     generation_id: int
     instance_id: str | None = None
+    #: The offsets are part of a transaction.
+    is_transactional: bool = False
 
 
 @dataclass(slots=True)

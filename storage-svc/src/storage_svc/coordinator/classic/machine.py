@@ -12,6 +12,8 @@ How each state answers (`=` as to its left; codes are Kafka's). The states: `cla
     Heartbeat                 25             27             0                          0                          15
     Commit by a member        25             0              27                         0                          15
     Commit, generation < 0    0              25             25                         25                         15
+    in a transaction, member  25             0              0                          0                          15
+    in a transaction, none    0              0              0                          0                          15
     Leave of a member         25             complete the   rebalance                  rebalance                  15
                                              join if all in
     Leave of a pending one    forget         complete the   rebalance                  rebalance                  15
@@ -96,9 +98,10 @@ def _commit_error(step: Step, commit: Commit) -> ErrorCode:
     if group.state is _EMPTY and commit.generation_id < 0:
         return ErrorCode.NONE
     if commit.generation_id < 0 and not commit.member_id and commit.instance_id is None:
-        # While the group has members only they commit.
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if error := group.call_error(commit.member_id, commit.instance_id, commit.generation_id):
+        # While the group has members only they commit; before KIP-447 a transactional commit named none.
+        return ErrorCode.NONE if commit.is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.call_error(commit.member_id, commit.instance_id, commit.generation_id)
+    if error or commit.is_transactional:
         return error
     if group.state is _COMPLETING:
         return ErrorCode.REBALANCE_IN_PROGRESS

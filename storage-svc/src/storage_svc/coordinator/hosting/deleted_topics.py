@@ -107,7 +107,8 @@ class DeletedTopics:
 
 def identify(loaded: LoadedPartition, topic_ids: Mapping[str, bytes]) -> None:
     """Give offsets without a topic's id the one that their topic had at the start; without one they are stale."""
-    for offsets in loaded.offsets.values():
-        for (topic, _), value in offsets.items():
+    opened = (loaded.opened.values(group_id) for group_id in loaded.opened.groups)
+    for offsets in (*(each.items() for each in loaded.offsets.values()), *opened):
+        for (topic, _), value in offsets:
             if value.topic_id == ZERO_UUID:
                 value.topic_id = topic_ids.get(topic, ZERO_UUID)

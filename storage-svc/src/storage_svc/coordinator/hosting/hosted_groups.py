@@ -7,7 +7,8 @@ once. One that did is deleted from the log, too, when its last offset has expire
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
@@ -22,8 +23,10 @@ from storage_svc.coordinator.hosting.performer import Performer
 from storage_svc.coordinator.machine.events import Installed, Removed
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
-from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key
+from storage_svc.coordinator.stored.open_commits import OpenCommits
+from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key, encode_offset_value
 from storage_svc.topic_partition import TopicPartition
+from storage_svc.transaction_seams import Marker
 
 _NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
 
@@ -43,6 +46,8 @@ class HostedGroups:
         self._now_ms = wall_clock_ms
         self._deadlines = CommitDeadlines(asyncio.get_running_loop(), offsets_commit_timeout_ms)
         self.by_id: dict[str, HostedGroup] = {}
+        #: The offsets of open transactions, by partition of the offsets topic.
+        self._opened: defaultdict[int, OpenCommits] = defaultdict(OpenCommits)
         self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
 
     def host(self, group_id: str) -> HostedGroup:
@@ -54,18 +59,22 @@ class HostedGroups:
 
     def locate(self, group: Group | ConsumerGroup) -> HostedGroup:
         """Return a group with its place in the log; it is not hosted yet."""
-        return HostedGroup(group, self._offsets_log.partition_of(group.group_id), CommittedOffsets({}))
+        partition = self._offsets_log.partition_of(group.group_id)
+        return HostedGroup(group, partition, CommittedOffsets({}, group.group_id, self._opened[partition]))
 
     def install(self, partition: int, loaded: LoadedPartition) -> None:
         """Host the groups of an offsets partition."""
         groups: dict[str, Group | ConsumerGroup] = {
             group_id: ConsumerGroup.restore(group_id, found) for group_id, found in loaded.consumer_groups.items()
         }
-        for group_id in (loaded.groups.keys() | loaded.offsets.keys()) - groups.keys():
+        stored_ids = loaded.groups.keys() | loaded.offsets.keys() | set(loaded.opened.groups)
+        for group_id in stored_ids - groups.keys():
             stored = loaded.groups.get(group_id, _NO_GROUP)
             groups[group_id] = Group.restore(group_id, stored, self._limits, self._now_ms())
+        opened = self._opened[partition] = loaded.opened
         for group_id, group in groups.items():
-            hosted = HostedGroup(group, partition, CommittedOffsets(loaded.offsets.get(group_id, {})))
+            offsets = CommittedOffsets(loaded.offsets.get(group_id, {}), group_id, opened)
+            hosted = HostedGroup(group, partition, offsets)
             self.by_id[group_id] = hosted
             self.performer.send(hosted, Installed())
 
@@ -74,6 +83,7 @@ class HostedGroups:
 
         Every parked call is answered NOT_COORDINATOR: its client looks for the coordinator.
         """
+        self._opened.pop(partition, None)
         gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
         for hosted in gone:
             del self.by_id[hosted.group.group_id]
@@ -119,6 +129,47 @@ class HostedGroups:
             answer(code)
 
         self._offsets_log.gather(hosted.partition, tails, now_ms, written)
+
+    def write_open_offsets(
+        self,
+        hosted: HostedGroup,
+        offsets: Mapping[TopicPartition, OffsetCommitValue],
+        producer: tuple[int, int],
+        now_ms: int,
+        done: Callable[[int], None],
+    ) -> None:
+        """Append a transaction's offsets in one batch of its producer (id and epoch); `done` as for `write_offsets`.
+        They become visible when the transaction is committed."""
+        take_back, answer = hosted.offsets.begin_open(producer[0], offsets), self._deadlines.watch(done)
+
+        def written(code: int) -> None:
+            if code:
+                take_back()
+                self.forget_if_unused(hosted)
+            answer(code)
+
+        group_id = hosted.group.group_id
+        records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
+        self._offsets_log.write(hosted.partition, records, now_ms, written, producer=producer)
+
+    def end_transaction(self, partition: int, marker: Marker, done: Callable[[int], None]) -> None:
+        """Write a transaction's marker; `done` gets 0 once it is durable, and the transaction's offsets are visible or
+        forgotten, or Kafka's code of the failure."""
+
+        def written(code: int) -> None:
+            if not code:
+                self._apply(partition, marker)
+            done(code)
+
+        self._offsets_log.mark(partition, marker, written)
+
+    def _apply(self, partition: int, marker: Marker) -> None:
+        for (group_id, key), value in self._opened[partition].end(marker.producer_id, commit=marker.commit).items():
+            hosted = self.by_id.get(group_id)
+            if hosted is not None and value is not None:
+                hosted.offsets.apply(key, value)
+            elif hosted is not None:
+                self.forget_if_unused(hosted)
 
     def delete_offsets(
         self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None

@@ -17,15 +17,17 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.stored.markers import write_marker
 from storage_svc.coordinator.stored.records import partition_of
 from storage_svc.coordinator.stored.waiting_writes import WaitingWrites
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import MUST_WAIT
-from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.registry import TopicRegistry
+from storage_svc.transaction_seams import Marker
 
 log = service_logs.get(__name__)
 
@@ -37,6 +39,8 @@ COMPRESSED_TIMES_MAX = 8
 GATHERED_BYTES = 1 << 16
 #: More than a batch's header: with twice the records' own bytes no batch is longer than that.
 RECORDS_OVERHEAD = 128
+#: Codes that concern the producer of a transaction, not the log.
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 Records = Sequence[tuple[bytes, bytes | None]]
 Done = Callable[[int], None]
@@ -176,17 +180,52 @@ class InternalLog:
         target = self._target(partition)
         return target is None or 2 * size + RECORDS_OVERHEAD < target.config.max_message_bytes
 
-    def write(self, partition: int, records: Records, now_ms: int, done: Done, *, may_compress: bool = False) -> None:
+    def write(
+        self,
+        partition: int,
+        records: Records,
+        now_ms: int,
+        done: Done,
+        *,
+        may_compress: bool = False,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
         """Append (key, value) pairs as one batch; `done` gets Kafka's error code, 0 once they are durable. If they
         cannot be appended it gets the code before this returns, or when it is their turn (waiting_writes.py).
 
         Args:
             may_compress: if they are too large together (max.message.bytes), though none of them is alone.
+            producer: id and epoch of the producer whose open transaction they are part of.
         """
         if partition in self._gathered:
             self._append_gathered(partition)
         listed = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
-        self._in_order(partition, partial(self._write, partition, listed, done, may_compress), done)
+        if producer is not None:
+            batch = build_batch(listed, producer_id=producer[0], producer_epoch=producer[1], transactional=True)
+            self._append_in_order(partition, batch, done)
+        else:
+            self._in_order(partition, partial(self._write, partition, listed, done, may_compress), done)
+
+    def mark(self, partition: int, marker: Marker, done: Done) -> None:
+        """Append the marker that ends a producer's transaction, after all that was written before; `done` as above."""
+        if self._target(partition) is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        if partition in self._gathered:
+            self._append_gathered(partition)
+        self._in_order(partition, partial(self._mark, partition, marker, done), done)
+
+    def _mark(self, partition: int, marker: Marker, done: Done) -> None:
+        target = self._target(partition)
+        if target is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            self._append_by(target, partial(write_marker, target, marker), done)
+
+    def is_open(self, partition: int, producer_id: int, epoch: int) -> bool:
+        """Return whether a transaction of this producer is open in the partition under this epoch."""
+        target = self._target(partition)
+        return target is not None and target.producers.is_open(producer_id, epoch)
 
     def _write(self, partition: int, listed: list[Record], done: Done, may_compress: bool) -> None:
         batch = build_batch(listed)
@@ -214,19 +253,25 @@ class InternalLog:
             )
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
+        self._append_by(target, partial(target.append, batch, origin=Origin.COORDINATOR, may_wait=True), done)
+
+    def _append_by(self, target: PartitionLog, append: Callable[[], Appended], done: Done) -> None:
+        """Append now or, if the log must be durable first, before all that waits for the partition."""
+        partition = target.partition
         try:
-            appended = target.append(batch, origin=Origin.COORDINATOR, may_wait=True)
+            appended = append()
         except Exception as error:  # a bug; the callers must be answered
             log.exception("append failed", topic=self.topic, partition=partition)
             target.writer.drop_staged(NotNow(str(error)))
             self._failed(target, ErrorCode.UNKNOWN_SERVER_ERROR, done)
             return
         if appended is MUST_WAIT:
-            self._waiting.hold(partition, partial(self._append, partition, batch, done))
+            self._waiting.hold(partition, partial(self._append_by, target, append, done))
             target.on_durable(target.log_end_offset, lambda _: self._waiting.go_on(partition))
             return
         if appended.error_code:
-            log.error(
+            is_fenced = appended.error_code in _FENCED
+            (log.info if is_fenced else log.error)(
                 "cannot append",
                 topic=self.topic,
                 partition=partition,

@@ -17,7 +17,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
 from storage_svc.coordinator.stored.internal_log import InternalLog
-from storage_svc.coordinator.stored.pending_commits import Committed, PendingCommits
+from storage_svc.coordinator.stored.open_commits import Committed, OpenCommits
 from storage_svc.coordinator.stored.records import OWN_KEYS
 from storage_svc.log.batch.header import Header, intact, records_of, whole_batches
 from storage_svc.log.config import LogConfig
@@ -52,7 +52,7 @@ class LoadedPartition:
     #: Records that could not be understood.
     broken_count: int = 0
     #: Offsets whose transactions have not ended so far.
-    pending: PendingCommits = field(default_factory=PendingCommits)
+    opened: OpenCommits = field(default_factory=OpenCommits)
 
     def apply(self, key: bytes, value: bytes | None, offset: int = -1, producer_id: int = -1) -> None:
         """Apply one record; hold back the offset that it commits if it is part of the producer's transaction.
@@ -65,11 +65,12 @@ class LoadedPartition:
                 committed = group, (topic, partition)
                 if value is None:
                     self._drop(committed)
+                    self.opened.drop(committed)
                 elif producer_id >= 0:
-                    self.pending.add(producer_id, committed, offset, read_value(OffsetCommitValue, value))
+                    self.opened.add(producer_id, committed, offset, read_value(OffsetCommitValue, value))
                 else:
                     self._commit(committed, read_value(OffsetCommitValue, value))
-                    self.pending.outdate(committed, offset)
+                    self.opened.outdate(committed, offset)
             case GroupMetadataKey(group=group):
                 if value is None:
                     self.groups.pop(group, None)
@@ -80,8 +81,9 @@ class LoadedPartition:
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Apply the offsets that the producer's transaction has committed, or drop them."""
-        for committed, value in self.pending.end(producer_id, commit=commit):
-            self._commit(committed, value)
+        for committed, value in self.opened.end(producer_id, commit=commit).items():
+            if value is not None:
+                self._commit(committed, value)
 
     def _commit(self, committed: Committed, value: OffsetCommitValue) -> None:
         group, topic_partition = committed
@@ -117,8 +119,8 @@ async def load(partition: PartitionLog) -> LoadedPartition:
             log.error("partition is not read to its end", log=partition.folder, offset=position, end_offset=end)
             break
         position = await asyncio.to_thread(_apply_batches, loaded, data)
-    if loaded.pending.count:
-        log.warning("offsets of open transactions left out", log=partition.folder, offsets=loaded.pending.count)
+    if loaded.opened:
+        log.info("offsets of open transactions held back", log=partition.folder, offsets=loaded.opened.count)
     if loaded.broken_count:
         partition.suspect()
     return loaded

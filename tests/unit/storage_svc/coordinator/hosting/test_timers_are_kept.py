@@ -23,6 +23,7 @@ from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.consumer.step import Step as ConsumerStep
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CoordinatorSettings
+from storage_svc.transaction_seams import NoTransactions
 from support.group_calls import answered
 
 from tests.unit.storage_svc.conftest import PlayedTime
@@ -224,7 +225,7 @@ async def _survive(random: Random, protocol: str) -> None:
     topics.create("orders", 4)
     limits = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, consumer=CONSUMER)
     coordinator = GroupCoordinator(
-        FakeLog(fails, random), limits, lambda *_: True, topics, lambda: int(played.now() * 1000)
+        FakeLog(fails, random), limits, lambda *_: True, topics, NoTransactions(), lambda: int(played.now() * 1000)
     )  # type: ignore[arg-type]
     clients = [Client(coordinator, name) for name in ("a", "b", "c")]
     speaks = {each: random.choice(["classic", "consumer"]) if protocol == "mixed" else protocol for each in clients}

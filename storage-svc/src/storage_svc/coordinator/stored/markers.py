@@ -1,0 +1,80 @@
+"""Markers of transactions as they reach the logs and, in `__consumer_offsets`, the groups.
+
+A marker that begins a segment waits until the one before it is durable. A marker that was refused or lost is written
+again by its caller: a second one changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
+
+from storage_svc.log.errors import NotNow
+from storage_svc.log.partition.outcome import MUST_WAIT
+from storage_svc.log.partition.partition_log import Appended, PartitionLog
+from storage_svc.topic_partition import TopicPartition
+from storage_svc.topics.names import OFFSETS_TOPIC
+from storage_svc.transaction_seams import Marker
+
+Done = Callable[[ErrorCode], None]
+
+_log = service_logs.get(__name__)
+
+
+def write_marker(log: PartitionLog, marker: Marker) -> Appended:
+    """Write a marker to a log; the result may be MUST_WAIT."""
+    return log.transactions.end(
+        marker.producer_id,
+        marker.producer_epoch,
+        commit=marker.commit,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+        may_wait=True,
+    )
+
+
+class LogMarkerWriter:
+    """The `MarkerWriter` over all logs of this process, on the event loop."""
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        end_in_groups: Callable[[int, Marker, Done], None],
+    ) -> None:
+        """Write the markers of `__consumer_offsets` by `end_in_groups`, which gets the partition."""
+        self._logs = logs
+        self._end_in_groups = end_in_groups
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, partition: TopicPartition, marker: Marker, done: Done) -> None:
+        """Write a marker, as `transaction_seams.MarkerWriter` states."""
+        topic, index = partition
+        log = self._logs.get(partition)
+        if log is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic == OFFSETS_TOPIC:
+            self._end_in_groups(index, marker, done)
+        else:
+            self._write(log, marker, done)
+
+    def _write(self, log: PartitionLog, marker: Marker, done: Done) -> None:
+        try:
+            appended = write_marker(log, marker)
+        except Exception as error:  # a bug; the transaction must end all the same
+            _log.exception("marker not written", log=log.folder)
+            log.writer.drop_staged(NotNow(str(error)))
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        if appended is MUST_WAIT:
+            log.on_durable(log.log_end_offset, lambda _: self._again(log, marker, done))
+        elif appended.error_code:
+            done(ErrorCode(appended.error_code))
+        else:
+            log.on_durable(appended.last_offset + 1, lambda code: done(ErrorCode(code)))
+
+    def _again(self, log: PartitionLog, marker: Marker, done: Done) -> None:
+        """Write the marker when other callbacks of the same sync have run."""
+        self._loop.call_soon(self._write, log, marker, done)

@@ -1,0 +1,133 @@
+"""Offsets that open transactions have committed, in one partition of `__consumer_offsets` (TxnOffsetCommit).
+
+They are in the log as transactional batches, and a marker of the same producer follows. They apply at a COMMIT marker.
+An ABORT marker drops them, and without a marker they never apply. Of two commits of one offset the one with the later
+record counts, whichever transaction ends first (Kafka's OffsetMetadataManager). A tombstone drops them.
+
+    offset 7   producer 4   t-0: 100           waits
+    offset 8   no producer  t-0: 150           applies
+    offset 9   producer 4   COMMIT             100 is older than 150: nothing changes
+
+Until its marker an outdated commit still makes the offset unstable for readers that require a stable one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
+from storage_svc.topic_partition import TopicPartition
+
+#: The group and the partition whose offset is committed.
+Committed = tuple[str, TopicPartition]
+#: The order of the commit's record among the partition's, and its value; None once a later commit applies.
+OpenCommit = tuple[int, OffsetCommitValue | None]
+
+_NONE: Final[Mapping[TopicPartition, int]] = {}
+
+
+class OpenCommits:
+    """The waiting commits of one partition, owned by its LoadedPartition and then by the hosted groups."""
+
+    def __init__(self) -> None:
+        self._of_producers: dict[int, dict[Committed, OpenCommit]] = {}
+        #: Group -> partition -> the number of transactions that have committed its offset. Never empty inside.
+        self._of_groups: dict[str, dict[TopicPartition, int]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of commits whose transaction has not ended."""
+        return sum(map(len, self._of_producers.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._of_producers)
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups with such commits."""
+        return list(self._of_groups)
+
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, int]:
+        """Return the partitions whose offset is unstable, with the number of transactions."""
+        return self._of_groups.get(group_id, _NONE)
+
+    def values(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetCommitValue]]:
+        """Yield the offsets of a group that may still apply."""
+        if group_id in self._of_groups:
+            for waiting in self._of_producers.values():
+                for (group, partition), (_, value) in waiting.items():
+                    if group == group_id and value is not None:
+                        yield partition, value
+
+    def add(
+        self, producer_id: int, committed: Committed, order: int, value: OffsetCommitValue | None
+    ) -> OpenCommit | None:
+        """Hold back a commit, and return the one of the same producer that it replaces."""
+        waiting = self._of_producers.setdefault(producer_id, {})
+        before = waiting.get(committed)
+        waiting[committed] = order, value
+        if before is None:
+            group, partition = committed
+            counts = self._of_groups.setdefault(group, {})
+            counts[partition] = counts.get(partition, 0) + 1
+        return before
+
+    def take_back(self, producer_id: int, committed: Committed, order: int, before: OpenCommit | None) -> None:
+        """Undo an `add` whose record was not written, unless another has followed."""
+        found = self._of_producers.get(producer_id, {}).get(committed)
+        if found is None or found[0] != order:
+            return
+        self._remove(producer_id, committed)
+        if before is not None:
+            self.add(producer_id, committed, *before)
+
+    def outdate(self, committed: Committed, order: int) -> None:
+        """Let no commit apply that is older than this one, which applies."""
+        group, partition = committed
+        if partition not in self.of_group(group):
+            return
+        for waiting in self._of_producers.values():
+            if committed in waiting and waiting[committed][0] < order:
+                waiting[committed] = waiting[committed][0], None
+
+    def drop(self, committed: Committed) -> None:
+        """Drop the commits of an offset that a tombstone deletes."""
+        group, partition = committed
+        if partition in self.of_group(group):
+            for producer_id in [key for key, waiting in self._of_producers.items() if committed in waiting]:
+                self._remove(producer_id, committed)
+
+    def end(self, producer_id: int, *, commit: bool) -> dict[Committed, OffsetCommitValue | None]:
+        """End the producer's transaction; return all its commits, with the values of those that apply now."""
+        ended: dict[Committed, OffsetCommitValue | None] = {}
+        for committed, (order, value) in list(self._of_producers.get(producer_id, {}).items()):
+            self._remove(producer_id, committed)
+            ended[committed] = value if commit else None
+            if ended[committed] is not None:
+                self.outdate(committed, order)
+        return ended
+
+    def _remove(self, producer_id: int, committed: Committed) -> None:
+        waiting = self._of_producers[producer_id]
+        del waiting[committed]
+        if not waiting:
+            del self._of_producers[producer_id]
+        group, partition = committed
+        counts = self._of_groups[group]
+        counts[partition] -= 1
+        if not counts[partition]:
+            del counts[partition]
+            if not counts:
+                del self._of_groups[group]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless both indexes agree. For tests."""
+        counts: dict[str, dict[TopicPartition, int]] = {}
+        for waiting in self._of_producers.values():
+            assert waiting
+            for group, partition in waiting:
+                of_group = counts.setdefault(group, {})
+                of_group[partition] = of_group.get(partition, 0) + 1
+        assert counts == self._of_groups

@@ -1,0 +1,193 @@
+"""TxnOffsetCommit: offsets that a group gets if the transaction they are part of commits (KIP-98, 447, 890).
+
+Order of checks: the group's id and partition, topics and partitions, the transaction, the group, the metadata. The
+partition of the group in `__consumer_offsets` has to be in the transaction; from version 5 on it is added first. The
+coordinator is asked in the step in which the records are handed to the log, so that a marker always follows them.
+
+    version   partition not in the transaction    a member of another epoch or generation
+    0 - 3     48 INVALID_TXN_STATE                22 ILLEGAL_GENERATION
+    4         120 TRANSACTION_ABORTABLE           22
+    5         added                               22
+
+A member is checked only if the request names one (from version 3 on). Unlike other commits these are accepted while a
+group rebalances, and do not prolong a member's session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.offset_commit import OffsetCommitValue
+
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
+from storage_svc.coordinator.consumer.offset_rules import commit_fault
+from storage_svc.coordinator.group_offsets import GroupFault
+from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
+from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, metadata_fault
+from storage_svc.coordinator.stored.offsets_log import OffsetsLog
+from storage_svc.coordinator.stored.records import group_error
+from storage_svc.topic_partition import TopicPartition
+from storage_svc.topics.names import OFFSETS_TOPIC
+from storage_svc.transaction_seams import Marker, OngoingTransactions
+
+_ABORTABLE_VERSION: Final = 4
+_ADDING_VERSION: Final = 5
+
+Done = Callable[[Sequence[ErrorCode]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OfTransaction:
+    """The transaction that a commit is part of, and the version of the request."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+
+
+class TransactionalOffsets:
+    """Owner: the coordinator, on the event loop."""
+
+    def __init__(
+        self,
+        hosted: HostedGroups,
+        offsets_log: OffsetsLog,
+        classic: ClassicHost,
+        settings: CoordinatorSettings,
+        topics: Topics,
+        transactions: OngoingTransactions,
+        partition_exists: Callable[[str, int], bool],
+        wall_clock_ms: Callable[[], int],
+        group_fault: GroupFault,
+        room_fault: Callable[[], ErrorCode],
+        partition_fault: Callable[[int], ErrorCode],
+    ) -> None:
+        self._hosted = hosted
+        self._offsets_log = offsets_log
+        self._classic = classic
+        self._settings = settings
+        self._topics = topics
+        self._transactions = transactions
+        self._partition_exists = partition_exists
+        self._now_ms = wall_clock_ms
+        self._group_fault = group_fault
+        self._room_fault = room_fault
+        self._partition_fault = partition_fault
+
+    def commit(self, request: CommitRequest, of: OfTransaction, done: Done) -> None:
+        """Commit offsets; `done` gets one code per offset, in order, once the accepted ones are durable."""
+        if error := self._group_fault(request.group_id):
+            done([error] * len(request.offsets))
+            return
+        exists = [self._partition_exists(each.topic, each.partition) for each in request.offsets]
+        errors = [ErrorCode.NONE if each else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in exists]
+        if not any(exists):
+            done(errors)
+            return
+        target = self._offsets_log.partition_of(request.group_id)
+        is_open = self._offsets_log.is_open(target, of.producer_id, of.producer_epoch)
+        if is_open or of.version < _ADDING_VERSION:
+            self._added(request, of, errors, done, ErrorCode.NONE)
+            return
+        added = partial(self._added, request, of, errors, done)
+        partitions = [(OFFSETS_TOPIC, target)]
+        self._transactions.add(of.transactional_id, of.producer_id, of.producer_epoch, partitions, added)
+
+    def _added(
+        self, request: CommitRequest, of: OfTransaction, errors: Sequence[ErrorCode], done: Done, code: ErrorCode
+    ) -> None:
+        """Go on: the partition is in the transaction, or the coordinator has answered with this code."""
+        error = (
+            self._group_fault(request.group_id)
+            or _client_code(code, of.version)
+            or self._transaction_fault(request.group_id, of)
+        )
+        hosted = None
+        if not error:
+            hosted, error = self._host(request)
+        if hosted is None:
+            done([each or error for each in errors])
+            return
+        error = self._member_fault(hosted, request)
+        limits = [metadata_fault(each.metadata, self._settings) for each in request.offsets]
+        errors = [each or error or limit for each, limit in zip(errors, limits, strict=True)]
+        now_ms = self._now_ms()
+        accepted = self._accepted(request, errors, now_ms)
+        if not accepted:
+            self._hosted.forget_if_unused(hosted)
+            done(errors)
+            return
+
+        def written(code: int) -> None:
+            outcome = group_error(code)
+            done([each or outcome for each in errors])
+
+        self._hosted.write_open_offsets(hosted, accepted, (of.producer_id, of.producer_epoch), now_ms, written)
+
+    def _transaction_fault(self, group_id: str, of: OfTransaction) -> ErrorCode:
+        target = self._offsets_log.partition_of(group_id)
+        if self._offsets_log.is_open(target, of.producer_id, of.producer_epoch):
+            return ErrorCode.NONE
+        if of.version < _ADDING_VERSION and not self._settings.verifies_transactions:
+            return ErrorCode.NONE
+        partition = OFFSETS_TOPIC, target
+        code = self._transactions.fault(of.transactional_id, of.producer_id, of.producer_epoch, partition)
+        return _client_code(code, of.version)
+
+    def _host(self, request: CommitRequest) -> tuple[HostedGroup | None, ErrorCode]:
+        """Return the group, which a commit by no member makes; or the error."""
+        hosted = self._hosted.by_id.get(request.group_id)
+        if hosted is not None:
+            return hosted, ErrorCode.NONE
+        error = ErrorCode.ILLEGAL_GENERATION if request.caller.generation_id >= 0 else self._room_fault()
+        return (None, error) if error else (self._hosted.host(request.group_id), error)
+
+    def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
+        caller = request.caller
+        if not isinstance(hosted.group, ConsumerGroup):
+            return self._classic.commit_fault(hosted, caller)
+        if caller.generation_id == -1 and not caller.member_id and caller.instance_id is None:
+            return ErrorCode.NONE
+        partitions = ((each.topic, each.partition) for each in request.offsets)
+        generation_id = caller.generation_id
+        error = commit_fault(hosted.group, caller.member_id, generation_id, partitions, self._topics, knows_epochs=True)
+        return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
+
+    def _accepted(
+        self, request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
+    ) -> dict[TopicPartition, OffsetCommitValue]:
+        accepted = {}
+        for each, error in zip(request.offsets, errors, strict=True):
+            topic = self._topics.get(each.topic)
+            if not error and topic is not None:
+                accepted[each.topic, each.partition] = OffsetCommitValue(
+                    offset=each.offset,
+                    leader_epoch=each.leader_epoch,
+                    metadata=each.metadata or "",
+                    commit_timestamp=now_ms,
+                    topic_id=topic.id,
+                )
+        return accepted
+
+    def end(self, partition: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Write a marker to a partition of the offsets topic, and apply or drop its transaction's offsets."""
+        if error := self._partition_fault(partition):
+            done(error)
+        else:
+            self._hosted.end_transaction(partition, marker, lambda code: done(ErrorCode(code)))
+
+
+def _client_code(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the client's code for one of the transaction coordinator (AddPartitionsToTxnManager)."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code == ErrorCode.NETWORK_EXCEPTION else code
