@@ -57,6 +57,7 @@ CLOCK_USERS = {
     "coordinator/hosting/deleted_topics.py": "timestamps of tombstones",
     "coordinator/hosting/hosted_groups.py": "the time of a group's state, which is stored; timestamps of tombstones",
     "coordinator/hosting/performer.py": "timestamps of records",
+    "coordinator/transactional_offsets.py": "timestamps of commits, which are stored",
     "log/cleaner/cleaner.py": "ages of records, and horizons of tombstones, which are stored",
     "log/folder/data_folder.py": "the age of a segment, which outlives the process",
     "log/folder/maintenance.py": "retention by timestamps of records; the age of a producer's state, which is stored",
