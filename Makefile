@@ -1,4 +1,4 @@
-# make setup        .venv with every package of ours
+# make setup        .venv with millrace-broker in editable form
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.2 runs a fifth
@@ -11,21 +11,22 @@
 # make bench-against CHECKOUT=FOLDER   compares this tree with another checkout, in turns of one run
 # make profile      flame graphs of gateway and storage under load, and the cost of a megabyte, into build/profile (Linux)
 # make bench-parts  figures of groups, of the log and of protocol_lib
+# make install-test the wheel in an empty environment: README's pytest example, millrace up and topic
 # make compose-test the whole path in containers (needs a Docker engine)
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup jars demo test lint faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile compose-test generate clean
+.PHONY: setup jars demo test lint faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
 
 setup: .venv/ready
 
-.venv/ready: requirements/development.txt $(PACKAGES:%=%/pyproject.toml)
+.venv/ready: requirements/development.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millrace needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -r requirements/development.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=-e ./%)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: setup
@@ -42,7 +43,7 @@ jars: setup
 	-$(BIN)/python tests/support/maven.py
 
 test: lint jars
-	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow" tests
+	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow and not install" tests
 
 # How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
 FAULTS_SCALE ?= 1
@@ -59,6 +60,10 @@ mutants: setup
 
 conformance: jars
 	$(BIN)/pytest -q -m conformance tests
+
+# Builds the wheel and uses it in an empty environment, as somebody else's project does.
+install-test: setup
+	$(BIN)/pytest -q -m install tests
 
 compose-test: setup
 	$(BIN)/pytest -q -m compose tests/compose

@@ -1,12 +1,15 @@
 """assembly/Dockerfile and the pinned requirements its images are made of."""
 
+import ast
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[3]
 IMAGES = ("storage-svc", "gateway-svc", "admin-api", "demo", "spark")
 #: Service → the variable with the address of its /readyz.
 HEALTH_ADDRESSES = {
@@ -14,13 +17,23 @@ HEALTH_ADDRESSES = {
     "gateway-svc": "MILLRACE_GATEWAY_HTTP",
     "admin-api": "MILLRACE_ADMIN_HEALTH_HTTP",
 }
-#: Requirements file of an image → the distributions of ours that it carries.
+#: Requirements file of an image → the packages of ours that its service imports.
 CONTENTS = {
     "storage": ("protocol-lib", "services/contract", "services/chassis", "storage-svc"),
     "gateway": ("protocol-lib", "services/contract", "services/chassis", "gateway-svc"),
     "admin": ("protocol-lib", "services/contract", "services/chassis", "admin-api"),
     "demo": ("assembly/demo",),
     "spark": ("spark",),
+}
+#: Modules whose distribution has another name, or that another distribution always brings.
+DISTRIBUTIONS = {
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "google": "protobuf",
+    "yaml": "pyyaml",
+    "starlette": "fastapi",
+    "h11": "uvicorn",
+    "pydantic_core": "pydantic",
 }
 TOOLS = {"pytest", "mypy", "ruff", "hypothesis", "grpcio-tools", "uv", "import-linter", "hatchling", "schemathesis"}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+) \\$", re.M)
@@ -59,6 +72,19 @@ def normal(requirement: str) -> str:
     return re.split(r"[=<>!~\[; ]", requirement)[0].lower().replace("_", "-")
 
 
+def imported(folder: Path) -> set[str]:
+    """Return the distributions of others that the modules below a folder import, in functions too."""
+    found = set()
+    for path in (folder / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.split(".")[0])
+    ours = {each.name for each in (*ROOT.glob("*/src/*"), *ROOT.glob("*/*/src/*"))}
+    return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in found - ours - sys.stdlib_module_names}
+
+
 def chain(stages: dict[str, Stage], name: str) -> list[Stage]:
     """Return a stage and those it is built from."""
     found = []
@@ -95,7 +121,7 @@ def test_an_image_runs_without_privileges_and_carries_no_build_tools(image: str,
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_says_what_it_is(image: str, stages: dict[str, Stage], root: Path) -> None:
     labels = " ".join(value for stage in chain(stages, image) for value in stage.values("LABEL"))
-    version = tomllib.loads((root / "storage-svc" / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     for label in ("title", "description", "vendor", 'licenses="Apache-2.0"', f'version="{version}"'):
         assert f"org.opencontainers.image.{label}" in labels
 
@@ -140,14 +166,9 @@ def test_pins_are_those_of_development_with_every_hash(image: str, root: Path) -
 
 
 @pytest.mark.parametrize("image", CONTENTS)
-def test_an_image_carries_what_its_distributions_ask_for_and_no_tools(image: str, root: Path) -> None:
+def test_an_image_carries_what_its_packages_import_and_no_tools(image: str, root: Path) -> None:
     here = set(pins(root / "requirements" / f"{image}.txt"))
-    wanted = set()
-    for folder in CONTENTS[image]:
-        project = tomllib.loads((root / folder / "pyproject.toml").read_text())["project"]
-        wanted |= {normal(requirement) for requirement in project["dependencies"]}
-    ours = {name for name in wanted if name.startswith("millrace-")}
-    assert wanted - ours <= here
+    assert set().union(*(imported(root / folder) for folder in CONTENTS[image])) <= here
     assert not here & TOOLS
 
 
@@ -156,13 +177,31 @@ def test_storage_and_gateway_stay_small(image: str, root: Path) -> None:
     assert len(pins(root / "requirements" / f"{image}.txt")) <= 14
 
 
-def test_every_distribution_that_an_image_carries_is_in_the_build(stages: dict[str, Stage], root: Path) -> None:
+def test_the_wheel_of_the_images_has_every_package(stages: dict[str, Stage], root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    sources = {str(path.relative_to(root)) for path in (*root.glob("*/src/*"), *root.glob("*/*/src/*"))}
+    assert set(packages) == {path for path in sources if not path.endswith((".egg-info", "__pycache__"))}
+    assert sorted(project["tool"]["hatch"]["build"]["dev-mode-dirs"]) == sorted({path.rpartition("/")[0] for path in packages})
     copied = " ".join(stages["packages"].values("COPY")).split()
-    (wheel,) = [command for command in stages["packages"].values("RUN") if "pip wheel" in command]
     ignored = (root / ".dockerignore").read_text().splitlines()
-    for folders in CONTENTS.values():
-        for folder in folders:
-            assert folder in copied
-            assert f"./{folder}" in wheel
-            assert f"!{folder.split('/')[0]}" in ignored
     assert "*" in ignored
+    for needed in ("pyproject.toml", "README.md", "LICENSE", *(path.split("/src/")[0] for path in packages)):
+        assert needed in copied
+        assert f"!{needed.split('/')[0]}" in ignored
+
+
+def test_the_distribution_declares_what_it_imports_and_no_name_of_ours(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    base = {normal(requirement) for requirement in project["dependencies"]}
+    extras = {
+        name: {normal(each) for each in requirements} for name, requirements in project["optional-dependencies"].items()
+    }
+    assert project["name"] == "millrace-broker"
+    assert not {name for name in base.union(*extras.values()) if "millrace" in name}
+    for folder in ("protocol-lib", "services/contract", "services/chassis", "storage-svc", "gateway-svc", "admin-api"):
+        assert imported(root / folder) <= base
+    assert imported(root / "assembly/launcher") - {"pytest"} <= base  # the plugin is imported by pytest alone
+    assert imported(root / "spark") <= base | extras["spark"]
+    assert imported(root / "assembly/demo") <= base | extras["demo"]
+    assert extras["spark"] <= extras["demo"]  # the demonstration runs the ETL job
