@@ -16,7 +16,9 @@ EXAMPLE = re.search(r"<!-- example: broker -->\n```python\n(.*?)```", (ROOT / "R
 pytestmark = [pytest.mark.install, pytest.mark.timeout(280)]
 
 #: No option, variable or folder of this checkout may help.
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MILLRACE_", "VIRTUAL_ENV"))}
+CLEAN = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MILLRACE_", "VIRTUAL_ENV"))
+}
 
 
 def run(*command: str | Path, folder: Path) -> str:

@@ -182,7 +182,9 @@ def test_the_wheel_of_the_images_has_every_package(stages: dict[str, Stage], roo
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     sources = {str(path.relative_to(root)) for path in (*root.glob("*/src/*"), *root.glob("*/*/src/*"))}
     assert set(packages) == {path for path in sources if not path.endswith((".egg-info", "__pycache__"))}
-    assert sorted(project["tool"]["hatch"]["build"]["dev-mode-dirs"]) == sorted({path.rpartition("/")[0] for path in packages})
+    assert sorted(project["tool"]["hatch"]["build"]["dev-mode-dirs"]) == sorted(
+        {path.rpartition("/")[0] for path in packages}
+    )
     copied = " ".join(stages["packages"].values("COPY")).split()
     ignored = (root / ".dockerignore").read_text().splitlines()
     assert "*" in ignored
