@@ -20,6 +20,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.outcome import Appended, Origin
 from storage_svc.log.partition.partition_log import PartitionLog
 
@@ -131,7 +132,7 @@ def test_producers_outlive_the_segments_of_their_batches(before):
         directory, log = _opened(disk)
 
     disk.journal = []
-    assert log.drop_oldest(1) > 0
+    assert log.drop_oldest([DeletionReason.TIME]) > 0
     assert ("sync" in dict(disk.journal)) == (before == "a stop after the roll")  # it writes the snapshot again
     if before == "a stop after the roll":
         assert _produce(log).base_offset == 1

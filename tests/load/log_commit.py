@@ -53,12 +53,12 @@ async def _milliseconds(folder: Path, rounds: int) -> tuple[list[float], list[fl
     found, synced, possible = [], [], []
     for _ in range(rounds):
         possible.append(bare.seconds() * 1000)
-        began, before = time.perf_counter(), directory.flusher.sync_seconds
+        began, before = time.perf_counter(), directory.flusher.durations.total
         for log in logs:
             log.append(records)
         await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
         found.append((time.perf_counter() - began) * 1000)
-        synced.append((directory.flusher.sync_seconds - before) * 1000)
+        synced.append((directory.flusher.durations.total - before) * 1000)
     await directory.close()
     return sorted(possible[3:]), sorted(synced[3:]), sorted(found[3:])  # the first rounds make folders durable too
 

@@ -12,6 +12,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol_lib.messages.delete_topics import DeleteTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request, until
@@ -51,8 +52,8 @@ def kept(offset: int) -> bytes:
 
 async def given(broker: Running, batches: int) -> bool:
     """Return whether storage soon has returned `batches` batches, and no more."""
-    await until(lambda: broker.core.data.read_bytes >= batches * SIZE)
-    return broker.core.data.read_bytes == batches * SIZE
+    await until(lambda: broker.core.data.read_bytes["file"] >= batches * SIZE)
+    return broker.core.data.read_bytes["file"] == batches * SIZE
 
 
 def asked(offset: int) -> FetchRequest:
@@ -152,11 +153,15 @@ async def test_consumers_with_and_without_a_session_are_answered_from_read_ahead
     of_api = counted.api("Fetch")
     before = counted.fetches_read_ahead
     for offset in [*range(BATCHES)] * 200:
-        read_bytes, ahead, answers = broker.core.data.read_bytes, counted.fetches_read_ahead, of_api.answers.total()
+        read_bytes, ahead, answers = (
+            broker.core.data.read_bytes["file"],
+            counted.fetches_read_ahead,
+            of_api.answers.total(),
+        )
         assert await consumer.read(offset) == (0, BATCHES, kept(offset))
         assert of_api.answers.total() == answers + 1
         if counted.fetches_read_ahead == ahead:
-            assert broker.core.data.read_bytes > read_bytes  # storage was asked
+            assert broker.core.data.read_bytes["file"] > read_bytes  # storage was asked
         if counted.fetches_read_ahead == before + 5:
             return
     pytest.fail(f"{counted.fetches_read_ahead - before} requests were answered from read-ahead")
@@ -212,7 +217,7 @@ async def test_expired_segments_are_not_read(reader: tuple[Running, Wire]) -> No
     broker, wire = reader
     log = log_of(broker)
     log.roll(log.now_ms())
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     assert await read(wire, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")
 
 

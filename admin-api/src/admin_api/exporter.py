@@ -6,6 +6,7 @@
     {consumergroup,topic,partition}: kafka_consumergroup_current_offset, kafka_consumergroup_lag
     {consumergroup,topic}: kafka_consumergroup_current_offset_sum, kafka_consumergroup_lag_sum
     {consumergroup}: kafka_consumergroup_members
+    ours, {consumergroup,topic,partition}: millrace_consumergroup_lag_seconds (lag_times.py)
 
 A partition without a commit has no lag series. The text is made at most once in CACHE_S, outside the event loop. A
 scrape waits PATIENCE_S for it at most, and then gets the text from before: scrapers give up after 10 s. Series are
@@ -28,6 +29,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from service_chassis import logs
 
 from admin_api import errors, groups
+from admin_api.lag_times import LagTimes
 from admin_api.storage import EARLIEST, LATEST, Storage, StorageCalls
 from admin_api.view import BrokerAddress, brokers_of
 
@@ -55,6 +57,8 @@ class Snapshot:
     offsets: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
     committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    #: Seconds since the oldest record that is not committed became readable.
+    lag_seconds: dict[tuple[str, str, int], float] = field(default_factory=dict)
     truncated: bool = False
 
 
@@ -66,6 +70,7 @@ class Exporter:
     ) -> None:
         self._storage = storage
         self._listener_name = listener_name
+        self._lag_times = LagTimes()
         self._text = _rendered(None)
         self._making: asyncio.Task[None] | None = None
         self._cache_s = cache_s
@@ -93,6 +98,7 @@ class Exporter:
     async def _made(self, calls: StorageCalls) -> bytes:
         try:
             snapshot = await take_snapshot(calls, self._listener_name)
+            snapshot.lag_seconds = self._lag_times.lags(snapshot.committed, snapshot.offsets, time.monotonic())
         except errors.ApiError as error:
             log.warning("no exporter metrics", correlation_id=calls.correlation_id, reason=error.message)
             snapshot = None
@@ -193,12 +199,17 @@ def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
     yield _family(f"{prefix}_current_offset_sum", "Sum of the committed offsets.", by_topic, current_sums.items())
     yield _family(f"{prefix}_lag", "High watermark less committed offset.", by_partition, lag)
     yield _family(f"{prefix}_lag_sum", "Sum of the lags.", by_topic, lag_sums.items())
+    ages = [
+        ((group_id, topic, str(partition)), age) for (group_id, topic, partition), age in snapshot.lag_seconds.items()
+    ]
+    age_help = "Time since the oldest record that the group has not committed became readable, estimated."
+    yield _family("millrace_consumergroup_lag_seconds", age_help, by_partition, ages)
     members = [((group_id,), count) for group_id, count in snapshot.members.items()]
     yield _family(f"{prefix}_members", "Number of members of the group.", ["consumergroup"], members)
 
 
 def _family(
-    name: str, help_text: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], int]]
+    name: str, help_text: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], float]]
 ) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, help_text, labels=labels)
     for values, value in rows:

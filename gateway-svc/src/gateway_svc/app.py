@@ -239,6 +239,11 @@ class Gateway:
                 "Partitions of all fetch sessions.",
                 lambda: services.sessions.partition_count,
             ),
+            (
+                "millrace_inflight_requests",
+                "Requests whose answers have not left.",
+                lambda: self._connections.requests_in_service,
+            ),
             ("millrace_registered", "1 while this gateway's lease is renewed.", lambda: self._membership.registered),
         ]
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from service_chassis.histogram import Buckets, add_buckets
 
 #: Seconds; from half a millisecond (one lone produce) to a long poll's ten seconds.
 DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -114,6 +115,8 @@ class GatewayMetrics(Collector):
         self.connections_rejected: Counter[str] = Counter()
         self.connections_closed: Counter[str] = Counter()
         self.storage_errors: Counter[str] = Counter()
+        #: Seconds until storage answered, by the name of the call.
+        self.storage_calls: defaultdict[str, Buckets] = defaultdict(Buckets)
         #: Frames of records on the stream to storage, by direction.
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
         #: Fetch requests answered from read-ahead.
@@ -166,6 +169,14 @@ class GatewayMetrics(Collector):
             self.connections_closed,
         )
         yield _counter("millrace_storage_rpc_errors", "Failed calls to storage.", "code", self.storage_errors)
+        calls = HistogramMetricFamily(
+            "millrace_storage_rpc_duration_seconds",
+            "Time until storage answered a call. Of appends, one at a time is measured.",
+            labels=["method"],
+        )
+        for method, duration in list(self.storage_calls.items()):
+            duration.add_to(calls, [method])
+        yield calls
         yield _counter(
             "millrace_storage_frames", "Frames of records to and from storage.", "direction", self.storage_frames
         )
@@ -200,11 +211,7 @@ class GatewayMetrics(Collector):
         for counts in list(self.apis.values()):
             for (version, error), count in list(counts.answers.items()):
                 answers.add_metric([counts.name, str(version), error], count)
-            cumulated, buckets = 0, []
-            for bound, count in zip((*DURATION_BUCKETS, float("inf")), list(counts.buckets), strict=True):
-                cumulated += count
-                buckets.append(("+Inf" if bound == float("inf") else str(bound), cumulated))
-            durations.add_metric([counts.name], buckets, counts.seconds)
+            add_buckets(durations, [counts.name], DURATION_BUCKETS, counts.buckets, counts.seconds)
             received.add_metric([counts.name], counts.received_bytes)
             answered.add_metric([counts.name], counts.answered_bytes)
             recognised.add_metric([counts.name], counts.recognised)

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from service_chassis import logs as service_logs
@@ -312,3 +312,11 @@ class _CoreMetrics(Collector):
         for state, count in self._storage.coordinator.counts().items():
             groups.add_metric([state], count)
         yield groups
+        members = self._storage.coordinator.member_count()
+        yield GaugeMetricFamily("millrace_group_members", "Members of all groups.", members)
+        rebalances = CounterMetricFamily(
+            "millrace_group_rebalances", "Rebalances that began, by their cause.", labels=["reason"]
+        )
+        for reason, count in self._storage.coordinator.rebalances().items():
+            rebalances.add_metric([reason], count)
+        yield rebalances

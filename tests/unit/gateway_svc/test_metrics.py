@@ -79,6 +79,18 @@ def test_recognised_requests() -> None:
     assert registry.get_sample_value("millrace_kafka_requests_recognised_total", {"api": "Produce"}) == 3
 
 
+def test_calls_of_storage() -> None:
+    metrics = GatewayMetrics()
+    metrics.storage_calls["Append"].observe(0.0004, 3)
+    registry = collected(metrics)
+    name = "millrace_storage_rpc_duration_seconds"
+    found = [
+        registry.get_sample_value(f"{name}_bucket", {"method": "Append", "le": le}) for le in ("0.00025", "0.0005")
+    ]
+    assert found == [0, 3]
+    assert registry.get_sample_value(f"{name}_sum", {"method": "Append"}) == 3 * 0.0004
+
+
 def test_refusals_and_gauges() -> None:
     metrics = GatewayMetrics()
     metrics.refused["frame_length"] += 2

@@ -1,4 +1,4 @@
-"""The generated pages of docs (apis.md, groups.md, settings.md) and variables.py: `python -m millrace.reference`.
+"""The generated pages of docs, such as apis.md, and variables.py: `python -m millrace.reference`.
 
 They come from the gateway's registry of handlers, the table of transitions and the limits of groups, and the settings
 classes.
@@ -20,6 +20,7 @@ from storage_svc.coordinator.patterns.topic_pattern import PATTERN_LENGTH_MAX, S
 from storage_svc.settings import StorageSettings
 
 from millrace.direct import DirectSettings
+from millrace.metrics_page import metrics_page
 
 __all__ = ["apis_page", "groups_page", "main", "settings_page", "settings_reference", "variables_module"]
 
@@ -164,7 +165,7 @@ def main() -> int:
     """Write the pages into `docs` of the folder that the command line names, by default of the working folder."""
     docs = Path(sys.argv[1] if len(sys.argv) > 1 else ".") / "docs"
     docs.mkdir(exist_ok=True)
-    pages = {"apis.md": apis_page, "groups.md": groups_page, "settings.md": settings_page}
+    pages = {"apis.md": apis_page, "groups.md": groups_page, "metrics.md": metrics_page, "settings.md": settings_page}
     for name, page in pages.items():
         (docs / name).write_text(page(), encoding="utf-8")
     (Path(__file__).parent / "variables.py").write_text(variables_module(), encoding="utf-8")

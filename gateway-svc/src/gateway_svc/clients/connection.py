@@ -221,6 +221,10 @@ class Connection(asyncio.BufferedProtocol):
     def bytes_in_service(self) -> int:
         return self._pipeline.size
 
+    @property
+    def requests_in_service(self) -> int:
+        return self._pipeline.requests
+
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         self._requests.check_long(start, size)
 

@@ -38,6 +38,9 @@ class Connected(Holder, Protocol):
     def idle(self) -> bool: ...
 
     @property
+    def requests_in_service(self) -> int: ...
+
+    @property
     def memory_held(self) -> tuple[int, int]: ...
 
     def check_invariants(self) -> None: ...
@@ -102,6 +105,11 @@ class Connections:
         assert self._metrics.connections == len(self._open)
         for connection in self._open:
             connection.check_invariants()
+
+    @property
+    def requests_in_service(self) -> int:
+        """Number of requests of all connections whose answers have not left. A scrape asks, in its thread."""
+        return sum(connection.requests_in_service for connection in list(self._open))
 
     @property
     def memory_held(self) -> tuple[int, int]:

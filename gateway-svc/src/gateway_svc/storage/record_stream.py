@@ -16,6 +16,7 @@ answered at once, as `gateway_svc.storage.protocols` states, and the stream is o
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -98,6 +99,9 @@ class RecordStream:
 
     def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._counts = metrics.storage_frames
+        self._durations = metrics.storage_calls["Append"]
+        #: The append that is being measured, by call id, and the time at which its frame left.
+        self._timed, self._timed_at = 0, 0.0
         self._gateway_name = gateway_name.encode()
         self._loop = asyncio.get_running_loop()
         # Without serializers: frames are bytes on both sides, and no parser copies records.
@@ -276,6 +280,9 @@ class RecordStream:
             return None
         frame = self._frames.popleft()
         self._counts["sent"] += 1
+        if not self._timed and frame.appended:
+            self._timed = next(call_id for call_id, _, appended in frame.calls if appended)
+            self._timed_at = time.perf_counter()
         if frame.size >= LARGE_BYTES or frame.slot >= 0:
             self._last_call_id += 1
             put_item(frame.parts, self._last_call_id, FrameReceipt())
@@ -313,6 +320,9 @@ class RecordStream:
                 self._received_receipt(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:
                 call[1](item)
+        if self._timed and self._timed not in waiting:
+            self._durations.observe(time.perf_counter() - self._timed_at)
+            self._timed = 0
 
     def _received_receipt(self, call_id: int) -> None:
         """End a frame: the next may leave, and connections that wait may go on."""
@@ -335,6 +345,7 @@ class RecordStream:
             done(failure(request, error))
         self._awaiting_receipt.clear()
         self._without_receipt = None
+        self._timed = 0
         self.window.give(self.window.used)
 
     def _drop_area(self) -> None:

@@ -10,6 +10,7 @@ A method that is cancelled cancels its call: storage does not begin one that it 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -118,11 +119,15 @@ class Unary:
         Raises:
             StorageUnavailable: there was no answer in time, or an error instead.
         """
+        started = time.perf_counter()
         try:
             return await method(request, timeout=timeout_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             self._metrics.storage_errors[error.code().name] += 1
             raise StorageUnavailable(f"{error.code().name}: {error.details()}") from error
+        finally:
+            name = type(request).__name__.removesuffix("Request")
+            self._metrics.storage_calls[name].observe(time.perf_counter() - started)
 
 
 # -- answers without storage -------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from storage_svc.coordinator.limits import (
     heartbeat_fault,
     join_fault,
 )
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
 from storage_svc.coordinator.transactional_offsets import TransactionalOffsets
@@ -296,6 +297,14 @@ class GroupCoordinator:
             return ErrorCode.NONE
         log.warning("too many groups", groups=len(self.groups))
         return ErrorCode.POLICY_VIOLATION
+
+    def rebalances(self) -> dict[str, int]:
+        """Return the number of rebalances since the start, by `RebalanceReason`."""
+        return {reason.value: self._performer.rebalances[reason] for reason in RebalanceReason}
+
+    def member_count(self) -> int:
+        """Return the number of members of all groups."""
+        return sum(len(hosted.group.members) for hosted in list(self.groups.values()))
 
     def counts(self) -> dict[str, int]:
         """Return the number of groups by Kafka's name of their state."""

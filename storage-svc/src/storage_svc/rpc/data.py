@@ -14,8 +14,9 @@ The service lives on the event loop's thread, as the logs do.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -33,6 +34,7 @@ from broker_contract.data import (
 from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.histogram import Buckets
 
 from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import NotNow
@@ -129,14 +131,23 @@ class DataService:
         self._closed = False
         #: Batches that were not appended, by error code.
         self.refused: Counter[int] = Counter()
+        #: Seconds in which the batches of a turn were checked and written, counted for each of its calls.
+        self.append_durations = Buckets()
 
     @property
     def parked_read_count(self) -> int:
         return self._reads.parked_count
 
     @property
-    def read_bytes(self) -> int:
-        return self._reads.bytes_given
+    def read_bytes(self) -> Mapping[str, int]:
+        """Bytes of records in the answers to readers, by the place from which they come."""
+        reads = self._reads
+        return {"cache": reads.cached_bytes, "disk": reads.disk_bytes, "file": reads.named_bytes}
+
+    @property
+    def read_waits(self) -> Buckets:
+        """Seconds for which reads were parked."""
+        return self._reads.waits
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +180,7 @@ class DataService:
             self._append(calls)
 
     def _append(self, calls: list[tuple[Append, AppendDone]]) -> None:
-        now_ms = self._directory.clock()
+        now_ms, started = self._directory.clock(), time.perf_counter()
         touched: dict[PartitionLog, None] = {}
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:
@@ -185,6 +196,7 @@ class DataService:
             staged.append((request, done, logs, outcomes))
         for log in touched:
             log.write_staged()
+        self.append_durations.observe(time.perf_counter() - started, len(calls))
         for request, done, logs, outcomes in staged:
             try:
                 if not self._slow.queues or not self._slow.on_settled(

@@ -10,10 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from protocol_lib.errors import ErrorCode
+from service_chassis.histogram import SECONDS, add_buckets
 
 from storage_svc.log.cleaner.cleaner import Cleaner
 from storage_svc.log.folder.data_folder import DataFolder
@@ -51,21 +57,49 @@ class DataMetrics(Collector):
             refused.add_metric([_NAMES.get(code, str(code))], count)
         yield refused
         yield GaugeMetricFamily("millrace_parked_reads", "Reads that wait for records.", service.parked_read_count)
-        yield CounterMetricFamily("millrace_read_bytes", "Bytes of records given to readers.", service.read_bytes)
+        read = CounterMetricFamily(
+            "millrace_read_bytes",
+            "Bytes of records in answers: from memory, from the disk, or as places in segment files.",
+            labels=["source"],
+        )
+        for source, size in service.read_bytes.items():
+            read.add_metric([source], size)
+        yield read
+        yield service.append_durations.family(
+            "millrace_append_duration_seconds", "Time to check and write the batches of a turn, for each append of it."
+        )
+        yield service.read_waits.family("millrace_fetch_wait_seconds", "Time for which reads waited for records.")
 
     def _folder(self) -> Iterator[Metric]:
         directory = self._directory
         flushers = directory.flusher, directory.background
         dirty = sum(flusher.dirty_count for flusher in flushers)
-        yield SummaryMetricFamily(
-            "millrace_fsync_duration_seconds",
-            "Rounds of syncs; one syncs everything that is dirty.",
-            count_value=sum(flusher.sync_count for flusher in flushers),
-            sum_value=sum(flusher.sync_seconds for flusher in flushers),
+        duration = HistogramMetricFamily(
+            "millrace_fsync_duration_seconds", "Rounds of syncs; one syncs everything that is dirty."
         )
+        syncs = CounterMetricFamily(
+            "millrace_fsync",
+            "Rounds of syncs: of logs whose writers wait for them (produce), and of the others (flush).",
+            labels=["reason"],
+        )
+        rounds = [sum(counts) for counts in zip(*(flusher.durations.counts for flusher in flushers), strict=True)]
+        seconds = sum(flusher.durations.total for flusher in flushers)
+        add_buckets(duration, (), SECONDS, rounds, seconds)
+        for reason, flusher in zip(("produce", "flush"), flushers, strict=True):
+            syncs.add_metric([reason], sum(flusher.durations.counts))
+        yield from (duration, syncs)
         yield GaugeMetricFamily("millrace_dirty_logs", "Logs with something to sync.", dirty)
+        yield GaugeMetricFamily("millrace_open_files", "Log segments that are open.", len(directory.open_segments))
+        deleted = CounterMetricFamily(
+            "millrace_retention_deleted_bytes", "Bytes of deleted segments.", labels=["reason"]
+        )
+        for why, size in directory.deleted_bytes.items():
+            deleted.add_metric([why.value], size)
+        yield deleted
         yield CounterMetricFamily(
-            "millrace_retention_deleted_bytes", "Bytes of deleted segments.", directory.deleted_bytes
+            "millrace_crc_failures",
+            "Damaged places in segments, which a start or the scrub found.",
+            directory.damaged_places + self._maintenance.scrubber.totals.damaged_places,
         )
         yield GaugeMetricFamily(
             "millrace_recovery_duration_seconds", "Time to open the data folder.", directory.recovery_seconds
@@ -154,9 +188,17 @@ def _partitions(logs: list[PartitionLog]) -> Iterator[Metric]:
     for log in logs:
         size.add_metric([log.topic, str(log.partition)], log.segments.size_bytes)
     yield size
+    yield GaugeMetricFamily(
+        "millrace_unflushed_bytes",
+        "Bytes that were written and not synced since.",
+        sum(log.appended_bytes - log.synced_bytes for log in logs if log.offline is None),
+    )
     offline = sum(log.offline is not None for log in logs)
     yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions.", len(logs))
     yield GaugeMetricFamily("kafka_server_replicamanager_leadercount", "Partitions led here.", len(logs) - offline)
     yield GaugeMetricFamily(
         "kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions that take no records.", offline
     )
+    # There is one copy of each partition, which is always in sync, and one storage node, which decides everything.
+    yield GaugeMetricFamily("kafka_server_replicamanager_underreplicatedpartitions", "Partitions out of sync.", 0)
+    yield GaugeMetricFamily("kafka_controller_kafkacontroller_activecontrollercount", "Controllers.", 1)

@@ -36,6 +36,7 @@ from broker_contract.data import (
 )
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.histogram import Buckets
 from service_chassis.shared_turns import shared_turns
 
 from storage_svc.log.errors import StorageFailure
@@ -50,6 +51,8 @@ _READ_COMMITTED: Final = 1
 #: The first Fetch version whose clients know zstd (KIP-110).
 _ZSTD_SINCE_VERSION: Final = 10
 
+#: Upper bounds in seconds of the waits of parked reads; clients ask for half a second, and up to minutes.
+_WAIT_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 #: Most reads that are answered ahead at once.
 AHEAD_READS_MAX: Final = 16
 #: Most bytes of records by value in the answer to a read that may wait, and in all such answers of one turn.
@@ -116,8 +119,11 @@ class WaitingReads:
         self._closed = False
         #: Bytes of records by value that answers of this turn may still hold, if their reads may wait.
         self._inline_left = INLINE_BYTES_A_TURN
-        #: Bytes of records in all answers.
-        self.bytes_given = 0
+        #: Bytes of records in all answers: those that storage read from memory, those that it waited for, and those
+        #: of which the answer names the place in a segment file.
+        self.cached_bytes = self.disk_bytes = self.named_bytes = 0
+        #: Seconds for which reads were parked.
+        self.waits = Buckets(_WAIT_BUCKETS)
 
     @property
     def parked_count(self) -> int:
@@ -132,7 +138,7 @@ class WaitingReads:
         most = min(max(0, request.max_bytes), self._bytes_max)  # as `_most`: most reads come this way
         found, size, failed = self._collect(request, request.partitions, most)
         if request.by_reference and size >= request.min_bytes:
-            self.bytes_given += size
+            self.named_bytes += size
             done(ReadResponse([result for result, _, _ in found]))
             return _nothing
         return self._go_on(request, done, found, size, failed)
@@ -150,7 +156,7 @@ class WaitingReads:
             if sum(sizes) < request.min_bytes:
                 return self._park(request, done, sizes, found)
         if request.by_reference:
-            self.bytes_given += size
+            self.named_bytes += size
             done(ReadResponse([result for result, _, _ in found]))
             return _nothing
         return self._give(request, found, done)
@@ -208,8 +214,10 @@ class WaitingReads:
                 return
         self.leave(parked)
         response = look.response
-        if response is not None or request.by_reference:
-            self.bytes_given += size
+        if request.by_reference:
+            self.named_bytes += size
+        elif response is not None:
+            self._count(size, named=bool(result.slices))
         if response is None:
             response = ReadResponse([result]) if request.by_reference else self._response(request, [look.found])
             look.response = response
@@ -260,6 +268,8 @@ class WaitingReads:
         self._touched.pop(parked, None)
         if parked.timer is not None:
             parked.timer.cancel()
+            begun_at = parked.timer.when() - parked.request.max_wait_ms / 1000
+            self.waits.observe(max(0.0, self._loop.time() - begun_at))
         for log in parked.logs:
             log.readable.unwatch(parked)
 
@@ -330,7 +340,7 @@ class WaitingReads:
                     note_failure(each, outcome)
                 else:
                     each[0].records = outcome[number]
-            self.bytes_given += sum([size for _, _, size in some])
+            self.disk_bytes += sum([size for _, _, size in some])
             done(ReadResponse([result for result, _, _ in found]))
 
         return self._cold.read([spans for _, spans, _ in some], read)
@@ -344,8 +354,8 @@ class WaitingReads:
     def _response(self, request: ReadRequest, found: list[Found]) -> ReadResponse:
         """Return the answer, with its records."""
         total = sum([size for _, _, size in found])
-        self.bytes_given += total
-        if total and not request.by_reference:
+        as_slices = request.by_reference
+        if total and not as_slices:
             as_slices = request.max_wait_ms > 0 and (self._are_cold(found) or not self._may_inline(total))
             for each in found:
                 result, spans, size = each
@@ -356,7 +366,14 @@ class WaitingReads:
                         result.records = read_spans(spans)
                     except StorageFailure as error:
                         note_failure(each, error)
+        self._count(total, named=as_slices)
         return ReadResponse([result for result, _, _ in found])
+
+    def _count(self, size: int, *, named: bool) -> None:
+        if named:
+            self.named_bytes += size
+        else:
+            self.cached_bytes += size
 
     def _may_inline(self, size: int) -> bool:
         """Return whether an answer of a read that may wait holds these records by value, and count them."""
@@ -437,7 +454,7 @@ class WaitingReads:
                     if self._awaited_of(log, following_read, spans, read) < read.min_bytes:
                         break  # it would wait
                 reads.append(AheadRead(offset, slices_of(spans)))
-                self.bytes_given += size_of(spans)
+                self.named_bytes += size_of(spans)
         except StorageFailure:
             pass  # the read itself will be answered with the error
         return AheadResponse(*log.current_revision(), *offsets, reads) if reads else AheadResponse()

@@ -13,6 +13,7 @@ import pytest
 from protocol_lib.records.batch import read_batch_header
 from protocol_lib.records.compression import Codec
 from storage_svc.log.config import LogConfig
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.retention import apply_retention
 
 NOW_MS = 1_700_000_000_000
@@ -142,9 +143,9 @@ async def test_file_delete_delay_ms(tmp_path, folders, fill):
     log.roll(NOW_MS)
     fill(log, [1])
     log.roll(NOW_MS)
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     alter(log, file_delete_delay_ms="0")
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     gone = tmp_path / "t-0" / "00000000000000000001.log.deleted"
     for _ in range(1000):
         if not gone.exists():

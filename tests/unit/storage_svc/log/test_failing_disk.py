@@ -15,6 +15,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.batch_writer import BatchWriter
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import Origin
 from storage_svc.rpc.data import DataService
 from storage_svc.transaction_seams import NoTransactions
@@ -138,7 +139,7 @@ def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, 
 
     monkeypatch.setattr(files, "rename", refuse)
     with pytest.raises(StorageFailure, match="read-only"):
-        log.drop_oldest(2)
+        log.drop_oldest([DeletionReason.TIME] * 2)
     monkeypatch.undo()
     assert (log.segments.bases, log.log_start_offset) == (bases[2:], bases[2])
     directory.check_invariants()
@@ -169,16 +170,16 @@ def test_segments_stay_as_long_as_only_they_tell_of_their_producers(
         directory.background.sync_now()
     log.append(make_batch())
     assert log.segments.bases == [0, 1, 2]
-    log.drop_oldest(2)
+    log.drop_oldest([DeletionReason.TIME] * 2)
     assert log.segments.bases == [1, 2]
-    assert log.drop_oldest(1) == 0
+    assert log.drop_oldest([DeletionReason.TIME]) == 0
 
     folders.crash(directory)
     (log,) = folders.open(tmp_path).logs.values()
     again = {"producer_epoch": 0, "base_sequence": 0}
     assert [log.append(make_batch(producer_id=each, **again)).base_offset for each in (7, 8)] == [0, 1]
     log.roll(0)
-    log.drop_oldest(2)
+    log.drop_oldest([DeletionReason.TIME] * 2)
     assert log.segments.bases == [3]
 
 
@@ -190,7 +191,7 @@ def test_a_segment_goes_with_its_log_file_first(tmp_path, folders, fill, small, 
     fill(log, [20] * 8)
     renamed = []
     monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.rpartition(".")[2]))
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     monkeypatch.undo()
     assert next(suffix for suffix in renamed if suffix != "tmp") == "log"
     assert "index" in renamed

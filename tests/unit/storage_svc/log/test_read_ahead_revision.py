@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
 
@@ -34,7 +35,7 @@ def rewritten(log: PartitionLog) -> tuple[list[Segment], Segment]:
 CHANGES: dict[str, Callable[[DataFolder, PartitionLog, Any], Any]] = {
     "append": lambda directory, log, batch: log.append(batch),
     "deleted records": lambda directory, log, batch: log.raise_log_start(1),
-    "retention": lambda directory, log, batch: log.drop_oldest(1),
+    "retention": lambda directory, log, batch: log.drop_oldest([DeletionReason.TIME]),
     "compaction": lambda directory, log, batch: log.replace_segments(*rewritten(log)),
     "deleted topic": lambda directory, log, batch: directory.delete("t", 0),
     "configs": lambda directory, log, batch: log.configure(LogConfig(compression_type="zstd")),

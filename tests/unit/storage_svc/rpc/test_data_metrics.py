@@ -39,7 +39,19 @@ async def test_values(tmp_path):
         ("millrace_append_batches_total", (("topic", "t"),)): 2,
         ("millrace_segments", (("topic", "t"),)): 2,
         ("millrace_append_refused_total", (("error", "INVALID_RECORD"),)): 1,
-        ("millrace_read_bytes_total", ()): len(batch),
+        ("millrace_read_bytes_total", (("source", "cache"),)): len(batch),
+        ("millrace_read_bytes_total", (("source", "disk"),)): 0,
+        ("millrace_read_bytes_total", (("source", "file"),)): 0,
+        ("millrace_append_duration_seconds_count", ()): 1,
+        ("millrace_fetch_wait_seconds_count", ()): 0,
+        ("millrace_fsync_duration_seconds_count", ()): 1,
+        ("millrace_fsync_total", (("reason", "produce"),)): 1,
+        ("millrace_fsync_total", (("reason", "flush"),)): 0,
+        ("millrace_unflushed_bytes", ()): 0,
+        ("millrace_open_files", ()): 2,
+        ("millrace_crc_failures_total", ()): 0,
+        ("kafka_server_replicamanager_underreplicatedpartitions", ()): 0,
+        ("kafka_controller_kafkacontroller_activecontrollercount", ()): 1,
         ("millrace_parked_reads", ()): 1,
         ("millrace_dirty_logs", ()): 0,
         ("kafka_log_log_size", (("partition", "1"), ("topic", "t"))): len(batch),
@@ -48,9 +60,9 @@ async def test_values(tmp_path):
     }
     found = {key: registry.get_sample_value(key[0], dict(key[1])) for key in expected}
     assert found == expected
-    assert registry.get_sample_value("millrace_fsync_duration_seconds_count") == 1
     free, total = (registry.get_sample_value(f"millrace_disk_{name}_bytes") for name in ("free", "total"))
     assert 0 < free < total
     give_up()
+    assert registry.get_sample_value("millrace_fetch_wait_seconds_count") == 1
     await service.close()
     await directory.close()

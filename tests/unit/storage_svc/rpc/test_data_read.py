@@ -274,7 +274,7 @@ async def test_records_on_a_cold_disk_are_read_in_a_thread(bench, cold):
     assert len(cold) == 2
     assert threading.current_thread() not in cold
     assert active.descriptor == -1
-    assert bench.service.read_bytes == 3 * SIZE
+    assert bench.service.read_bytes == {"cache": 0, "disk": 3 * SIZE, "file": 0}
 
 
 async def test_a_read_that_may_wait_gets_slices_of_records_on_a_cold_disk(bench, cold):

@@ -18,6 +18,7 @@ from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Replacement
 from storage_svc.coordinator.classic.step import Step
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 #: The longest life of an id that was handed out with MEMBER_ID_REQUIRED, in milliseconds: its client joins at once.
 PENDING_MEMBER_TIMEOUT_MS: Final = 60_000
@@ -96,7 +97,7 @@ def _add(step: Step, member_id: str, join: Join) -> None:
         group.protocol_type = join.protocol_type
     group.members.add(Member.joining(member_id, join))
     step.set_timer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-    step.prepare_rebalance()
+    step.prepare_rebalance(RebalanceReason.MEMBER_JOINED)
     step.maybe_complete_join()
 
 
@@ -113,7 +114,7 @@ def _on_known_join(step: Step, join: Join, member: Member) -> None:
         # The client asked again, most likely on a new connection: only the newest request is kept.
         step.refuse_parked_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
         group.members.park(member, join.request)
-        step.prepare_rebalance()
+        step.prepare_rebalance(RebalanceReason.LEADER_REJOINED if unchanged else RebalanceReason.SUBSCRIPTION_CHANGED)
         step.maybe_complete_join()
 
 
@@ -132,7 +133,7 @@ def _replace_static(step: Step, previous: Member, join: Join) -> None:
         step.store(write, {known.member_id: known.assignment for known in group.members})
     else:
         # Completing: the leader may be assigning to the old id at this moment.
-        step.prepare_rebalance()
+        step.prepare_rebalance(RebalanceReason.MEMBER_JOINED)
         step.maybe_complete_join()
 
 

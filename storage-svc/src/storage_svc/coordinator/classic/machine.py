@@ -61,6 +61,7 @@ from storage_svc.coordinator.classic.step import Step
 from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer
 from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
 from storage_svc.coordinator.machine.outcome import Outcome, SetTimer
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
@@ -184,7 +185,7 @@ def _on_installed(step: Step, installed: Installed) -> None:
     for member in step.group.members:
         step.start_session(member)
     if installed.rebalance:
-        step.prepare_rebalance()
+        step.prepare_rebalance(RebalanceReason.PROTOCOL_CHANGED)
 
 
 def _on_recover(step: Step, _: Recover) -> None:
@@ -197,7 +198,7 @@ def _on_recover(step: Step, _: Recover) -> None:
     if group.state is _PREPARING:
         _start_if_absent(step, JOIN_TIMER, members.rebalance_timeout_ms())
     elif group.state is not _DEAD and (members or group.state is not _EMPTY):
-        step.prepare_rebalance()
+        step.prepare_rebalance(RebalanceReason.RECOVERED)
     step.maybe_complete_join()
 
 

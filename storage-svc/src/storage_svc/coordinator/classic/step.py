@@ -32,6 +32,7 @@ from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Emptied, Write
 from storage_svc.coordinator.machine.events import Timer
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, SetTimer
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
 
@@ -48,7 +49,7 @@ class Step:
 
     # --- rebalance ------------------------------------------------------------------------------------------------
 
-    def prepare_rebalance(self) -> None:
+    def prepare_rebalance(self, reason: RebalanceReason) -> None:
         """Begin to wait for joins, if the group's state allows that and the group does not wait yet."""
         group = self.group
         if group.state not in VALID_PREVIOUS[_PREPARING]:
@@ -62,6 +63,7 @@ class Step:
         if group.state is _EMPTY:
             delay_ms = group.initial_delay.begin(delay_ms)
         self.enter(_PREPARING)
+        self.outcome.rebalance = reason
         self.set_timer(JOIN_TIMER, delay_ms)
 
     def maybe_complete_join(self) -> None:
@@ -122,7 +124,7 @@ class Step:
         for member_id in member_ids:
             self.remove(member_id)
         if had_members and self.group.state is not _EMPTY:
-            self.prepare_rebalance()
+            self.prepare_rebalance(RebalanceReason.MEMBER_LEFT if has_left else RebalanceReason.MEMBER_FAILED)
         self.maybe_complete_join()
 
     def replace(self, previous: Member, member: Member) -> None:

@@ -14,6 +14,7 @@ from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.pending_writes import Assignments
 from storage_svc.coordinator.classic.step import Step
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 
 def on_sync(step: Step, sync: Sync) -> None:
@@ -60,7 +61,7 @@ def on_assignments_stored(step: Step, write: Assignments, error: ErrorCode) -> N
         return  # A new rebalance has begun.
     if error:
         step.refuse_parked_syncs(error)
-        step.prepare_rebalance()
+        step.prepare_rebalance(RebalanceReason.WRITE_FAILED)
         return
     step.enter(GroupState.STABLE)
     for member in group.members:

@@ -39,7 +39,7 @@ from storage_svc.coordinator.consumer.migration import (
     may_downgrade,
     partitions_by_id,
 )
-from storage_svc.coordinator.consumer.rebalance import bump, fence, reconcile, update_target
+from storage_svc.coordinator.consumer.rebalance import bump, cause, fence, reconcile, update_target
 from storage_svc.coordinator.consumer.step import Step
 from storage_svc.coordinator.machine.events import TimerKind
 
@@ -79,7 +79,7 @@ def on_join(step: Step, join: Join) -> JoinAnswer:
         step.draft.forget_unused_patterns()
     is_changed = updated.topics != member.topics or updated.pattern != member.pattern
     if is_changed or step.group.hashed_version != step.environment.topics.version:
-        bump(step, is_due=is_changed)
+        bump(step, cause(member) if is_changed else None)
     owned = partitions_by_id(subscription.owned_partitions, step.environment.topics)
     must_rebalance = may_turn and step.group.assignment_epoch < step.group.epoch
     if not may_turn:

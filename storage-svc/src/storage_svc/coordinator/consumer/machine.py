@@ -49,11 +49,12 @@ from storage_svc.coordinator.consumer.member import (
     ResolvedPattern,
 )
 from storage_svc.coordinator.consumer.migration import NOT_MIGRATED, consumer_group_of
-from storage_svc.coordinator.consumer.rebalance import bump, fence, reconcile, update_target
+from storage_svc.coordinator.consumer.rebalance import bump, cause, fence, reconcile, update_target
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.consumer.step import ConsumerOutcome, Step, answers_to
 from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
 from storage_svc.coordinator.machine.outcome import CancelTimer, Record, SetTimer, TimerChange
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.patterns.topic_pattern import InvalidPatternError, compile_pattern
 
 
@@ -183,7 +184,7 @@ def _subscribe(step: Step, member: ConsumerMember, updated: ConsumerMember) -> b
     # A pattern that is not resolved yet raises the epoch when it is.
     is_due = topics_changed or (pattern_changed and (not updated.pattern or updated.pattern in step.group.patterns))
     if is_due or step.group.hashed_version != step.environment.topics.version:
-        bump(step, is_due=is_due)
+        bump(step, cause(member) if is_due else None)
     return topics_changed or pattern_changed
 
 
@@ -247,7 +248,7 @@ def _on_patterns_resolved(step: Step, event: PatternsResolved) -> None:
         if known is None or known.topics != topics:
             is_due = is_due or topics != (frozenset() if known is None else known.topics)
             step.draft.put_pattern(pattern, ResolvedPattern(topics, event.version, step.environment.now_ms))
-    bump(step, is_due=is_due)
+    bump(step, RebalanceReason.TOPICS_CHANGED if is_due else None)
     step.note_resolved(event.version)
 
 

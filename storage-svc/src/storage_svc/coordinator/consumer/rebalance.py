@@ -16,21 +16,28 @@ from collections.abc import Iterable
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
 from storage_svc.coordinator.consumer.assignors.group_view import GroupView, MemberView
 from storage_svc.coordinator.consumer.group import metadata_hash
-from storage_svc.coordinator.consumer.member import ConsumerMember, MemberState, Partitions
+from storage_svc.coordinator.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState, Partitions
 from storage_svc.coordinator.consumer.migration import downgrade, may_downgrade
 from storage_svc.coordinator.consumer.reconciliation import Target, reconciled
 from storage_svc.coordinator.consumer.step import Step
 from storage_svc.coordinator.machine.events import TimerKind
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 
-def bump(step: Step, *, is_due: bool) -> None:
-    """Raise the group epoch if it is due, or if the topics that the group reads have changed."""
+def bump(step: Step, reason: RebalanceReason | None) -> None:
+    """Raise the group epoch if there is a reason, or if the topics that the group reads have changed."""
     topics = step.environment.topics
     group = step.group
     found = metadata_hash(group.subscribed_topics(), topics)
-    if is_due or found != group.metadata_hash:
+    if reason is not None or found != group.metadata_hash:
+        step.rebalance = reason or RebalanceReason.TOPICS_CHANGED
         step.draft.put_epoch(group.epoch + 1, found)
     step.note_hashed(topics.version)
+
+
+def cause(member: ConsumerMember) -> RebalanceReason:
+    """Return the reason that another subscription is, by the member as it was before."""
+    return RebalanceReason.MEMBER_JOINED if member.epoch == JOIN_EPOCH else RebalanceReason.SUBSCRIPTION_CHANGED
 
 
 def update_target(step: Step) -> None:
@@ -110,4 +117,4 @@ def fence(step: Step, members: Iterable[ConsumerMember]) -> None:
         step.draft.remove(member_id)
         step.cancel_timers(member_id)
     step.draft.forget_unused_patterns()
-    bump(step, is_due=True)
+    bump(step, RebalanceReason.MEMBER_FAILED if step.expelled_by else RebalanceReason.MEMBER_LEFT)

@@ -31,6 +31,7 @@ from storage_svc.coordinator.consumer.member import ConsumerMember
 from storage_svc.coordinator.consumer.settings import Environment
 from storage_svc.coordinator.machine.events import Installed, Timer, TimerKind
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, SetTimer, TimerChange
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 
 @dataclass(slots=True)
@@ -65,6 +66,8 @@ class Step:
         self.timers: list[TimerChange] = []
         self.resolve_patterns = False
         self.expelled_by: Timer | None = None
+        #: The cause of a higher group epoch.
+        self.rebalance: RebalanceReason | None = None
         self._classic: Group | None = None
         self._must_rebalance = False
         self._hashed_version: int | None = None
@@ -135,4 +138,5 @@ class Step:
             self.draft.records,
             resolve_patterns=self.resolve_patterns,
             expelled_by=self.expelled_by,
+            rebalance=self.rebalance,
         )

@@ -10,6 +10,7 @@ No timer is lost: one whose event the log refuses, or which raises, is set again
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -23,6 +24,7 @@ from storage_svc.coordinator.hosting.timers import Timers
 from storage_svc.coordinator.hosting.waiting_calls import AnswerT, Call, WaitingCalls
 from storage_svc.coordinator.machine.events import RECOVERY, Recover, Timer, TimerFired
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome, Record, TimerChange
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import encode, group_error
 
@@ -55,6 +57,8 @@ class Performer:
         self._now_ms = wall_clock_ms
         self._machines: dict[type, Machine] = {}
         self._closed = False
+        #: The number of rebalances by their cause.
+        self.rebalances: Counter[RebalanceReason] = Counter()
         self.calls = WaitingCalls(loop)
         self.timers: Timers[tuple[str, Timer]] = Timers(loop, self._on_timer)
 
@@ -128,6 +132,8 @@ class Performer:
         # Promises end before anybody is answered: an answer may overtake the end of a promise.
         if not outcome.is_quiet:
             hosted.changed()
+            if outcome.rebalance is not None:
+                self.rebalances[outcome.rebalance] += 1
         self.change_timers(outcome.entity.group_id, outcome.timers)
         if outcome.to_successor is not None:
             self.send(hosted, outcome.to_successor)

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.machine.events import Timer
+from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
 EntityT = TypeVar("EntityT")
 
@@ -72,3 +73,5 @@ class Outcome(Generic[EntityT]):
     to_successor: object | None = None
     #: True if nothing changed but sessions: every answer to a repeated heartbeat stays as it was.
     is_quiet: bool = False
+    #: The cause of the rebalance that the event began; None where it began none.
+    rebalance: RebalanceReason | None = None

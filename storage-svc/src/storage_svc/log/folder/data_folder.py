@@ -41,6 +41,7 @@ from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, Che
 from storage_svc.log.folder.deleted_folders import DeletedFolders
 from storage_svc.log.folder.opening import identify, open_logs
 from storage_svc.log.folder.periodic_work import PeriodicWork
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.flusher import Flusher
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
@@ -92,8 +93,10 @@ class DataFolder:
         self.recovery_seconds = 0.0
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
-        #: Bytes of the segments that retention and DeleteRecords have removed since the start.
-        self.deleted_bytes = 0
+        #: Places in segments that the start found damaged.
+        self.damaged_places = 0
+        #: Bytes of the segments that were removed since the start.
+        self.deleted_bytes = dict.fromkeys(DeletionReason, 0)
         #: The callback for a log in which a damaged batch was found.
         self.on_suspect: Callable[[PartitionLog], None] = _nothing
         #: Waits until nobody rewrites segments of a log that is marked as deleted.
@@ -149,6 +152,7 @@ class DataFolder:
         started = time.perf_counter()
         opened = open_logs(self, self.root, self.checkpoints, self.logs, configs)
         self.truncated_bytes, self.quarantined_bytes = opened.truncated_bytes, opened.quarantined_bytes
+        self.damaged_places = opened.damaged_places
         self._strays = opened.strays
         if not opened.clean:
             self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # the scrub is due: recovery did not read everything
@@ -197,9 +201,9 @@ class DataFolder:
         """Let the next start expect the traces of a power cut."""
         system_run.forget(self.files, self.root)
 
-    def note_deleted(self, size: int) -> None:
+    def note_deleted(self, size: int, reason: DeletionReason) -> None:
         """Add to `deleted_bytes`."""
-        self.deleted_bytes += size
+        self.deleted_bytes[reason] += size
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""

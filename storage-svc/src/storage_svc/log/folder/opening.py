@@ -45,6 +45,7 @@ class Opened:
     clean: bool
     truncated_bytes: int
     quarantined_bytes: int
+    damaged_places: int
     #: Paths of files that are of no use any more.
     strays: list[str]
 
@@ -184,6 +185,7 @@ def open_logs(
         clean,
         sum(recovery.truncated_bytes for recovery in recoveries),
         sum(recovery.quarantined_bytes for recovery in recoveries),
+        sum(recovery.damaged_places for recovery in recoveries),
         [path for recovery in recoveries for path in recovery.strays],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Protocol
 
 from broker_contract.revisions import Revisions
@@ -11,6 +12,17 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.unsynced import Syncable
 from storage_svc.log.segment.open_segments import OpenSegments
 from storage_svc.topic_partition import TopicPartition
+
+
+class DeletionReason(StrEnum):
+    """The reason why a segment goes."""
+
+    #: All its records lie below the log start offset: DeleteRecords has raised that.
+    LOG_START = "log_start"
+    #: `retention.bytes`
+    SIZE = "size"
+    #: `retention.ms`
+    TIME = "time"
 
 
 class LogEnvironment(Protocol):
@@ -36,8 +48,8 @@ class LogEnvironment(Protocol):
     def note_failed_write(self) -> None:
         """Note that the system may have lost records which it accepted."""
 
-    def note_deleted(self, size: int) -> None:
-        """Count the bytes of segments that were deleted because their time was over."""
+    def note_deleted(self, size: int, reason: DeletionReason) -> None:
+        """Count the bytes of a segment that was deleted."""
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Delete files when the delay is over."""

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from service_chassis import logs
+from service_chassis.histogram import Buckets
 
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.sync_queue import SyncQueue
@@ -52,8 +53,8 @@ class Flusher:
         self._pool = ThreadPoolExecutor(_THREADS_MAX, "millrace-sync")  # makes its threads when there is work for them
         self._idle: asyncio.Event | None = None
         self._timers: dict[Syncable, asyncio.TimerHandle] = {}
-        self.sync_count = 0
-        self.sync_seconds = 0.0
+        #: Seconds of each round.
+        self.durations = Buckets()
 
     @property
     def dirty_count(self) -> int:
@@ -192,8 +193,7 @@ class Flusher:
             target.run(self._files)
 
     def _done(self, targets: dict[SyncTarget, Syncable], seconds: float) -> None:
-        self.sync_count += 1
-        self.sync_seconds += seconds
+        self.durations.observe(seconds)
         self._running = False
         self._start_next()
         for target, log in targets.items():

@@ -18,7 +18,7 @@ The event loop's thread owns the state; only the syncing of pinned segments runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
@@ -29,7 +29,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.errors import NotNow, Refused, StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
-from storage_svc.log.partition.environment import LogEnvironment
+from storage_svc.log.partition.environment import DeletionReason, LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.outcome import Admitted, Appended, Origin
@@ -66,6 +66,7 @@ class PartitionLog(LogState):
         "appended_records",
         "has_readers_ahead",
         "snapshots",
+        "synced_bytes",
         "transactions",
         "writer",
     )
@@ -107,6 +108,8 @@ class PartitionLog(LogState):
         self._environment = environment
         #: Batches, records and bytes that were appended since the log was opened.
         self.appended_batches = self.appended_records = self.appended_bytes = 0
+        #: The first of these bytes, as far as a sync has covered them.
+        self.synced_bytes = 0
         # The parts know this log as a LogState, which they read, and as LogActions, which they start.
         #: The appender of clients' and coordinators' batches.
         self.writer = BatchWriter(self, self)
@@ -247,7 +250,10 @@ class PartitionLog(LogState):
         """Return the content of the next sync, pinned; None when there is nothing to sync. `synced` must follow."""
         if self.deleted or self.offline is not None:
             return None
-        return self.unsynced.take(self.segments.active, self.log_end_offset)
+        if (target := self.unsynced.take(self.segments.active, self.log_end_offset)) is not None:
+            has_active = target.recovery_point == target.end_offset
+            target.written = self.appended_bytes - (0 if has_active else self.segments.active.size)
+        return target
 
     def synced(self, target: SyncTarget) -> None:
         """Note that a sync is over: move the offsets, or go offline if it failed."""
@@ -266,6 +272,7 @@ class PartitionLog(LogState):
         if target.paths:
             self.snapshots.note_synced(self.segments.active.base_offset, target.paths)
         self.recovery_point = max(self.recovery_point, target.recovery_point)
+        self.synced_bytes = max(self.synced_bytes, target.written)
         if target.end_offset > self.high_watermark:
             self.readable.advance(target.end_offset, target.segment, target.position, target.largest)
 
@@ -367,8 +374,8 @@ class PartitionLog(LogState):
             self.has_readers_ahead = False
             self._environment.revisions.move(self._revision_slot)
 
-    def drop_oldest(self, count: int) -> int:
-        """Delete at most `count` of the oldest segments and never all of them; return the bytes they had.
+    def drop_oldest(self, reasons: Sequence[DeletionReason]) -> int:
+        """Delete one of the oldest segments for each reason, at most, and never all; return the bytes they had.
 
         The state of the producers with batches in them must be in the snapshot of a segment that stays. Without such a
         snapshot (it could not be written when the segment was begun) fewer segments go, or none.
@@ -378,7 +385,7 @@ class PartitionLog(LogState):
         Raises:
             StorageFailure: some files stay in the folder until the next start.
         """
-        count = 0 if self.deleted else min(count, self.snapshots.newest(self.segments.bases))
+        count = 0 if self.deleted else min(len(reasons), self.snapshots.newest(self.segments.bases))
         if count == 0:
             return 0
         dropped = self.segments.take_oldest(count)
@@ -394,7 +401,8 @@ class PartitionLog(LogState):
                 failure = failure or error
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         self.raise_log_start(self.segments.bases[0])
-        self._environment.note_deleted(freed)
+        for segment, reason in zip(dropped, reasons, strict=False):
+            self._environment.note_deleted(segment.size, reason)
         if failure is not None:
             raise failure
         return freed

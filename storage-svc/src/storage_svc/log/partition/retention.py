@@ -16,6 +16,7 @@ from service_chassis import logs
 
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 
 _log = logs.get(__name__)
@@ -41,11 +42,11 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     Raises:
         StorageFailure: the disk refused; the next call finds the remaining segments again.
     """
-    count = _due(log, now_ms)
-    if count == 0:
+    reasons = _due(log, now_ms)
+    if not reasons:
         return 0
     before = len(log.segments)
-    freed = log.drop_oldest(count)
+    freed = log.drop_oldest(reasons)
     if count := before - len(log.segments):
         _log.info(
             "segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset
@@ -53,28 +54,28 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     return freed
 
 
-def _due(log: PartitionLog, now_ms: int) -> int:
-    """Return how many of the oldest segments go. If all do, another one is started first.
+def _due(log: PartitionLog, now_ms: int) -> list[DeletionReason]:
+    """Return the reason of each of the oldest segments that go. If all do, another one is started first.
 
     Raises:
         StorageFailure: the disk refused.
     """
     if log.deleted or log.offline is not None or log.compaction.running:
-        return 0
-    count = _below_start(log)
+        return []
+    reasons = [DeletionReason.LOG_START] * _below_start(log)
     if "delete" in log.config.cleanup_policy:
-        count = _too_much(log, count)
-        count = _too_old(log, count, now_ms)
-    if count < len(log.segments):
-        return count
+        reasons += [DeletionReason.SIZE] * (_too_much(log, len(reasons)) - len(reasons))
+        reasons += [DeletionReason.TIME] * (_too_old(log, len(reasons), now_ms) - len(reasons))
+    if len(reasons) < len(log.segments):
+        return reasons
     if log.roll_syncs:  # the active segment can wait until it is durable
-        return count - 1
+        return reasons[:-1]
     try:
         log.roll(now_ms)
     except Refused as error:  # a full disk has no space for another segment; the older ones can go
         _log.warning("active segment kept", log=log.folder, reason=str(error))
-        return count - 1
-    return count
+        return reasons[:-1]
+    return reasons
 
 
 def drop_below_start(log: PartitionLog) -> int:
@@ -84,7 +85,7 @@ def drop_below_start(log: PartitionLog) -> int:
         StorageFailure: the disk refused; `apply_retention` finds the remaining segments again.
     """
     count = 0 if log.compaction.running else _below_start(log)
-    return log.drop_oldest(count) if count else 0
+    return log.drop_oldest([DeletionReason.LOG_START] * count) if count else 0
 
 
 def _below_start(log: PartitionLog) -> int:

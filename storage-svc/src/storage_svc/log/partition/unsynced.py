@@ -18,7 +18,17 @@ from storage_svc.log.segment.segment import Segment
 class SyncTarget:
     """The content of one sync of one log. Its segments are pinned; `run` is called in the flusher's thread."""
 
-    __slots__ = ("end_offset", "failure", "largest", "paths", "position", "recovery_point", "segment", "segments")
+    __slots__ = (
+        "end_offset",
+        "failure",
+        "largest",
+        "paths",
+        "position",
+        "recovery_point",
+        "segment",
+        "segments",
+        "written",
+    )
 
     def __init__(
         self, segments: list[Segment], paths: Collection[str], recovery_point: int, active: Segment, end_offset: int
@@ -34,6 +44,8 @@ class SyncTarget:
         self.largest = active.max_timestamp, active.max_timestamp_offset
         self.end_offset = end_offset
         self.failure: StorageFailure | None = None
+        #: The part of `PartitionLog.appended_bytes` that is on disk after this sync.
+        self.written = 0
 
     def descriptors(self) -> list[int] | None:
         """Return the open files to sync; None if there is anything else to sync."""

@@ -93,6 +93,7 @@ class Recovery:
         self.strays: list[str] = []
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
+        self.damaged_places = 0
 
     def run(self, sizes: Mapping[str, int] | None = None) -> PartitionLog:
         """Return the log, ready for use. `sizes` is the `listing` of its folder, if it is known.
@@ -295,6 +296,7 @@ class Recovery:
         self._epochs_wrong = recovery.epochs_wrong
         self.truncated_bytes += recovery.truncated_bytes
         self.quarantined_bytes += recovery.quarantined_bytes
+        self.damaged_places += recovery.damaged_places
         return segments
 
     def _check_epochs(self, segments: list[Segment]) -> None:

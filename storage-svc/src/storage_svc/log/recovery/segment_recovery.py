@@ -83,6 +83,8 @@ class SegmentRecovery:
         self.epochs_wrong = False
         self.truncated_bytes = 0
         self.quarantined_bytes = 0
+        #: Places whose bytes are no good batch and were written completely once.
+        self.damaged_places = 0
 
     def run(self, segments: Sequence[Segment], start: int) -> list[Segment]:
         """Read the segments from the one of this index on; those that are left.
@@ -212,6 +214,7 @@ class SegmentRecovery:
     def _set_aside(self, segment: Segment, holes: Sequence[Hole]) -> None:
         set_aside_holes(self._files, segment, holes)
         self.quarantined_bytes += log_holes(segment, holes)
+        self.damaged_places += len(holes)
 
     def _finish(self, segment: Segment) -> None:
         try:

@@ -52,6 +52,7 @@ class ScrubTotals:
     bytes_read: int = 0
     segments_damaged: int = 0
     quarantined_bytes: int = 0
+    damaged_places: int = 0
     failures: int = 0
 
 
@@ -239,6 +240,7 @@ class Scrubber:
         if found is None or not found.damaged:
             return True
         self.totals.segments_damaged += 1
+        self.totals.damaged_places += len(found.holes)
         if log.segments.active.base_offset == base_offset:
             log.write_staged()
             await log.durable(log.log_end_offset)  # `roll` syncs by itself otherwise, and the event loop waits

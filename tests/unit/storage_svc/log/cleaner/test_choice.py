@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from storage_svc.log.cleaner.choice import Cleanable, cleanable, dirtiest
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append
 
@@ -52,7 +53,7 @@ def test_what_was_cleaned_counts_as_clean(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("cleaned_to", [1, 99])
 def test_a_checkpoint_out_of_the_log_means_all_is_dirty(log: PartitionLog, cleaned_to: int) -> None:
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     log.compaction.cleaned_to = cleaned_to
     assert bounds(cleanable(log, NOW_MS)) == (2, 6)
 

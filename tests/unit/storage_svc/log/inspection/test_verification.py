@@ -10,6 +10,7 @@ import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.inspection.verification import Totals, verify
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.recovery import recovery, segment_recovery
 
 
@@ -167,7 +168,7 @@ def test_what_retention_and_compaction_leave_is_sound(tmp_path, folders, make_ba
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(range(16)), LogConfig(segment_bytes=1500, index_interval_bytes=100))
     write(log, make_batch)
-    log.drop_oldest(2)
+    log.drop_oldest([DeletionReason.TIME] * 2)
     folders.stop(directory)
     assert found(tmp_path)[0] == []
 

@@ -18,6 +18,7 @@ from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import NotNow, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
+from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, carry_out, carry_out_now, swap
 from storage_svc.log.recovery.quarantine import write_sound
@@ -172,7 +173,7 @@ def test_a_log_that_lost_segments_during_a_cleaning_keeps_the_others(folders: An
     steps = swap(log, group, NOW_MS)
     if step:
         next(steps)
-    log.drop_oldest(1)
+    log.drop_oldest([DeletionReason.TIME])
     start = log.log_start_offset
     with pytest.raises(Outdated):
         next(steps)

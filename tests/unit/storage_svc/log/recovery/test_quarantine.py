@@ -130,6 +130,7 @@ def test_several_holes_and_a_torn_tail(crashed, folders, read_all):
     log = directory.logs["t", 0]
     assert (log.log_end_offset, directory.truncated_bytes) == (9, 4)
     assert directory.quarantined_bytes == len(stored[1][1]) + len(stored[3][1])
+    assert directory.damaged_places == 2
     assert read_all(log) == b"".join(stored[number][1] for number in (0, 2, 4))
     assert len(quarantined(path)) == 2
     folders.crash(directory)

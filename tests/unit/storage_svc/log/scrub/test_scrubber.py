@@ -82,7 +82,7 @@ async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_ba
     assert quarantined(tmp_path) == [name.removesuffix("120") if offset == 118 else name]
     totals = maintenance.scrubber.totals
     assert (totals.rounds, totals.segments_damaged, totals.failures) == (1, 1, 0)
-    assert totals.quarantined_bytes == len(stored[0][1])
+    assert (totals.quarantined_bytes, totals.damaged_places) == (len(stored[0][1]), 1)
     assert totals.bytes_read == sum(len(batch) for _, batch in stored)
     appended = log.append(make_batch(1))
     assert (appended.base_offset, await log.durable(121)) == (120, 0)
