@@ -30,7 +30,7 @@ async def test_old_segments_and_silent_producers_go(
     now_ms[0] += 1001
     await asyncio.sleep(0.05)
     assert (len(log.segments), set(log.producers.producers)) == (1, set())
-    assert (log.log_start_offset, directory.deleted_bytes) == (1, len(batch))
+    assert (log.log_start_offset, directory.deleted_bytes["time"]) == (1, len(batch))
     batch = make_batch(1, timestamp=now_ms[0], producer_id=2, producer_epoch=0, base_sequence=0)
     assert log.append(batch).error_code == 0
     log.roll(now_ms[0])
