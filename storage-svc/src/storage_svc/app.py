@@ -26,16 +26,22 @@ from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
 
-from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
+from storage_svc.applied_settings import (
+    AppliedSettings,
+    broker_settings,
+    coordinator_settings,
+    log_config,
+    log_settings,
+)
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
-from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.markers import LogMarkerWriter
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
-from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.rpc.cluster import ClusterService
+from storage_svc.rpc.config_alterations import BrokerAlterations, ConfigAlterations
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
@@ -44,10 +50,9 @@ from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
-from storage_svc.settings import StorageSettings, parse_assignors, parse_topics
-from storage_svc.topics.broker_configs import BrokerValue, broker_values
+from storage_svc.settings import StorageSettings, parse_topics
+from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
-from storage_svc.topics.configs import effective
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.registry import TopicRegistry
@@ -71,6 +76,7 @@ class Storage:
         logs: DataFolder,
         catalog: Catalog,
         health: Health,
+        broker: BrokerSettings,
         registry: CollectorRegistry,
     ) -> None:
         self.settings = settings
@@ -80,7 +86,7 @@ class Storage:
         self._catalog = catalog
         catalog.use_reserve = logs.checkpoints.reserve.give_up
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(
-            catalog, logs, partial(_log_config, settings), settings.partitions_max
+            catalog, logs, partial(log_config, broker), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         transactions = NoTransactions()
@@ -91,9 +97,16 @@ class Storage:
         self.topic_registry.on_changed.append(self.coordinator.topics_changed)
         self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.leases = Leases(catalog)
-        broker = _broker_values(settings)
-        self.group_configs = GroupConfigs(catalog, broker, self.coordinator.configure)
+        self.group_configs = GroupConfigs(catalog, broker.number, self.coordinator.configure)
+        self._applied = AppliedSettings(broker, self.topic_registry, self.maintenance, self.coordinator)
+        self._applied.apply_to_services()
         configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
+        alterations = ConfigAlterations(
+            self.topic_registry,
+            self.group_configs,
+            settings.groups_max,
+            BrokerAlterations(broker, self.leases.is_known, self._applied.apply),
+        )
         verifies = settings.transaction_partition_verification_enable
         self.data = DataService(logs, self.topic_registry.name_of, transactions, verifies=verifies)
         self.offsets = OffsetsService(logs)
@@ -104,9 +117,9 @@ class Storage:
                 partition_count=settings.num_partitions,
                 auto_create=settings.auto_create_topics_enable,
                 partitions_max=settings.partitions_max,
-                configured_groups_max=settings.groups_max,
             ),
             configs,
+            alterations,
             self.group_configs,
             offsets_log.ensure_topic,
             self.leases.is_known,
@@ -116,7 +129,7 @@ class Storage:
         self.producers = ProducersService(
             catalog, (each for log in logs.logs.values() for each in log.producers.producers)
         )
-        self.cluster = ClusterService(logs.cluster_id, self.leases)
+        self.cluster = ClusterService(logs.cluster_id, self.leases, broker.register)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
         self.registry.register(DataMetrics(logs, self.maintenance, self.data))
@@ -139,21 +152,22 @@ class Storage:
     @classmethod
     async def _start(cls, settings: StorageSettings, health: Health, registry: CollectorRegistry) -> Storage:
         async with contextlib.AsyncExitStack() as undo:
-            catalogs: list[Catalog] = []
+            opened: list[tuple[Catalog, BrokerSettings]] = []
 
             def topic_configs() -> dict[str, LogConfig]:
                 """Return the topics' configs. The folder calls this once it is locked."""
                 catalog = undo.enter_context(contextlib.closing(Catalog.open(settings.data_dir)))
-                catalogs.append(catalog)
-                return {topic.name: _log_config(settings, topic.configs) for topic in catalog.topics()}
+                broker = broker_settings(settings, catalog)
+                opened.append((catalog, broker))
+                return {topic.name: log_config(broker, topic.configs) for topic in catalog.topics()}
 
             # Recovery reads whole segments: the event loop stays free for signals and health checks.
             logs = await asyncio.to_thread(
                 DataFolder.open, settings.data_dir, log_settings(settings), configs=topic_configs
             )
             undo.push_async_callback(logs.close)
-            (catalog,) = catalogs
-            storage = cls(settings, logs, catalog, health, registry)
+            ((catalog, broker),) = opened
+            storage = cls(settings, logs, catalog, health, broker, registry)
             undo.push_async_callback(storage.maintenance.stop)
             await storage._begin()
             undo.pop_all()
@@ -231,68 +245,6 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.leases,
     )
     return await StorageServer.start(services, address)
-
-
-def _log_config(settings: StorageSettings, own: Mapping[str, str]) -> LogConfig:
-    return LogConfig.from_properties(effective(own, broker_topic_configs(settings)))
-
-
-def broker_topic_configs(settings: StorageSettings) -> dict[str, str]:
-    """Return the broker's own defaults, by topic config name."""
-    return {
-        "flush.policy": settings.flush_policy,
-        "max.message.bytes": str(settings.message_max_bytes),
-        "retention.bytes": str(settings.log_retention_bytes),
-        "retention.ms": str(settings.log_retention_ms),
-        "segment.bytes": str(settings.log_segment_bytes),
-        "segment.ms": str(settings.log_roll_ms),
-    }
-
-
-def log_settings(settings: StorageSettings) -> LogSettings:
-    return LogSettings(
-        flush_policy=settings.flush_policy,
-        retention_check_interval_ms=settings.log_retention_check_interval_ms,
-        producer_id_expiration_ms=settings.producer_id_expiration_ms,
-        cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
-        cleaner_dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-        cleaner_io_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
-        scrub_interval_ms=settings.log_scrub_interval_ms,
-        scrub_io_bytes_per_second=settings.log_scrub_io_max_bytes_per_second,
-    )
-
-
-def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
-    return CoordinatorSettings(
-        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        session_timeout_min_ms=settings.group_min_session_timeout_ms,
-        session_timeout_max_ms=settings.group_max_session_timeout_ms,
-        group_size_max=settings.group_max_size,
-        groups_max=settings.groups_max,
-        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
-        offsets_commit_timeout_ms=settings.offsets_commit_timeout_ms,
-        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-        retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-        verifies_transactions=settings.transaction_partition_verification_enable,
-        consumer=ConsumerGroupSettings(
-            session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
-            size_max=settings.group_consumer_max_size,
-            assignors=parse_assignors(settings.group_consumer_assignors),
-            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
-            migration_policy=settings.group_consumer_migration_policy,
-        ),
-    )
-
-
-def _broker_values(settings: StorageSettings) -> dict[str, BrokerValue]:
-    fields = StorageSettings.model_fields
-    return broker_values(
-        value_of=lambda name: getattr(settings, name),
-        default_of=lambda name: fields[name].default,
-        documentation_of=lambda name: fields[name].description or "",
-        set_names=settings.model_fields_set,
-    )
 
 
 class _CoreMetrics(Collector):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 from service_chassis.settings import ServiceSettings
@@ -39,15 +39,95 @@ class StorageSettings(ServiceSettings):
     log_segment_bytes: int = Field(
         1 << 30, ge=1 << 20, le=_INT_MAX, description="Size at which a segment is closed (topic: segment.bytes)."
     )
-    log_roll_ms: int = Field(7 * _DAY_MS, ge=1, description="Age at which a segment is closed (topic: segment.ms).")
-    log_retention_ms: int = Field(
-        7 * _DAY_MS, ge=-1, le=_LONG_MAX, description="Age at which records are deleted (topic: retention.ms)."
+    log_roll_ms: int | None = Field(
+        None, ge=1, le=_LONG_MAX, description="Age at which a segment is closed (topic: segment.ms). Empty: in hours."
+    )
+    log_roll_hours: int = Field(168, ge=1, le=_INT_MAX, description="The same in hours, if it is not set in ms.")
+    log_roll_jitter_ms: int | None = Field(
+        None,
+        ge=0,
+        le=_LONG_MAX,
+        description="Up to this much, by chance, is subtracted from a segment's age (topic: segment.jitter.ms). "
+        "Empty: in hours.",
+    )
+    log_roll_jitter_hours: int = Field(0, ge=0, le=_INT_MAX, description="The same in hours, if it is not set in ms.")
+    log_retention_ms: int | None = Field(
+        None,
+        ge=-1,
+        le=_LONG_MAX,
+        description="Age at which records are deleted; -1: never (topic: retention.ms). Empty: in minutes or hours.",
+    )
+    log_retention_minutes: int | None = Field(
+        None, ge=-1, le=_INT_MAX, description="The same in minutes, if it is not set in ms."
+    )
+    log_retention_hours: int = Field(
+        168, ge=-1, le=_INT_MAX, description="The same in hours, if it is set neither in ms nor in minutes."
     )
     log_retention_bytes: int = Field(
         -1, ge=-1, le=_LONG_MAX, description="Largest size of a partition; -1: no limit (topic: retention.bytes)."
     )
+    log_cleanup_policy: str = Field(
+        "delete", description="Treatment of old records: delete, compact, or both (topic: cleanup.policy)."
+    )
+    log_index_size_max_bytes: int = Field(
+        10 << 20, ge=4, le=_INT_MAX, description="Largest offset index of a segment (topic: segment.index.bytes)."
+    )
+    log_index_interval_bytes: int = Field(
+        4096, ge=0, le=_INT_MAX, description="Bytes of records per entry of an index (topic: index.interval.bytes)."
+    )
+    log_segment_delete_delay_ms: int = Field(
+        60_000,
+        ge=0,
+        le=_LONG_MAX,
+        description="Time that a deleted segment's file stays (topic: file.delete.delay.ms).",
+    )
+    log_flush_interval_messages: int = Field(
+        _LONG_MAX,
+        ge=1,
+        le=_LONG_MAX,
+        description="Records after which a sync is forced under flush policy os (topic: flush.messages).",
+    )
+    log_flush_interval_ms: int | None = Field(
+        None,
+        ge=0,
+        le=_LONG_MAX,
+        description="Time after which a sync is forced under flush policy os (topic: flush.ms). Empty: as the next.",
+    )
+    log_flush_scheduler_interval_ms: int = Field(
+        _LONG_MAX, ge=0, le=_LONG_MAX, description="The same, if the former is not set."
+    )
+    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = Field(
+        "producer", description="Codec of stored batches; producer: that of the producer (topic: compression.type)."
+    )
+    compression_gzip_level: int = Field(-1, ge=-1, le=9, description="Level of gzip; -1: zlib's own choice.")
+    compression_lz4_level: int = Field(9, ge=1, le=17, description="Level of lz4.")
+    compression_zstd_level: int = Field(3, ge=-131_072, le=22, description="Level of zstd.")
+    log_message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
+        "CreateTime", description="Clock of record timestamps: the producer's or the broker's."
+    )
+    log_message_timestamp_before_max_ms: int = Field(
+        _LONG_MAX, ge=0, le=_LONG_MAX, description="How far a record's timestamp may lie in the past."
+    )
+    log_message_timestamp_after_max_ms: int = Field(
+        3_600_000, ge=0, le=_LONG_MAX, description="How far a record's timestamp may lie in the future."
+    )
+    min_insync_replicas: int = Field(
+        1, ge=1, le=_INT_MAX, description="In-sync replicas for acks=all; one replica counts as enough, as in Kafka."
+    )
+    log_cleaner_delete_retention_ms: int = Field(
+        _DAY_MS, ge=0, le=_LONG_MAX, description="Time that a tombstone stays (topic: delete.retention.ms)."
+    )
+    log_cleaner_min_cleanable_ratio: float = Field(
+        0.5, ge=0, le=1, description="Share of uncompacted bytes above which a log is due for compaction."
+    )
+    log_cleaner_min_compaction_lag_ms: int = Field(
+        0, ge=0, le=_LONG_MAX, description="Age below which records are not compacted."
+    )
+    log_cleaner_max_compaction_lag_ms: int = Field(
+        _LONG_MAX, ge=1, le=_LONG_MAX, description="Age after which a compaction is due."
+    )
     log_retention_check_interval_ms: int = Field(300_000, ge=1, description="Time between two checks of retention.")
-    log_cleaner_backoff_ms: int = Field(15_000, ge=1, description="Pause of compaction when no log is due.")
+    log_cleaner_backoff_ms: int = Field(15_000, ge=0, description="Pause of compaction when no log is due.")
     log_cleaner_dedupe_buffer_size: int = Field(
         128 << 20,
         ge=1 << 20,
@@ -145,6 +225,20 @@ class StorageSettings(ServiceSettings):
         "bidirectional or disabled.",
     )
     groups_max: int = Field(100_000, ge=1, description="Largest number of groups.")
+
+    @field_validator("log_cleanup_policy")
+    @classmethod
+    def _known_policies(cls, value: str) -> str:
+        if not {part.strip() for part in value.split(",")} <= {"compact", "delete"}:
+            raise ValueError(f"{value!r} is not a list of compact, delete")
+        return value
+
+    @field_validator("compression_gzip_level")
+    @classmethod
+    def _gzip_has_the_level(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("is neither -1 nor in 1..9")
+        return value
 
     @field_validator("group_consumer_assignors")
     @classmethod

@@ -63,6 +63,7 @@ async def alter(
             topics_pb2.AlterConfigsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=validate_only,
+                asking_broker=services.cluster.node_id,
                 resources=[_changes(each, changes) for each in sound],
             )
         )

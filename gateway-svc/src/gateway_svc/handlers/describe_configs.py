@@ -53,6 +53,7 @@ async def handle(
         answer = await services.storage.topics.describe_configs(
             topics_pb2.DescribeConfigsRequest(
                 correlation_id=call.correlation_id,
+                asking_broker=services.cluster.node_id,
                 resources=[
                     topics_pb2.ConfigResource(
                         type=each.resource_type,

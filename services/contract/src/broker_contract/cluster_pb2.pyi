@@ -51,11 +51,16 @@ class RegisterGatewayRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     LISTENERS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     lease_ms: _builtins.int
     @_builtins.property
     def listeners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Listener]:
         """The advertised address of each listener."""
+
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GatewayConfig]:
+        """The broker configs that this gateway obeys, as its settings say."""
 
     def __init__(
         self,
@@ -63,27 +68,94 @@ class RegisterGatewayRequest(_message.Message):
         name: _builtins.str = ...,
         listeners: _abc.Iterable[Global___Listener] | None = ...,
         lease_ms: _builtins.int = ...,
+        configs: _abc.Iterable[Global___GatewayConfig] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "listeners", b"listeners", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "lease_ms", b"lease_ms", "listeners", b"listeners", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterGatewayRequest: _TypeAlias = RegisterGatewayRequest  # noqa: Y015
 
 @_typing.final
+class GatewayConfig(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    DEFAULT_VALUE_FIELD_NUMBER: _builtins.int
+    IS_SET_FIELD_NUMBER: _builtins.int
+    DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Kafka's name of the config."""
+    value: _builtins.str
+    """Absent: null."""
+    default_value: _builtins.str
+    is_set: _builtins.bool
+    """Whether the operator has set it, to any value."""
+    documentation: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+        default_value: _builtins.str | None = ...,
+        is_set: _builtins.bool = ...,
+        documentation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_value", b"_default_value", "_value", b"_value", "default_value", b"default_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_value", b"_default_value", "_value", b"_value", "default_value", b"default_value", "documentation", b"documentation", "is_set", b"is_set", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__default_value: _TypeAlias = _typing.Literal["default_value"]  # noqa: Y015
+    _WhichOneofArgType__default_value: _TypeAlias = _typing.Literal["_default_value", b"_default_value"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_value) -> _WhichOneofReturnType__default_value | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___GatewayConfig: _TypeAlias = GatewayConfig  # noqa: Y015
+
+@_typing.final
 class RegisterGatewayResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AlteredConfigsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     GATEWAYS_FIELD_NUMBER: _builtins.int
+    ALTERED_CONFIGS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     cluster_id: _builtins.str
     @_builtins.property
     def gateways(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gateway]:
         """Live gateways by node id, including this one."""
+
+    @_builtins.property
+    def altered_configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The gateway's configs that were altered at run time: these values are in force."""
 
     def __init__(
         self,
@@ -91,10 +163,11 @@ class RegisterGatewayResponse(_message.Message):
         node_id: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
         gateways: _abc.Iterable[Global___Gateway] | None = ...,
+        altered_configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "gateways", b"gateways", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_configs", b"altered_configs", "cluster_id", b"cluster_id", "gateways", b"gateways", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -493,7 +493,10 @@ class DescribeConfigsRequest(_message.Message):
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
+    ASKING_BROKER_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
+    asking_broker: _builtins.int
+    """The node id of the gateway that asks, for messages; 0 for others."""
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigResource]: ...
     def __init__(
@@ -501,10 +504,11 @@ class DescribeConfigsRequest(_message.Message):
         *,
         correlation_id: _builtins.int = ...,
         resources: _abc.Iterable[Global___ConfigResource] | None = ...,
+        asking_broker: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asking_broker", b"asking_broker", "correlation_id", b"correlation_id", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -521,6 +525,7 @@ class ConfigResource(_message.Message):
     type: _builtins.int
     """Kafka's resource types: 2 topic, 4 broker, 32 group."""
     name: _builtins.str
+    """Of a broker: its node id in decimal; empty for the default of all brokers."""
     all_keys: _builtins.bool
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -615,7 +620,9 @@ class Config(_message.Message):
     is_default: _builtins.bool
     is_sensitive: _builtins.bool
     source: _builtins.int
-    """Kafka's DescribeConfigs sources: 1 dynamic topic, 2 dynamic broker, 4 static broker, 5 default, 8 dynamic group."""
+    """Kafka's DescribeConfigs sources: 1 dynamic topic, 2 dynamic broker, 3 dynamic default of all brokers, 4 static
+    broker, 5 default, 8 dynamic group.
+    """
     type: _builtins.int
     """Kafka's config types: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password."""
     documentation: _builtins.str
@@ -678,8 +685,11 @@ class AlterConfigsRequest(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    ASKING_BROKER_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     validate_only: _builtins.bool
+    asking_broker: _builtins.int
+    """The node id of the gateway that asks, for messages; 0 for others."""
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigChanges]: ...
     def __init__(
@@ -688,10 +698,11 @@ class AlterConfigsRequest(_message.Message):
         correlation_id: _builtins.int = ...,
         resources: _abc.Iterable[Global___ConfigChanges] | None = ...,
         validate_only: _builtins.bool = ...,
+        asking_broker: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "resources", b"resources", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asking_broker", b"asking_broker", "correlation_id", b"correlation_id", "resources", b"resources", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,6 +719,7 @@ class ConfigChanges(_message.Message):
     type: _builtins.int
     """Kafka's resource types: 2 topic, 4 broker, 32 group."""
     name: _builtins.str
+    """Of a broker: its node id in decimal; empty for the default of all brokers."""
     replaces_all: _builtins.bool
     """Keys that `changes` does not name return to their defaults."""
     @_builtins.property

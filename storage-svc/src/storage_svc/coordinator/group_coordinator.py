@@ -124,6 +124,11 @@ class GroupCoordinator:
         """Let the group follow these configs, by Kafka's names. The group may be missing, and of either protocol."""
         self._consumer.configure(group_id, own)
 
+    def set_assignment_interval(self, interval_ms: int) -> None:
+        """Let consumer groups wait this long between two assignments, but for those with a config."""
+        self._consumer.set_assignment_interval(interval_ms)
+        self._hosted.end_promises()
+
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker_contract import cluster_pb2 as pb
 from service_chassis import logs as service_logs
 
+from storage_svc.topics.broker_settings import StaticValue
 from storage_svc.topics.leases import Leases, Listener
 
 log = service_logs.get(__name__)
@@ -18,10 +19,12 @@ class ClusterService:
         self,
         cluster_id: str,
         leases: Leases,
+        register_configs: Callable[[int, Mapping[str, StaticValue]], Mapping[str, str]],
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._cluster_id = cluster_id
         self._leases = leases
+        self._register_configs = register_configs
         self._clock_ms = clock_ms
 
     async def register_gateway(self, request: pb.RegisterGatewayRequest) -> pb.RegisterGatewayResponse:
@@ -33,8 +36,12 @@ class ClusterService:
         """
         listeners = tuple(Listener(each.name, each.host, each.port) for each in request.listeners)
         gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
+        altered = self._register_configs(gateway.node_id, {each.name: _static(each) for each in request.configs})
         return pb.RegisterGatewayResponse(
-            node_id=gateway.node_id, cluster_id=self._cluster_id, gateways=self._live_gateways()
+            node_id=gateway.node_id,
+            cluster_id=self._cluster_id,
+            gateways=self._live_gateways(),
+            altered_configs=altered,
         )
 
     async def remove_gateway(self, request: pb.RemoveGatewayRequest) -> pb.RemoveGatewayResponse:
@@ -54,3 +61,12 @@ class ClusterService:
             )
             for gateway in self._leases.live(self._clock_ms())
         ]
+
+
+def _static(config: pb.GatewayConfig) -> StaticValue:
+    return StaticValue(
+        config.value if config.HasField("value") else None,
+        config.default_value if config.HasField("default_value") else None,
+        config.is_set,
+        config.documentation,
+    )

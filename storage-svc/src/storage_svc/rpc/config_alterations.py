@@ -1,12 +1,12 @@
 """Alterations of configs, one resource at a time, with the errors as Kafka's error codes.
 
-Configs of topics and groups are altered while they are in use. Those of brokers are settings of the process
-(environment), and other resources have none: INVALID_REQUEST.
+Configs of topics, groups and brokers are altered while they are in use. Other resources have none: INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
@@ -14,9 +14,17 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.limits import group_id_fault
 from storage_svc.log.config import LogConfig
-from storage_svc.rpc.configs import BROKER_RESOURCE, GROUP_RESOURCE, MESSAGE_LENGTH_MAX, TOPIC_RESOURCE
+from storage_svc.rpc.configs import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    MESSAGE_LENGTH_MAX,
+    TOPIC_RESOURCE,
+    broker_id,
+)
+from storage_svc.topics.broker_changes import changed_broker
+from storage_svc.topics.broker_settings import EVERY_BROKER, BrokerSettings
 from storage_svc.topics.catalog import CatalogError
-from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed
+from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed, check_request
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
 from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 from storage_svc.topics.registry import TopicRegistry
@@ -25,27 +33,37 @@ log = service_logs.get(__name__)
 
 
 class ConfigAlterations:
-    def __init__(self, registry: TopicRegistry[LogConfig], groups: GroupConfigs, configured_groups_max: int) -> None:
+    def __init__(
+        self,
+        registry: TopicRegistry[LogConfig],
+        groups: GroupConfigs,
+        configured_groups_max: int,
+        brokers: BrokerAlterations,
+    ) -> None:
         self._registry = registry
         self._groups = groups
         self._configured_groups_max = configured_groups_max
+        self._brokers = brokers
 
-    def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
+    async def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
         """Alter the configs of several resources; return one outcome for each, in order."""
         named = Counter((each.type, each.name) for each in request.resources)
         return [
             _refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if named[each.type, each.name] > 1
-            else self._alter(each, request.validate_only)
+            else await self._alter(each, request)
             for each in request.resources
         ]
 
-    def _alter(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+    async def _alter(self, resource: pb.ConfigChanges, request: pb.AlterConfigsRequest) -> pb.AlteredResource:
+        validate_only = request.validate_only
         try:
             if resource.type == TOPIC_RESOURCE:
                 return self._alter_topic(resource, validate_only)
             if resource.type == GROUP_RESOURCE:
                 return self._alter_group(resource, validate_only)
+            if resource.type == BROKER_RESOURCE:
+                return await self._brokers.alter(resource, validate_only, request.asking_broker)
         except InvalidChangeError as error:
             return _refused(ErrorCode.INVALID_REQUEST, str(error))
         except InvalidConfigError as error:
@@ -53,9 +71,7 @@ class ConfigAlterations:
         except CatalogError as error:
             log.error("cannot alter configs", resource=resource.name[:300], reason=str(error))
             return _refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The configs could not be stored: {error}")
-        if resource.type == BROKER_RESOURCE:
-            return _refused(ErrorCode.INVALID_REQUEST, "Configs of brokers are set before the start.")
-        return _refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}.")
+        return _refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 
     def _alter_topic(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
         topic = self._registry.get(resource.name)
@@ -85,6 +101,47 @@ class ConfigAlterations:
             return _refused(ErrorCode.POLICY_VIOLATION, f"{len(self._groups)} groups have configs: that is the limit.")
         self._groups.configure(resource.name, configs)
         log.info("altered a group's configs", group=resource.name, configs=configs)
+        return pb.AlteredResource()
+
+
+class BrokerAlterations:
+    def __init__(
+        self, settings: BrokerSettings, is_broker: Callable[[int], bool], apply: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Alter these settings; then call `apply`, which gives the values in force to the parts of storage."""
+        self._settings = settings
+        self._is_broker = is_broker
+        self._apply = apply
+
+    async def alter(self, resource: pb.ConfigChanges, validate_only: bool, asking_broker: int) -> pb.AlteredResource:
+        """Alter the configs of a broker, or of all; they are in force at its end.
+
+        Raises:
+            InvalidChangeError, InvalidConfigError: the changes cannot be made.
+            CatalogError: they cannot be stored; all is as it was.
+        """
+        check_request(_changes(resource))
+        broker = EVERY_BROKER
+        if resource.name != EVERY_BROKER:
+            node_id = broker_id(resource.name)
+            if node_id is None:
+                raise InvalidChangeError(f"Node id must be an integer, but it is: {resource.name}")
+            if not self._is_broker(node_id):
+                expected = f", expected {asking_broker}" if asking_broker else ""
+                raise InvalidChangeError(f"Unexpected broker id{expected}, but received {resource.name}")
+            broker = str(node_id)
+        own = self._settings.altered(broker)
+        configs = changed_broker(
+            own,
+            _changes(resource),
+            self._settings.default,
+            self._settings.check,
+            replaces_all=resource.replaces_all,
+        )
+        if not validate_only and configs != own:
+            self._settings.configure(broker, configs)
+            log.info("altered broker configs", broker=broker or "all", configs=configs)
+            await self._apply()
         return pb.AlteredResource()
 
 

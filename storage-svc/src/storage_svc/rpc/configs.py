@@ -3,28 +3,31 @@ sources."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.topics.broker_configs import BrokerValue
+from storage_svc.topics.broker_configs import BROKER_CONFIGS
+from storage_svc.topics.broker_settings import DEFAULT, DYNAMIC_DEFAULT, EVERY_BROKER, BrokerSettings, Synonym
 from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType
 from storage_svc.topics.group_configs import GROUP_CONFIGS
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+LOGGER_RESOURCE: Final = 8
 GROUP_RESOURCE: Final = 32
 
 #: Names and values of configs are cut in messages about them: old versions have strings of up to 32,767 bytes.
 MESSAGE_LENGTH_MAX: Final = 1000
 
-#: Kafka's config sources.
+#: Kafka's config sources, but for those in broker_settings.
 _TOPIC_SOURCE: Final = 1
-_STATIC_BROKER_SOURCE: Final = 4
-_DEFAULT_SOURCE: Final = 5
 _GROUP_SOURCE: Final = 8
+
+_NODE_ID: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 class _Config(Protocol):
@@ -45,7 +48,7 @@ class _Config(Protocol):
 class ConfigDescriptions:
     def __init__(
         self,
-        broker: Mapping[str, BrokerValue],
+        broker: BrokerSettings,
         topic_configs: Callable[[str], Mapping[str, str] | None],
         group_configs: Callable[[str], Mapping[str, str]],
         is_broker: Callable[[int], bool],
@@ -56,8 +59,12 @@ class ConfigDescriptions:
         #: Group id -> the configs that were set for it, whether or not there is such a group.
         self._group_configs = group_configs
         self._is_broker = is_broker
+        #: Broker config -> its synonyms, of the version of the settings.
+        self._synonyms: dict[str, list[pb.Synonym]] = {}
+        self._version = -1
 
-    def describe(self, resource: pb.ConfigResource) -> pb.ResourceConfigs:
+    def describe(self, resource: pb.ConfigResource, asking_broker: int = 0) -> pb.ResourceConfigs:
+        """Describe the configs of one resource; messages name the broker that asks, unless it is 0."""
         answer = pb.ResourceConfigs(type=resource.type, name=resource.name)
         configs: list[pb.Config] = []
         if resource.type == TOPIC_RESOURCE:
@@ -68,19 +75,17 @@ class ConfigDescriptions:
             else:
                 configs = self.of_topic(own)
         elif resource.type == BROKER_RESOURCE:
-            # The empty name is the cluster-wide default, of which nothing is set: configs of brokers are static here.
-            if resource.name and not (resource.name.isascii() and resource.name.isdigit()):
+            if resource.name == EVERY_BROKER:
+                configs = self._of_every_broker()
+            elif (node_id := broker_id(resource.name)) is None or not self._is_broker(node_id):
                 answer.error_code = ErrorCode.INVALID_REQUEST
-                answer.error_message = f"Broker id must be a whole number, not '{resource.name[:100]}'."
-            elif resource.name and not self._is_broker(int(resource.name)):
-                answer.error_code = ErrorCode.INVALID_REQUEST
-                answer.error_message = f"Unexpected broker id {resource.name[:100]}."
-            elif resource.name:
-                configs = [_broker_config(value) for value in self._broker.values()]
+                answer.error_message = _wrong_broker(resource.name, node_id, asking_broker)
+            else:
+                configs = [self._of_broker(name, node_id) for name in self._broker.names(node_id)]
         elif resource.type == GROUP_RESOURCE:
             if resource.name:
                 own = self._group_configs(resource.name)
-                configs = [self._config(each, own, _GROUP_SOURCE) for each in GROUP_CONFIGS.values()]
+                configs = [self._config(each, own, _GROUP_SOURCE, None) for each in GROUP_CONFIGS.values()]
             else:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 answer.error_message = "Group name must not be empty"
@@ -92,44 +97,90 @@ class ConfigDescriptions:
         return answer
 
     def of_topic(self, own: Mapping[str, str]) -> list[pb.Config]:
+        defaults = self._broker.topic_defaults()
         return [
-            self._config(each, own, _TOPIC_SOURCE, is_read_only=each.check is None) for each in TOPIC_CONFIGS.values()
+            self._config(each, own, _TOPIC_SOURCE, defaults.get(each.name), is_read_only=each.check is None)
+            for each in TOPIC_CONFIGS.values()
         ]
 
     def _config(
-        self, config: _Config, own: Mapping[str, str], own_source: int, *, is_read_only: bool = False
+        self,
+        config: _Config,
+        own: Mapping[str, str],
+        own_source: int,
+        default: str | None,
+        *,
+        is_read_only: bool = False,
     ) -> pb.Config:
-        synonyms = []
+        """Describe a config of a topic or a group. `default`: the value without an own one; None: the broker's."""
+        synonyms = self._broker_synonyms(config.broker_key) if config.broker_key else []
         if config.name in own:
-            synonyms.append(pb.Synonym(name=config.name, value=own[config.name], source=own_source))
-        broker = self._broker.get(config.broker_key or "")
-        if broker is not None and broker.is_set:
-            synonyms.append(pb.Synonym(name=broker.name, value=broker.value, source=_STATIC_BROKER_SOURCE))
-        synonyms.append(pb.Synonym(name=config.broker_key or config.name, value=config.default, source=_DEFAULT_SOURCE))
-        first = synonyms[0]
+            value = own[config.name]
+            synonyms = [pb.Synonym(name=config.name, value=value, source=own_source), *synonyms]
+        elif default is not None:
+            value = default
+        else:
+            value = (self._broker.value(config.broker_key) if config.broker_key else None) or config.default
+        source = synonyms[0].source if synonyms else DEFAULT
         return pb.Config(
             name=config.name,
-            value=first.value,
+            value=value,
             is_read_only=is_read_only,
-            is_default=first.source == _DEFAULT_SOURCE,
-            source=first.source,
+            is_default=source == DEFAULT,
+            source=source,
             type=config.type,
             documentation=config.documentation,
             synonyms=synonyms,
         )
 
+    def _broker_synonyms(self, name: str) -> list[pb.Synonym]:
+        if self._version != self._broker.version:
+            self._version, self._synonyms = self._broker.version, {}
+        found = self._synonyms.get(name)
+        if found is None:
+            found = self._synonyms[name] = [_synonym(each) for each in self._broker.synonyms(name)]
+        return found
 
-def _broker_config(value: BrokerValue) -> pb.Config:
-    synonyms = [pb.Synonym(name=value.name, value=value.default, source=_DEFAULT_SOURCE)]
-    if value.is_set:
-        synonyms.insert(0, pb.Synonym(name=value.name, value=value.value, source=_STATIC_BROKER_SOURCE))
-    return pb.Config(
-        name=value.name,
-        value=value.value,
-        is_read_only=True,
-        is_default=not value.is_set,
-        source=synonyms[0].source,
-        type=value.type,
-        documentation=value.documentation,
-        synonyms=synonyms,
-    )
+    def _of_broker(self, name: str, node_id: int) -> pb.Config:
+        synonyms = [_synonym(each) for each in self._broker.synonyms(name, node_id)]
+        source = synonyms[0].source if synonyms else DEFAULT
+        return pb.Config(
+            name=name,
+            value=self._broker.value(name, node_id),
+            is_read_only=not BROKER_CONFIGS[name].is_dynamic,
+            is_default=source == DEFAULT,
+            source=source,
+            type=BROKER_CONFIGS[name].type,
+            documentation=self._broker.documentation(name, node_id),
+            synonyms=synonyms,
+        )
+
+    def _of_every_broker(self) -> list[pb.Config]:
+        """Describe the configs that were altered for all brokers, with the given values."""
+        return [
+            pb.Config(
+                name=name,
+                value=value,
+                source=DYNAMIC_DEFAULT,
+                type=BROKER_CONFIGS[name].type,
+                documentation=self._broker.documentation(name),
+                synonyms=[pb.Synonym(name=name, value=value, source=DYNAMIC_DEFAULT)],
+            )
+            for name, value in sorted(self._broker.altered(EVERY_BROKER).items())
+        ]
+
+
+def _synonym(synonym: Synonym) -> pb.Synonym:
+    return pb.Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
+
+
+def broker_id(name: str) -> int | None:
+    """Return the node id that the name of a broker's resource is; None for other names."""
+    return int(name) if _NODE_ID.fullmatch(name) else None
+
+
+def _wrong_broker(name: str, node_id: int | None, asking_broker: int) -> str:
+    if node_id is None:
+        return f"Broker id must be an integer, but it is: {name[:100]}"
+    expected = f", expected {asking_broker} or empty string" if asking_broker else ""
+    return f"Unexpected broker id{expected}, but received {name}"

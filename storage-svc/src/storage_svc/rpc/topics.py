@@ -23,6 +23,7 @@ from storage_svc.rpc.config_alterations import ConfigAlterations
 from storage_svc.rpc.configs import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
+    LOGGER_RESOURCE,
     MESSAGE_LENGTH_MAX,
     TOPIC_RESOURCE,
     ConfigDescriptions,
@@ -42,7 +43,6 @@ class TopicDefaults:
     auto_create: bool
     #: All topics together.
     partitions_max: int
-    configured_groups_max: int
 
 
 @dataclass(slots=True)
@@ -79,6 +79,7 @@ class TopicsService:
         registry: TopicRegistry[LogConfig],
         defaults: TopicDefaults,
         configs: ConfigDescriptions,
+        alterations: ConfigAlterations,
         group_configs: GroupConfigs,
         create_offsets_topic: Callable[[], Awaitable[ErrorCode]],
         is_broker: Callable[[int], bool],
@@ -91,7 +92,7 @@ class TopicsService:
         self._is_broker = is_broker
         self._live_brokers = live_brokers
         self._group_configs = group_configs
-        self._alterations = ConfigAlterations(registry, group_configs, defaults.configured_groups_max)
+        self._alterations = alterations
 
     # --- describe -------------------------------------------------------------------------------------------------
 
@@ -383,18 +384,21 @@ class TopicsService:
     # --- configs --------------------------------------------------------------------------------------------------
 
     async def describe_configs(self, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsResponse:
-        return pb.DescribeConfigsResponse(resources=[self._configs.describe(each) for each in request.resources])
+        described = [self._configs.describe(each, request.asking_broker) for each in request.resources]
+        return pb.DescribeConfigsResponse(resources=described)
 
     async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsResponse:
-        return pb.AlterConfigsResponse(resources=self._alterations.alter(request))
+        return pb.AlterConfigsResponse(resources=await self._alterations.alter(request))
 
     async def list_config_resources(
         self,
         request: pb.ListConfigResourcesRequest,  # noqa: ARG002
     ) -> pb.ListConfigResourcesResponse:
+        brokers = [str(node_id) for node_id in self._live_brokers()]
         named = {
             TOPIC_RESOURCE: self._registry.names(),
-            BROKER_RESOURCE: map(str, self._live_brokers()),
+            LOGGER_RESOURCE: brokers,
+            BROKER_RESOURCE: brokers,
             GROUP_RESOURCE: self._group_configs.group_ids(),
         }
         resources = [pb.NamedResource(type=kind, name=name) for kind, names in named.items() for name in names]

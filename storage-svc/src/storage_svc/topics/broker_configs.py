@@ -1,14 +1,19 @@
-"""The broker configs that exist here, under Kafka's names, each with its setting (environment variable).
+"""The table of broker configs: the keys of Apache Kafka that something here obeys, under Kafka's names.
 
-All are static: they are set before the start and listed as read-only.
+    static     a setting of a service (environment variable), in force until the next start
+    dynamic    a setting, too, that AlterConfigs changes at run time: for one broker or for all (broker_settings)
+    fixed      a config with one possible value here, because a partition is held once
+
+Storage's settings have the values of most. Gateways have their own ones, and register them (`GATEWAY_CONFIGS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from storage_svc.topics.config_values import Validator, any_value, at_least, between, gzip_level, one_of
 from storage_svc.topics.configs import ConfigType
 
 
@@ -16,92 +21,168 @@ from storage_svc.topics.configs import ConfigType
 class BrokerConfig:
     name: str
     type: ConfigType
-    #: The field of the service's settings.
-    setting: str
+    #: The check of a new value at run time; None: the config is static.
+    check: Validator | None = None
+    #: The field of the service's settings; empty: the name with underscores.
+    field: str = ""
+    #: Kafka's message when a valid value cannot be used, and the numbers that can.
+    requirement: tuple[str, Validator] | None = None
+
+    @property
+    def setting(self) -> str:
+        return self.field or self.name.replace(".", "_")
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.check is not None
+
+
+def _at_least_one(value: str) -> str | None:
+    return at_least(1)(value)
+
+
+def _no_zero(value: str) -> str | None:
+    return "zero" if int(value) == 0 else None
 
 
 _T = ConfigType
-BROKER_CONFIGS: Final = (
-    BrokerConfig("auto.create.topics.enable", _T.BOOLEAN, "auto_create_topics_enable"),
-    BrokerConfig("flush.policy", _T.STRING, "flush_policy"),
-    BrokerConfig("group.consumer.assignment.interval.ms", _T.INT, "group_consumer_assignment_interval_ms"),
-    BrokerConfig("group.consumer.assignors", _T.LIST, "group_consumer_assignors"),
-    BrokerConfig("group.consumer.heartbeat.interval.ms", _T.INT, "group_consumer_heartbeat_interval_ms"),
-    BrokerConfig("group.consumer.max.assignment.interval.ms", _T.INT, "group_consumer_max_assignment_interval_ms"),
-    BrokerConfig("group.consumer.max.heartbeat.interval.ms", _T.INT, "group_consumer_max_heartbeat_interval_ms"),
-    BrokerConfig("group.consumer.max.session.timeout.ms", _T.INT, "group_consumer_max_session_timeout_ms"),
-    BrokerConfig("group.consumer.max.size", _T.INT, "group_consumer_max_size"),
-    BrokerConfig("group.consumer.migration.policy", _T.STRING, "group_consumer_migration_policy"),
-    BrokerConfig("group.consumer.min.assignment.interval.ms", _T.INT, "group_consumer_min_assignment_interval_ms"),
-    BrokerConfig("group.consumer.min.heartbeat.interval.ms", _T.INT, "group_consumer_min_heartbeat_interval_ms"),
-    BrokerConfig("group.consumer.min.session.timeout.ms", _T.INT, "group_consumer_min_session_timeout_ms"),
-    BrokerConfig("group.consumer.session.timeout.ms", _T.INT, "group_consumer_session_timeout_ms"),
-    BrokerConfig("group.initial.rebalance.delay.ms", _T.INT, "group_initial_rebalance_delay_ms"),
-    BrokerConfig("group.max.session.timeout.ms", _T.INT, "group_max_session_timeout_ms"),
-    BrokerConfig("group.max.size", _T.INT, "group_max_size"),
-    BrokerConfig("group.min.session.timeout.ms", _T.INT, "group_min_session_timeout_ms"),
-    BrokerConfig("log.cleaner.backoff.ms", _T.LONG, "log_cleaner_backoff_ms"),
-    BrokerConfig("log.cleaner.dedupe.buffer.size", _T.LONG, "log_cleaner_dedupe_buffer_size"),
-    BrokerConfig("log.cleaner.io.max.bytes.per.second", _T.DOUBLE, "log_cleaner_io_max_bytes_per_second"),
-    BrokerConfig("log.dirs", _T.STRING, "data_dir"),
-    BrokerConfig("log.retention.bytes", _T.LONG, "log_retention_bytes"),
-    BrokerConfig("log.retention.check.interval.ms", _T.LONG, "log_retention_check_interval_ms"),
-    BrokerConfig("log.retention.ms", _T.LONG, "log_retention_ms"),
-    BrokerConfig("log.roll.ms", _T.LONG, "log_roll_ms"),
-    BrokerConfig("log.segment.bytes", _T.INT, "log_segment_bytes"),
-    BrokerConfig("message.max.bytes", _T.INT, "message_max_bytes"),
-    BrokerConfig("num.partitions", _T.INT, "num_partitions"),
-    BrokerConfig("offset.metadata.max.bytes", _T.INT, "offset_metadata_max_bytes"),
-    BrokerConfig("offsets.retention.check.interval.ms", _T.LONG, "offsets_retention_check_interval_ms"),
-    BrokerConfig("offsets.retention.minutes", _T.INT, "offsets_retention_minutes"),
-    BrokerConfig("offsets.topic.num.partitions", _T.INT, "offsets_topic_num_partitions"),
-    BrokerConfig("producer.id.expiration.ms", _T.INT, "producer_id_expiration_ms"),
-    BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN, "transaction_partition_verification_enable"),
+_TABLE: Final = (
+    BrokerConfig("auto.create.topics.enable", _T.BOOLEAN),
+    BrokerConfig("compression.gzip.level", _T.INT, gzip_level),
+    BrokerConfig("compression.lz4.level", _T.INT, between(1, 17)),
+    BrokerConfig("compression.type", _T.STRING, one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    BrokerConfig("compression.zstd.level", _T.INT, between(-131_072, 22)),
+    BrokerConfig("flush.policy", _T.STRING),
+    BrokerConfig("group.consumer.assignment.interval.ms", _T.INT, at_least(0)),
+    BrokerConfig("group.consumer.assignors", _T.LIST),
+    BrokerConfig("group.consumer.heartbeat.interval.ms", _T.INT),
+    BrokerConfig("group.consumer.max.assignment.interval.ms", _T.INT),
+    BrokerConfig("group.consumer.max.heartbeat.interval.ms", _T.INT),
+    BrokerConfig("group.consumer.max.session.timeout.ms", _T.INT),
+    BrokerConfig("group.consumer.max.size", _T.INT),
+    BrokerConfig("group.consumer.migration.policy", _T.STRING),
+    BrokerConfig("group.consumer.min.assignment.interval.ms", _T.INT),
+    BrokerConfig("group.consumer.min.heartbeat.interval.ms", _T.INT),
+    BrokerConfig("group.consumer.min.session.timeout.ms", _T.INT),
+    BrokerConfig("group.consumer.session.timeout.ms", _T.INT),
+    BrokerConfig("group.initial.rebalance.delay.ms", _T.INT),
+    BrokerConfig("group.max.session.timeout.ms", _T.INT),
+    BrokerConfig("group.max.size", _T.INT),
+    BrokerConfig("group.min.session.timeout.ms", _T.INT),
+    BrokerConfig("log.cleaner.backoff.ms", _T.LONG, at_least(0)),
+    BrokerConfig(
+        "log.cleaner.dedupe.buffer.size",
+        _T.LONG,
+        any_value,
+        requirement=(
+            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            at_least((1 << 20) + 1),
+        ),
+    ),
+    BrokerConfig("log.cleaner.delete.retention.ms", _T.LONG, at_least(0)),
+    BrokerConfig("log.cleaner.io.max.bytes.per.second", _T.DOUBLE, any_value),
+    BrokerConfig("log.cleaner.max.compaction.lag.ms", _T.LONG, at_least(1)),
+    BrokerConfig("log.cleaner.min.cleanable.ratio", _T.DOUBLE, between(0, 1)),
+    BrokerConfig("log.cleaner.min.compaction.lag.ms", _T.LONG, at_least(0)),
+    BrokerConfig("log.cleanup.policy", _T.LIST, one_of("compact", "delete")),
+    BrokerConfig("log.dirs", _T.LIST, field="data_dir"),
+    BrokerConfig("log.flush.interval.messages", _T.LONG, at_least(1)),
+    BrokerConfig("log.flush.interval.ms", _T.LONG, any_value),
+    BrokerConfig("log.flush.scheduler.interval.ms", _T.LONG),
+    BrokerConfig("log.index.interval.bytes", _T.INT, at_least(0)),
+    BrokerConfig("log.index.size.max.bytes", _T.INT, at_least(4)),
+    BrokerConfig("log.message.timestamp.after.max.ms", _T.LONG, at_least(0)),
+    BrokerConfig("log.message.timestamp.before.max.ms", _T.LONG, at_least(0)),
+    BrokerConfig("log.message.timestamp.type", _T.STRING, one_of("CreateTime", "LogAppendTime")),
+    BrokerConfig("log.retention.bytes", _T.LONG, any_value),
+    BrokerConfig("log.retention.check.interval.ms", _T.LONG),
+    BrokerConfig("log.retention.hours", _T.INT),
+    BrokerConfig("log.retention.minutes", _T.INT),
+    BrokerConfig(
+        "log.retention.ms",
+        _T.LONG,
+        any_value,
+        requirement=("log.retention.ms must be unlimited (-1) or, greater than or equal to 1", _no_zero),
+    ),
+    BrokerConfig("log.roll.hours", _T.INT),
+    BrokerConfig("log.roll.jitter.hours", _T.INT),
+    BrokerConfig(
+        "log.roll.jitter.ms",
+        _T.LONG,
+        any_value,
+        requirement=("log.roll.jitter.ms must be greater than or equal to 0", at_least(0)),
+    ),
+    BrokerConfig(
+        "log.roll.ms",
+        _T.LONG,
+        any_value,
+        requirement=("log.roll.ms must be greater than or equal to 1", _at_least_one),
+    ),
+    BrokerConfig("log.segment.bytes", _T.INT, at_least(1 << 20)),
+    BrokerConfig("log.segment.delete.delay.ms", _T.LONG, at_least(0)),
+    BrokerConfig("message.max.bytes", _T.INT, at_least(0)),
+    BrokerConfig("min.insync.replicas", _T.INT, at_least(1)),
+    BrokerConfig("num.partitions", _T.INT),
+    BrokerConfig("offset.metadata.max.bytes", _T.INT),
+    BrokerConfig("offsets.commit.timeout.ms", _T.INT),
+    BrokerConfig("offsets.retention.check.interval.ms", _T.LONG),
+    BrokerConfig("offsets.retention.minutes", _T.INT),
+    BrokerConfig("offsets.topic.num.partitions", _T.INT),
+    BrokerConfig("producer.id.expiration.ms", _T.INT, at_least(1)),
+    BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN),
 )
 
-#: Configs of Kafka that have one possible value here: a partition is held once.
+#: Configs that gateways obey, each its own. They register their values.
+_GATEWAYS: Final = (
+    BrokerConfig("advertised.listeners", _T.LIST),
+    BrokerConfig("connections.max.idle.ms", _T.LONG),
+    BrokerConfig("fetch.max.bytes", _T.INT),
+    BrokerConfig("listeners", _T.LIST),
+    BrokerConfig("max.connection.creation.rate", _T.INT, at_least(0)),
+    BrokerConfig("max.connections", _T.INT, at_least(0)),
+    BrokerConfig("max.connections.per.ip", _T.INT, at_least(0)),
+    BrokerConfig("node.id", _T.INT),
+    BrokerConfig("socket.request.max.bytes", _T.INT),
+)
+
+STORAGE_CONFIGS: Final[Mapping[str, BrokerConfig]] = {config.name: config for config in _TABLE}
+GATEWAY_CONFIGS: Final[Mapping[str, BrokerConfig]] = {config.name: config for config in _GATEWAYS}
+
+#: Configs of Kafka that have one possible value here: a partition is held once, in one folder, and not elsewhere.
 FIXED: Final[Mapping[str, tuple[ConfigType, str, str]]] = {
     "default.replication.factor": (_T.INT, "1", "Replicas of a topic created without a number."),
-    "min.insync.replicas": (_T.INT, "1", "In-sync replicas acks=all needs."),
+    "log.local.retention.bytes": (_T.LONG, "-2", "Tiered storage: local size."),
+    "log.local.retention.ms": (_T.LONG, "-2", "Tiered storage: local time."),
+    "log.preallocate": (_T.BOOLEAN, "false", "Preallocate segment files."),
     "offsets.topic.replication.factor": (_T.SHORT, "1", "Replicas of __consumer_offsets."),
+    "unclean.leader.election.enable": (_T.BOOLEAN, "false", "Elect a replica that is not in sync."),
+}
+
+#: Every broker config there is.
+BROKER_CONFIGS: Final[Mapping[str, BrokerConfig]] = {
+    **STORAGE_CONFIGS,
+    **GATEWAY_CONFIGS,
+    **{name: BrokerConfig(name, kind) for name, (kind, _, _) in FIXED.items()},
+}
+
+#: Names of one config in several units, in Kafka's order of precedence, and the milliseconds of each unit
+#: (DynamicBrokerConfig.brokerConfigSynonyms).
+UNITS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "log.flush.interval.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "log.retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "log.roll.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000)),
+    "log.roll.ms": (("log.roll.ms", 1), ("log.roll.hours", 3_600_000)),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerValue:
-    """One broker config as it is now."""
-
-    name: str
-    type: ConfigType
-    value: str
-    default: str
-    #: Whether the operator has set it, to any value.
-    is_set: bool
-    documentation: str
-
-
-def broker_values(
-    value_of: Callable[[str], object],
-    default_of: Callable[[str], object],
-    documentation_of: Callable[[str], str],
-    set_names: set[str],
-) -> dict[str, BrokerValue]:
-    """Return all broker configs by name; the callables see the settings by field name."""
-    values = {
-        config.name: BrokerValue(
-            config.name,
-            config.type,
-            _text(value_of(config.setting)),
-            _text(default_of(config.setting)),
-            config.setting in set_names,
-            documentation_of(config.setting),
-        )
-        for config in BROKER_CONFIGS
-    }
-    for name, (kind, value, documentation) in FIXED.items():
-        values[name] = BrokerValue(name, kind, value, value, False, documentation)
-    return dict(sorted(values.items()))
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """Return the names under which Kafka looks for a config's values, the most important first."""
+    for units in UNITS.values():
+        names = tuple(each for each, _ in units)
+        if name in names and name != "log.flush.scheduler.interval.ms":
+            return names
+    return (name,)

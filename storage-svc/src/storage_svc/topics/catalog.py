@@ -3,12 +3,13 @@
     topics          name, 16-byte id, partition count
     topic_configs   a topic's own settings, as Kafka names and writes them
     group_configs   a group's, whether or not the group exists
+    broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
     deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
-its opening: its contents do not show the losses. Without a file, all but the settings of topics and groups,
+its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups and brokers,
 gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
 Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
 """
@@ -23,10 +24,14 @@ from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 2
+_SCHEMA_VERSION: Final = 3
 _GROUP_CONFIGS: Final = """
 CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                             PRIMARY KEY (group_id, name)) WITHOUT ROWID;
+"""
+_BROKER_CONFIGS: Final = """
+CREATE TABLE broker_configs (broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+                             PRIMARY KEY (broker, name)) WITHOUT ROWID;
 """
 _SCHEMA: Final = f"""
 BEGIN;
@@ -34,6 +39,7 @@ CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_c
 CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELETE CASCADE, name TEXT NOT NULL,
                             value TEXT NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
 {_GROUP_CONFIGS.strip()}
+{_BROKER_CONFIGS.strip()}
 CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -41,13 +47,13 @@ INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
-#: The upgrade from the version before, which had no groups.
-_UPGRADE: Final = f"BEGIN; {_GROUP_CONFIGS} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
+#: The tables that a file of an older version lacks.
+_UPGRADES: Final = {1: _GROUP_CONFIGS + _BROKER_CONFIGS, 2: _BROKER_CONFIGS}
 
 _WHAT_TO_DO: Final = (
     f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
     " rebuild-catalog DIR` does: the topics are created again from their folders, with every record, without the"
-    " settings of topics and groups"
+    " settings of topics, groups and brokers"
 )
 
 
@@ -99,8 +105,10 @@ class Catalog:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version == 0:
                     connection.executescript(_SCHEMA)
-                elif version == 1:
-                    connection.executescript(_UPGRADE)
+                elif version in _UPGRADES:
+                    connection.executescript(
+                        f"BEGIN; {_UPGRADES[version]} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
+                    )
                 elif version != _SCHEMA_VERSION:
                     raise CatalogError(f"{path} has format {version}; this program knows format {_SCHEMA_VERSION}")
         except BaseException:
@@ -114,9 +122,7 @@ class Catalog:
     def topics(self) -> list[CatalogTopic]:
         """Return all topics by name."""
         with _translated():
-            configs: dict[str, dict[str, str]] = {}
-            for topic, name, value in self._connection.execute("SELECT topic, name, value FROM topic_configs"):
-                configs.setdefault(topic, {})[name] = value
+            configs = self._configs("SELECT topic, name, value FROM topic_configs")
             rows = self._connection.execute("SELECT name, id, partition_count FROM topics ORDER BY name")
             return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
 
@@ -151,10 +157,27 @@ class Catalog:
 
     def group_configs(self) -> dict[str, dict[str, str]]:
         """Return the configs set for each group; groups without any are left out."""
+        return self._configs("SELECT group_id, name, value FROM group_configs")
+
+    def broker_configs(self) -> dict[str, dict[str, str]]:
+        """Return the configs set for each broker; brokers without any are left out."""
+        return self._configs("SELECT broker, name, value FROM broker_configs")
+
+    def set_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Set these configs and no others for each of these brokers."""
+        with self._transaction() as connection:
+            for broker, own in configs.items():
+                connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+                connection.executemany(
+                    "INSERT INTO broker_configs VALUES (?, ?, ?)", [(broker, key, value) for key, value in own.items()]
+                )
+
+    def _configs(self, query: str) -> dict[str, dict[str, str]]:
+        """Return the rows of (owner, name, value) by owner."""
         with _translated():
             configs: dict[str, dict[str, str]] = {}
-            for group_id, name, value in self._connection.execute("SELECT group_id, name, value FROM group_configs"):
-                configs.setdefault(group_id, {})[name] = value
+            for owner, name, value in self._connection.execute(query):
+                configs.setdefault(owner, {})[name] = value
             return configs
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:

@@ -62,12 +62,7 @@ def changed(
         InvalidChangeError
         InvalidConfigError: an unknown key, a bad value, or an operation that its type does not have.
     """
-    names = [change.name for change in changes]
-    if len(set(names)) < len(names):
-        raise InvalidChangeError("Error due to duplicate config keys")
-    missing = [name for name, operation, value in changes if value is None and operation != Operation.DELETE]
-    if missing:
-        raise InvalidChangeError(f"Null value not supported for : {', '.join(missing)}")
+    check_request(changes)
     given: dict[str, str | None] = {} if replaces_all else dict(own)
     for name, operation, value in changes:
         if operation not in Operation.__members__.values():
@@ -79,6 +74,20 @@ def changed(
         else:
             given[name] = _list_changed(known.get(name), name, given.get(name), Operation(operation), value or "")
     return check(given)
+
+
+def check_request(changes: Sequence[ConfigChange]) -> None:
+    """Check the rules for changes of any resource.
+
+    Raises:
+        InvalidChangeError: a key twice, or no value.
+    """
+    names = [change.name for change in changes]
+    if len(set(names)) < len(names):
+        raise InvalidChangeError("Error due to duplicate config keys")
+    missing = [name for name, operation, value in changes if value is None and operation != Operation.DELETE]
+    if missing:
+        raise InvalidChangeError(f"Null value not supported for : {', '.join(missing)}")
 
 
 def _list_changed(config: Config | None, name: str, now: str | None, operation: Operation, value: str) -> str:

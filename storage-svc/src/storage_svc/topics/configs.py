@@ -98,7 +98,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.STRING,
         "producer",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        None,
+        "compression.type",
         "Codec of stored batches; `producer` keeps the codec of the producer.",
     ),
     TopicConfig(
@@ -106,7 +106,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         "-1",
         _gzip_level,
-        None,
+        "compression.gzip.level",
         "Level, when compression.type is gzip and the producer's codec is another; -1: zlib's own choice.",
     ),
     TopicConfig(
@@ -114,7 +114,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         "9",
         _number(1, 17),
-        None,
+        "compression.lz4.level",
         "Level, when compression.type is lz4 and the producer's codec is another.",
     ),
     TopicConfig(
@@ -122,7 +122,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         "3",
         _number(-131_072, 22),
-        None,
+        "compression.zstd.level",
         "Level, when compression.type is zstd and the producer's codec is another.",
     ),
     TopicConfig(
@@ -130,7 +130,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         "86400000",
         _number(0, _LONG_MAX),
-        None,
+        "log.cleaner.delete.retention.ms",
         "Time that a tombstone stays after the first compaction that met it, for readers that start before.",
     ),
     TopicConfig(
@@ -138,7 +138,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         "60000",
         _number(0, _LONG_MAX),
-        None,
+        "log.segment.delete.delay.ms",
         "Time that a deleted segment's file stays, for readers that have it open.",
     ),
     TopicConfig(
@@ -146,7 +146,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         str(_LONG_MAX),
         _number(1, _LONG_MAX),
-        None,
+        "log.flush.interval.messages",
         "Records after which a sync is forced under flush.policy=os; under group every batch is synced anyway.",
     ),
     TopicConfig(
@@ -154,7 +154,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         str(_LONG_MAX),
         _number(0, _LONG_MAX),
-        None,
+        "log.flush.interval.ms",
         "Time after which a sync is forced under flush.policy=os; under group every batch is synced anyway.",
     ),
     TopicConfig(
@@ -179,7 +179,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         "4096",
         _number(0, _INT_MAX),
-        None,
+        "log.index.interval.bytes",
         "Bytes of records per entry of the offset index.",
     ),
     TopicConfig(
@@ -190,14 +190,16 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         None,
         "Replicas to throttle; there is one replica.",
     ),
-    TopicConfig("local.retention.bytes", _T.LONG, "-2", None, None, "Tiered storage: local size."),
-    TopicConfig("local.retention.ms", _T.LONG, "-2", None, None, "Tiered storage: local time."),
+    TopicConfig(
+        "local.retention.bytes", _T.LONG, "-2", None, "log.local.retention.bytes", "Tiered storage: local size."
+    ),
+    TopicConfig("local.retention.ms", _T.LONG, "-2", None, "log.local.retention.ms", "Tiered storage: local time."),
     TopicConfig(
         "max.compaction.lag.ms",
         _T.LONG,
         str(_LONG_MAX),
         _number(1, _LONG_MAX),
-        None,
+        "log.cleaner.max.compaction.lag.ms",
         "Age of a record after which compaction is due, at any share of uncompacted bytes.",
     ),
     TopicConfig(
@@ -213,7 +215,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         "3600000",
         _number(0, _LONG_MAX),
-        None,
+        "log.message.timestamp.after.max.ms",
         "How far a record's timestamp may lie in the future.",
     ),
     TopicConfig(
@@ -221,7 +223,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         str(_LONG_MAX),
         _number(0, _LONG_MAX),
-        None,
+        "log.message.timestamp.before.max.ms",
         "How far a record's timestamp may lie in the past.",
     ),
     TopicConfig(
@@ -229,7 +231,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.STRING,
         "CreateTime",
         _one_of("CreateTime", "LogAppendTime"),
-        None,
+        "log.message.timestamp.type",
         "Whose clock record timestamps come from: the producer's or the broker's.",
     ),
     TopicConfig(
@@ -237,7 +239,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.DOUBLE,
         "0.5",
         _share,
-        None,
+        "log.cleaner.min.cleanable.ratio",
         "Share of uncompacted bytes, 0 to 1, above which a compaction is due.",
     ),
     TopicConfig(
@@ -245,7 +247,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         "0",
         _number(0, _LONG_MAX),
-        None,
+        "log.cleaner.min.compaction.lag.ms",
         "Age below which records are not compacted.",
     ),
     TopicConfig(
@@ -253,11 +255,11 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         "1",
         _number(1, _INT_MAX),
-        None,
+        "min.insync.replicas",
         "In-sync replicas acks=all needs. Each partition is held once, so that, as in Kafka with one replica, 1 is the "
         "effective value.",
     ),
-    TopicConfig("preallocate", _T.BOOLEAN, "false", None, None, "Preallocate segment files."),
+    TopicConfig("preallocate", _T.BOOLEAN, "false", None, "log.preallocate", "Preallocate segment files."),
     TopicConfig("remote.log.copy.disable", _T.BOOLEAN, "false", None, None, "Tiered storage: stop copying."),
     TopicConfig(
         "remote.log.delete.on.disable",
@@ -297,7 +299,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.INT,
         str(10 << 20),
         _number(4, _INT_MAX),
-        None,
+        "log.index.size.max.bytes",
         "Largest size of a segment's offset index.",
     ),
     TopicConfig(
@@ -305,7 +307,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.LONG,
         "0",
         _number(0, _LONG_MAX),
-        None,
+        "log.roll.jitter.ms",
         "Up to this much, by chance, is subtracted from segment.ms for each segment, so that not all roll at once.",
     ),
     TopicConfig(
@@ -321,7 +323,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _T.BOOLEAN,
         "false",
         None,
-        None,
+        "unclean.leader.election.enable",
         "Elect a replica that is not in sync; there is one replica.",
     ),
 )

@@ -19,7 +19,6 @@ from typing import Final
 
 from service_chassis import logs as service_logs
 
-from storage_svc.topics.broker_configs import BrokerValue
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import ConfigType, InvalidConfigError
 
@@ -78,11 +77,12 @@ class GroupConfigs:
     def __init__(
         self,
         catalog: Catalog,
-        broker: Mapping[str, BrokerValue],
+        broker_number: Callable[[str], int],
         on_changed: Callable[[str, Mapping[str, int]], None],
     ) -> None:
         self._catalog = catalog
-        self._broker = broker
+        #: The value in force of a broker config.
+        self._broker_number = broker_number
         self._on_changed = on_changed
         self._own: dict[str, dict[str, str]] = {}
 
@@ -162,7 +162,7 @@ class GroupConfigs:
         return found
 
     def _limit(self, broker_key: str) -> int:
-        return int(self._broker[broker_key].value)
+        return self._broker_number(broker_key)
 
 
 def _those(given: Mapping[str, str]) -> list[GroupConfig]:

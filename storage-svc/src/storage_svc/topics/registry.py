@@ -170,9 +170,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._adopt_strays()
         for topic in self._by_name.values():
             self._make_missing(topic)
-            config = self._log_config(topic.configs)
+            self.apply_defaults(topic.name, range(topic.partition_count))
             for index in range(topic.partition_count):
-                self._logs.logs[topic.name, index].configure(config)
                 self._identify(topic, index)
 
     def _identify(self, topic: Topic, index: int) -> None:
@@ -295,21 +294,24 @@ class TopicRegistry(Generic[ConfigT]):
         topic = self._begin(name, partition_count, configs)
         self._coming[name] = topic
         try:
-            await self._make_logs(topic, range(partition_count))
+            config = await self._make_logs(topic, range(partition_count))
             self._complete(topic)
         except BaseException:
             self._take_back(topic)
             raise
         finally:
             del self._coming[name]
+        if config != self._log_config(configs):  # the broker's defaults were altered in between
+            self.apply_defaults(name, range(partition_count))
         return topic
 
-    async def _make_logs(self, topic: Topic, partitions: range) -> None:
+    async def _make_logs(self, topic: Topic, partitions: range) -> ConfigT:
         config = self._log_config(topic.configs)
         for first in range(0, len(partitions), _STEP):
             if first:
                 await asyncio.sleep(0)
             self._logs.create_many(topic.name, partitions[first : first + _STEP], topic.id, config)
+        return config
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
         """Give a topic more partitions while the event loop goes on in between; the caller has checked the number.
@@ -332,11 +334,8 @@ class TopicRegistry(Generic[ConfigT]):
         finally:
             del self._growing[topic.name]
             over.set()
-        grown = replace(self._by_name[topic.name], partition_count=partition_count)
-        config = self._log_config(grown.configs)  # configs may have changed in between
-        for index in added:
-            self._logs.logs[topic.name, index].configure(config)
-        self._admit(grown)
+        self._admit(replace(self._by_name[topic.name], partition_count=partition_count))
+        self.apply_defaults(topic.name, added)  # configs may have changed in between
 
     def _begin(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         topic = Topic(name, new_topic_id(), partition_count, dict(configs))
@@ -360,10 +359,16 @@ class TopicRegistry(Generic[ConfigT]):
         """
         self._catalog.set_topic_configs(topic.name, configs)
         self._admit(replace(topic, configs=dict(configs)))
-        config = self._log_config(configs)
-        for index in range(topic.partition_count):
-            if (partition := self._logs.logs.get((topic.name, index))) is not None:
-                partition.configure(config)
+        self.apply_defaults(topic.name, range(topic.partition_count))
+
+    def apply_defaults(self, name: str, partitions: range) -> int:
+        """Let these logs of a topic follow its configs and the defaults in force; return how many there are."""
+        topic = self._by_name.get(name)
+        found = [log for index in partitions if topic and (log := self._logs.logs.get((name, index))) is not None]
+        config = self._log_config(topic.configs if topic else {})
+        for partition in found:
+            partition.configure(config)
+        return len(found)
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic. When this returns, no start will find it, and its name is free.

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 from service_chassis.settings import SettingsError, load, reference
-from storage_svc.app import broker_topic_configs
+from storage_svc.applied_settings import broker_settings
 from storage_svc.settings import StorageSettings, parse_topics
-from storage_svc.topics.broker_configs import BROKER_CONFIGS
+from storage_svc.topics.broker_configs import BROKER_CONFIGS, STORAGE_CONFIGS
+from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import TOPIC_CONFIGS
+from storage_svc.topics.group_configs import GROUP_CONFIGS
+
+#: Topic configs without a default of brokers, in Apache Kafka too.
+WITHOUT_BROKER_CONFIG = {
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+}
 
 
 @pytest.mark.parametrize(
@@ -30,10 +44,12 @@ def test_topics_that_cannot_be_read_are_named_by_variable(text: str, monkeypatch
         load(StorageSettings)
 
 
-def test_defaults_are_kafkas() -> None:
+def test_defaults_are_kafkas(tmp_path: Path) -> None:
     """With none of the broker's own defaults set, topics get Kafka's."""
-    values = broker_topic_configs(StorageSettings())
+    with contextlib.closing(Catalog.open(tmp_path)) as catalog:
+        values = broker_settings(StorageSettings(), catalog).topic_defaults()
     assert values == {name: TOPIC_CONFIGS[name].default for name in values}
+    assert TOPIC_CONFIGS.keys() - values.keys() == WITHOUT_BROKER_CONFIG
 
 
 def test_every_setting_is_documented() -> None:
@@ -43,4 +59,9 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_broker_config_has_its_setting() -> None:
-    assert {config.setting for config in BROKER_CONFIGS} <= StorageSettings.model_fields.keys()
+    assert {config.setting for config in STORAGE_CONFIGS.values()} <= StorageSettings.model_fields.keys()
+
+
+def test_topic_configs_name_broker_configs_that_exist() -> None:
+    assert {config.broker_key for config in TOPIC_CONFIGS.values()} - {None} <= BROKER_CONFIGS.keys()
+    assert {config.broker_key for config in GROUP_CONFIGS.values()} <= BROKER_CONFIGS.keys()

@@ -90,13 +90,33 @@ def test_configs_of_groups_survive(catalog: Catalog, tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_catalog_from_before_groups_had_configs(catalog: Catalog, tmp_path: Path) -> None:
+def test_configs_of_brokers_survive_and_change_together(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.set_broker_configs({"": {"a": "1", "b": "2"}, "7": {"a": "3"}})
+    catalog.set_broker_configs({"": {"b": "4"}, "7": {}, "*": {"c": "5"}})
+    with pytest.raises(CatalogError):
+        catalog.set_broker_configs({"": {}, "7": {"a": None}})  # type: ignore[dict-item]
+    again = reopened(catalog, tmp_path)
+    assert again.broker_configs() == {"": {"b": "4"}, "*": {"c": "5"}}
+    again.close()
+
+
+@pytest.mark.parametrize(("version", "missing"), [(1, ("group_configs", "broker_configs")), (2, ("broker_configs",))])
+def test_a_catalog_from_before_groups_or_brokers_had_configs(
+    catalog: Catalog, tmp_path: Path, version: int, missing: tuple[str, ...]
+) -> None:
     catalog.add_topic(ORDERS)
-    catalog._connection.executescript("DROP TABLE group_configs; PRAGMA user_version = 1")
+    for table in missing:
+        catalog._connection.execute(f"DROP TABLE {table}")
+    catalog._connection.execute(f"PRAGMA user_version = {version}")
     again = reopened(catalog, tmp_path)
     again.set_group_configs("g", {"a": "1"})
+    again.set_broker_configs({"1": {"b": "2"}})
     last = reopened(again, tmp_path)
-    assert (last.topics(), last.group_configs()) == ([ORDERS], {"g": {"a": "1"}})
+    assert (last.topics(), last.group_configs(), last.broker_configs()) == (
+        [ORDERS],
+        {"g": {"a": "1"}},
+        {"1": {"b": "2"}},
+    )
     last.close()
 
 

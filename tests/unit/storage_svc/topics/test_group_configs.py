@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from storage_svc.topics.broker_configs import BrokerValue
 from storage_svc.topics.catalog import Catalog, CatalogError
-from storage_svc.topics.configs import ConfigType, InvalidConfigError
+from storage_svc.topics.configs import InvalidConfigError
 from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -17,13 +16,13 @@ LIMITS = {SESSION: (2000, 45000, 60000), HEARTBEAT: (1000, 5000, 15000), ASSIGNM
 Changes = list[tuple[str, Mapping[str, int]]]
 
 
-def broker(**others: str) -> dict[str, BrokerValue]:
+def broker(**others: str) -> Callable[[str], int]:
     values = {}
     for config in GROUP_CONFIGS.values():
         keys = (config.min_key, config.broker_key, config.max_key)
         values.update({key: str(value) for key, value in zip(keys, LIMITS[config.name], strict=True)})
     values |= {name.replace("_", "."): value for name, value in others.items()}
-    return {name: BrokerValue(name, ConfigType.INT, value, value, False, "") for name, value in values.items()}
+    return lambda name: int(values[name])
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from protocol_lib.errors import ErrorCode
@@ -50,7 +51,8 @@ class ConsumerHost:
         self._performer = hosted.performer
         self._topics = topics
         self._settings = settings
-        #: The settings of groups that differ from the broker's.
+        #: The configs of groups that have any, and the settings that they amount to.
+        self._own: dict[str, Mapping[str, int]] = {}
         self._own_settings: dict[str, ConsumerGroupSettings] = {}
         self._classic_limits = classic_limits
         self._now_ms = wall_clock_ms
@@ -65,12 +67,19 @@ class ConsumerHost:
         Sessions and intervals that have begun go on as they are until the member's next heartbeat.
         """
         if own:
+            self._own[group_id] = own
             self._own_settings[group_id] = self._settings.with_configs(own)
         else:
+            self._own.pop(group_id, None)
             self._own_settings.pop(group_id, None)
         hosted = self._hosted.by_id.get(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
             self._performer.send(hosted, Configured())
+
+    def set_assignment_interval(self, interval_ms: int) -> None:
+        """Let groups without an own interval follow this one, from their next event on."""
+        self._settings = replace(self._settings, assignment_interval_ms=interval_ms)
+        self._own_settings = {group_id: self._settings.with_configs(own) for group_id, own in self._own.items()}
 
     def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
         return self._own_settings.get(group_id, self._settings)

@@ -34,6 +34,9 @@ from storage_svc.topic_partition import TopicPartition
 #: The disk space that a cleaning leaves to appends.
 _RESERVE_BYTES: Final = 64 << 20
 _STOP_CHECK_S: Final = 0.1
+_RESTART_CHECK_S: Final = 0.01
+#: The shortest pause in seconds, for a backoff of 0: each search looks at every compacted log.
+_PAUSE_MIN_S: Final = 0.1
 
 _log = logs.get(__name__)
 
@@ -95,6 +98,11 @@ class Cleaner:
         self._cleaned: PartitionLog | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        #: Set at the stop, and when other settings are in force.
+        self._woken = asyncio.Event()
+        #: The settings of the latest cleaning.
+        self._begun_under = settings
+        self._restarting: asyncio.Task[None] | None = None
         self.totals = CleanerTotals()
         #: The ratio of the dirtiest log at the last check, 0 to 1.
         self.dirty_ratio_max = 0.0
@@ -108,10 +116,28 @@ class Cleaner:
     async def stop(self) -> None:
         """Finish a swap that has begun; throw unfinished segments away."""
         self._stopping.set()
+        self._woken.set()
         task, self._task = self._task, None
         while task is not None and not task.done():
             await self._process.close()  # it may be just about to start
             await asyncio.wait([task], timeout=_STOP_CHECK_S)
+        if self._restarting is not None:
+            await self._restarting
+
+    def configure(self, settings: LogSettings) -> None:
+        """Clean under these settings from now on; a cleaning under others is begun again, as in Kafka's LogCleaner."""
+        if _limits(settings) == _limits(self._settings):
+            return
+        self._settings = settings
+        self._woken.set()
+        if self._cleaned is not None and (self._restarting is None or self._restarting.done()):
+            self._restarting = asyncio.get_running_loop().create_task(self._restart())
+
+    async def _restart(self) -> None:
+        """End the helper for as long as it works under settings that are not in force any more."""
+        while self._cleaned is not None and self._begun_under is not self._settings:
+            await self._process.close()  # it may be just about to start
+            await asyncio.sleep(_RESTART_CHECK_S)
 
     async def give_up(self, log: PartitionLog) -> None:
         """End the helper if it is rewriting this log, whose folder is about to get another name."""
@@ -127,7 +153,10 @@ class Cleaner:
                 _log.exception("compaction failed")
             await self._process.close()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._settings.cleaner_backoff_ms / 1000)
+                pause_s = max(_PAUSE_MIN_S, self._settings.cleaner_backoff_ms / 1000)
+                await asyncio.wait_for(self._woken.wait(), pause_s)
+            if not self._stopping.is_set():
+                self._woken.clear()
 
     def _choose(self) -> Cleanable | None:
         now_ms = self._clock()
@@ -198,6 +227,7 @@ class Cleaner:
     def _begin(self, found: Cleanable) -> _Round:
         log = found.log
         log.compaction.running = True
+        self._begun_under = self._settings
         return _Round(found, _job(found, self._clock(), self._settings))
 
     def _complete(self, cleaning: _Round) -> None:
@@ -241,6 +271,10 @@ class Cleaner:
             log.compaction.uncleanable = reason
             log.suspect()
             _log.error("log uncleanable", log=log.folder, reason=reason)
+
+
+def _limits(settings: LogSettings) -> tuple[int, int, int]:
+    return settings.cleaner_backoff_ms, settings.cleaner_dedupe_buffer_bytes, settings.cleaner_io_bytes_per_second
 
 
 def _job(found: Cleanable, now_ms: int, settings: LogSettings) -> CleaningJob:

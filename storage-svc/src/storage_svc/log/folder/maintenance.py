@@ -12,6 +12,7 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log.cleaner.cleaner import Cleaner
+from storage_svc.log.config import LogSettings
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
@@ -36,7 +37,7 @@ class Maintenance:
 
     def __init__(self, folder: DataFolder) -> None:
         self._logs = folder.logs
-        self._settings = folder.settings
+        self.settings = folder.settings
         self._clock = folder.clock
         self._work = PeriodicWork()
         self._threads = Threads("retention", 1)
@@ -51,11 +52,16 @@ class Maintenance:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the cleaner, the scrubber and the timers. The folder is started already."""
-        settings = self._settings
+        settings = self.settings
         self.cleaner.start(loop)
         self.scrubber.start(loop)
         self._work.every(loop, "retention", settings.retention_check_interval_ms, self._start_retention)
         self._work.every(loop, "producers", settings.producer_id_check_interval_ms, self.expire_producers)
+
+    def configure(self, settings: LogSettings) -> None:
+        """Work under these settings from now on. The scrub, retention and the times of checks stay as they are."""
+        self.settings = settings
+        self.cleaner.configure(settings)
 
     async def stop(self) -> None:
         """Stop everything; a segment swap that has begun is finished first."""
@@ -96,6 +102,6 @@ class Maintenance:
 
     def expire_producers(self) -> None:
         """Forget producers that have written nothing for `producer_id_expiration_ms`."""
-        before_ms = self._clock() - self._settings.producer_id_expiration_ms
+        before_ms = self._clock() - self.settings.producer_id_expiration_ms
         for log in self._logs.values():
             log.producers.expire(before_ms)

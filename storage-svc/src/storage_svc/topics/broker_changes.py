@@ -1,0 +1,66 @@
+"""Changes of broker configs, in the order of checks and with the messages of Kafka's ConfigAdminManager. Pure.
+
+A key that does not exist is refused: Apache Kafka stores it for plug-ins, of which there are none here. It may be
+deleted, as tools do without a look at the configs that are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from storage_svc.topics.broker_configs import BROKER_CONFIGS
+from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, Operation, check_request
+from storage_svc.topics.config_values import members
+from storage_svc.topics.configs import ConfigType, InvalidConfigError
+
+
+def changed_broker(
+    own: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    default_of: Callable[[str], str | None],
+    check: Callable[[Mapping[str, str]], None],
+    *,
+    replaces_all: bool,
+) -> dict[str, str]:
+    """Return the alterations of a broker, or of all brokers, after the changes.
+
+    Args:
+        own: the alterations before them.
+        default_of: returns Kafka's default of a config, which lists are appended to.
+        check: raises InvalidConfigError for values that cannot be used.
+
+    Raises:
+        InvalidChangeError: INVALID_REQUEST.
+        InvalidConfigError: INVALID_CONFIG.
+    """
+    check_request(changes)
+    configs = {} if replaces_all else dict(own)
+    for name, operation, value in changes:
+        if operation not in Operation.__members__.values():
+            raise InvalidChangeError(f"Unknown operations type {operation}")
+        if operation == Operation.DELETE:
+            configs.pop(name, None)
+            continue
+        if name not in BROKER_CONFIGS:
+            raise InvalidConfigError(f"Unknown config name: {name}")
+        if operation == Operation.SET:
+            configs[name] = value or ""
+        else:
+            configs[name] = _list_changed(name, configs.get(name, default_of(name)), Operation(operation), value or "")
+    static = sorted(name for name in configs if not BROKER_CONFIGS[name].is_dynamic)
+    if static:
+        raise InvalidChangeError(f"Cannot update these configs dynamically: [{', '.join(static)}]")
+    try:
+        check(configs)
+    except InvalidConfigError as error:  # as Kafka answers it (KAFKA-13609)
+        raise InvalidChangeError(str(error)) from error
+    return configs
+
+
+def _list_changed(name: str, now: str | None, operation: Operation, value: str) -> str:
+    if BROKER_CONFIGS[name].type is not ConfigType.LIST:
+        raise InvalidConfigError(f"Config value {operation.name.lower()} is not allowed for config key: {name}")
+    have, named = members(now or ""), members(value)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys((*have, *named)))
+    return ",".join(each for each in have if each not in named)
