@@ -132,7 +132,9 @@ class PowerCuts(RuleBasedStateMachine):
             else:
                 sent.base_offset = model.batches[-1].end_offset if model.batches else 0
                 model.batches.append(sent)
-            outcomes.append((sent, log.writer.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms)))
+            outcomes.append(
+                (sent, log.writer.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms, verified=True))
+            )
         log.write_staged()
         for sent, outcome in outcomes:
             assert (outcome.error_code, outcome.base_offset) == (0, sent.base_offset), outcome.error_message
