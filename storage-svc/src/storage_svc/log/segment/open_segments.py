@@ -20,7 +20,7 @@ _MIN: Final = 32
 _MAX: Final = 16_384
 _RELEASED_AT_ONCE: Final = 4
 #: The number of segments that one addition looks at; the next addition goes on where it ended.
-_LOOKED_AT_MAX: Final = 128
+_LOOKED_AT_MAX: Final = 16
 
 
 def open_segments_max() -> int:

@@ -179,7 +179,7 @@ def test_many_segments_that_must_stay_open_cost_little(tmp_path):
     for _ in range(1000):
         ring.add(Kept())
     assert len(ring) == 1000
-    assert Kept.looks <= 128 * 1000
+    assert Kept.looks <= 16 * 1000
 
 
 @pytest.mark.parametrize(("files_max", "segments_max"), [(100, 32), (1024, 128), (1 << 20, 16_384)])
