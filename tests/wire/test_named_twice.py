@@ -1,4 +1,4 @@
-"""Requests that name one thing twice: descriptions answer it once, changes refuse it or let the last one count."""
+"""Requests that name one thing twice: descriptions answer it twice, changes refuse it or let the last one count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def call(broker: Running, api_key: int, version: int, request: Any) -> Any
 
 async def test_descriptions(broker: Running) -> None:
     response = await call(broker, 10, 4, FindCoordinatorRequest(coordinator_keys=("a", "b", "a")))
-    assert [each.key for each in response.coordinators] == ["a", "b"]
+    assert [each.key for each in response.coordinators] == ["a", "b", "a"]
     response = await call(broker, 15, 6, DescribeGroupsRequest(groups=("a", "b", "a")))
     assert [each.group_id for each in response.groups] == ["a", "b", "a"]
     response = await call(broker, 15, 6, DescribeGroupsRequest(groups=("a", "b") * 501))
@@ -34,7 +34,7 @@ async def test_descriptions(broker: Running) -> None:
     response = await call(
         broker, 69, 1, ConsumerGroupDescribeRequest(group_ids=("a", "b", "a"), include_authorized_operations=False)
     )
-    assert [each.group_id for each in response.groups] == ["a", "b"]
+    assert [each.group_id for each in response.groups] == ["a", "b", "a"]
     named = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         for kind, name in ((2, "orders"), (2, "single"), (2, "orders"), (32, "orders"))
