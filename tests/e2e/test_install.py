@@ -77,6 +77,11 @@ def test_up_serves_and_lists_a_topic(environment: Path, tmp_path: Path) -> None:
             assert up.stdout is not None
             ready = re.fullmatch(r"ready kafka=(\S+) http=(\S+)\n", up.stdout.readline())
             assert ready is not None
+            listed = run(environment / "millrace", "topic", "list", "--rest", ready[2], folder=tmp_path)
+            assert listed.splitlines() == ["TOPIC   PARTITIONS", "orders  3"]
+            run(environment / "millrace", "topic", "create", "bills", "--rest", ready[2], folder=tmp_path)
+            listed = run(environment / "millrace", "topic", "list", "--rest", ready[2], folder=tmp_path)
+            assert listed.splitlines() == ["TOPIC   PARTITIONS", "bills   1", "orders  3"]
         finally:
             up.terminate()
         assert up.wait(60) == 0

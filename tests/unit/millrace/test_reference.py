@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import millrace.variables
+from millrace.cli.reference import README_END, README_START, cli_page, readme_table
+from millrace.cli.tree import commands
 from millrace.reference import apis_page, groups_page, settings_page, settings_reference, variables_module
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,3 +31,20 @@ def test_apis_page_is_what_make_generate_writes():
 def test_names_of_variables_are_what_make_generate_writes():
     assert Path(millrace.variables.__file__).read_text(encoding="utf-8") == variables_module()
     assert {"MILLRACE_NUM_PARTITIONS", "MILLRACE_ETL_MASTER", "MILLRACE_ADMIN_HTTP"} < millrace.variables.VARIABLES
+
+
+def test_cli_page_is_what_make_generate_writes():
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page()
+
+
+def test_the_readmes_commands_are_what_make_generate_writes():
+    assert f"{README_START}{readme_table()}{README_END}" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_command_is_run_by_a_test():
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    leaves = [each.path[1:] for each in commands() if not each.subcommands]
+    called = {"up": '"up"', "etl": '("etl", "run a pipeline', "demo": '("demo", "use this'}
+    words = [path[1:] if path[0] == "storage" else path for path in leaves]  # those tests have a function for the group
+    missing = [path for path in words if called.get(path[0], ", ".join(f'"{word}"' for word in path)) not in tests]
+    assert missing == []

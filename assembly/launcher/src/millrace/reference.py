@@ -19,6 +19,7 @@ from storage_svc.coordinator.limits import PROTOCOLS_MAX
 from storage_svc.coordinator.patterns.topic_pattern import PATTERN_LENGTH_MAX, STATES_MAX
 from storage_svc.settings import StorageSettings
 
+from millrace.cli.reference import README_END, README_START, cli_page, readme_table
 from millrace.direct import DirectSettings
 from millrace.metrics_page import metrics_page
 
@@ -165,9 +166,20 @@ def main() -> int:
     """Write the pages into `docs` of the folder that the command line names, by default of the working folder."""
     docs = Path(sys.argv[1] if len(sys.argv) > 1 else ".") / "docs"
     docs.mkdir(exist_ok=True)
-    pages = {"apis.md": apis_page, "groups.md": groups_page, "metrics.md": metrics_page, "settings.md": settings_page}
+    pages = {
+        "apis.md": apis_page,
+        "cli.md": cli_page,
+        "groups.md": groups_page,
+        "metrics.md": metrics_page,
+        "settings.md": settings_page,
+    }
     for name, page in pages.items():
         (docs / name).write_text(page(), encoding="utf-8")
+    readme = docs.parent / "README.md"
+    if readme.exists():
+        before, _, rest = readme.read_text(encoding="utf-8").partition(README_START)
+        _, _, after = rest.partition(README_END)
+        readme.write_text(f"{before}{README_START}{readme_table()}{README_END}{after}", encoding="utf-8")
     (Path(__file__).parent / "variables.py").write_text(variables_module(), encoding="utf-8")
     return 0
 

@@ -51,6 +51,7 @@ class RunningUp:
         self.kafka = ""
         self.http = ""
         self.ready_after_s = 0.0
+        self._metrics = ""
 
     @property
     def pid(self) -> int:
@@ -77,7 +78,7 @@ class RunningUp:
 
     def await_ready(self) -> None:
         """Wait for the ready line. Raises UpFailedError when the process ends, or is not ready in time."""
-        line = self._first_line(self._began + self._ready_timeout_s).split("\n", 1)[0]
+        line, _, self._metrics = self._first_line(self._began + self._ready_timeout_s).partition("\n")
         ready = _READY.fullmatch(line)
         if ready is None:
             status = self.stop()
@@ -109,6 +110,10 @@ class RunningUp:
     def log(self) -> str:
         """Return the output so far of the launcher and its services."""
         return os.pread(self._log.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    def metrics(self) -> dict[str, str]:
+        """Return the address of each service's /metrics by its name."""
+        return dict(pair.split("=", 1) for pair in self._metrics.split("\n", 1)[0].split()[1:])
 
     def services(self) -> dict[str, list[int]]:
         """Process ids of the running services by name (Linux)."""

@@ -22,7 +22,6 @@ def main() -> int:
         from millrace.cli.up import main as up
 
         return up(arguments[1:])
-    from millrace.cli.commands import app
+    from millrace.cli.commands import run
 
-    app(arguments)
-    return 0
+    return run(arguments)

@@ -1,41 +1,130 @@
-"""The commands that are parsed by typer, and the help that lists them all."""
+"""The commands that are parsed by typer, and the help that lists them all.
+
+A run imports and builds one group of commands, the one that the command line names. Help, completion and the reference
+build all of them.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated
 
 import typer
 from service_chassis.version import VERSION
 
-from millrace.cli.storage import storage
+from millrace.cli.errors import CliError
 
-__all__ = ["app"]
+__all__ = ["application", "run"]
 
-app = typer.Typer(
-    name="millrace",
-    help="Millrace, a broker that speaks the Kafka protocol.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(storage, name="storage")
+#: Command -> module, name in it, whether it is a group.
+COMMANDS = {
+    "topic": ("millrace.cli.topic", "topic", True),
+    "produce": ("millrace.cli.records", "produce", False),
+    "consume": ("millrace.cli.records", "consume", False),
+    "group": ("millrace.cli.group", "group", True),
+    "cluster": ("millrace.cli.cluster", "cluster", True),
+    "storage": ("millrace.cli.storage", "storage", True),
+    "profile": ("millrace.cli.profile", "profile", True),
+    "generate": ("millrace.cli.generate", "generate", True),
+    "completion": ("millrace.cli.completion", "completion", False),
+    "settings": ("millrace.cli.other_programs", "settings", False),
+    "version": ("millrace.cli.other_programs", "version", False),
+}
+#: Commands that parse their own command lines.
+PROGRAMS = ("up", "etl", "demo")
+EXAMPLES = {
+    "produce": "echo alice:3 | millrace produce orders -K :",
+    "consume": "millrace consume orders -o beginning -e -f '%p %o %k %s\\n'",
+    "completion": "millrace completion bash > ~/.local/share/bash-completion/completions/millrace",
+    "settings": "millrace settings | less",
+    "version": "millrace version",
+    "up": "millrace up --data-dir data",
+    "etl": "millrace etl run pipeline.yaml",
+    "demo": "millrace demo run --flights 10000",
+}
+_OWN_HELP = {"add_help_option": False, "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 
 
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def up(context: typer.Context) -> None:
-    """Run the broker on this machine (millrace up --help)."""
-    from millrace.cli.up import main
+def application(only: str | None = None) -> typer.Typer:
+    """Return the application with one command or group, by default with all."""
+    app = typer.Typer(
+        name="millrace",
+        help="Millrace, a broker that speaks the Kafka protocol.",
+        epilog="Examples: millrace up --data-dir data; millrace topic list. "
+        "Exit status: 0 done, 1 refused or failed, 2 wrong command line. "
+        "NO_COLOR or --no-color: no bold text. Addresses: millrace profile --help.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in PROGRAMS:
+        if only in (None, name):
+            from millrace.cli import other_programs
 
-    raise typer.Exit(main(context.args))
+            add = app.command(name, epilog=f"Example: {EXAMPLES[name]}", **_OWN_HELP)  # type: ignore[arg-type]
+            add(getattr(other_programs, name))
+    for name, (module, attribute, is_group) in COMMANDS.items():
+        if only in (None, name):
+            found = getattr(import_module(module), attribute)
+            if is_group:
+                app.add_typer(found, name=name)
+            else:
+                app.command(name, epilog=f"Example: {EXAMPLES[name]}")(found)
+    return app
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"millrace {VERSION}")
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"millrace {VERSION}")
+        raise typer.Exit
 
 
-@app.command()
-def settings() -> None:
-    """Print the reference of every MILLRACE_* variable."""
-    from millrace.reference import settings_reference
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
-    typer.echo(settings_reference(), nl=False)
+
+def run(arguments: list[str]) -> int:
+    """Run a command line and return the exit status."""
+    if "--no-color" in arguments:
+        arguments = [each for each in arguments if each != "--no-color"]
+        os.environ["NO_COLOR"] = "1"
+    first = arguments[0] if arguments else "--help"
+    if first in ("etl", "demo"):
+        from millrace.cli.other_programs import program
+
+        return _ended(lambda: program(first, arguments[1:]))
+    if first == "help":
+        arguments = [*arguments[1:], "--help"]
+        first = arguments[0]
+    group = COMMANDS.get(first, ("", "", False))[2]
+    if not arguments or (group and len(arguments) == 1):
+        arguments = [*arguments, "--help"]
+    app = application(first if first in COMMANDS else None)
+
+    def whole() -> int:
+        app(arguments, prog_name="millrace")
+        return 0
+
+    return _ended(whole)
+
+
+def _ended(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except CliError as error:
+        print(f"millrace: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0

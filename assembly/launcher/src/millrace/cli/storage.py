@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from service_chassis.settings import load
-from storage_svc.catalog_rebuild import rebuild
-from storage_svc.log.disk.checkpoints import uuid_text
-from storage_svc.log.errors import DataFolderError, StorageFailure
-from storage_svc.log.inspection.log_dump import Dump
-from storage_svc.log.inspection.verification import Totals
-from storage_svc.log.inspection.verification import verify as findings
-from storage_svc.settings import StorageSettings
-from storage_svc.topics.catalog import CatalogError
+
+from millrace.cli.options import Format, Output
+from millrace.cli.output import show
 
 __all__ = ["storage"]
 
-storage = typer.Typer(help="Check or repair the files of a broker that does not run.", no_args_is_help=True)
+storage = typer.Typer(
+    help="Check or repair the files of a broker that does not run.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _FAULTY = 1
 _IMPOSSIBLE = 2
 
 
-@storage.command()
+@storage.command(epilog="Example: millrace storage verify data")
 def verify(
     folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Faults only, no notes and no summary.")] = False,
@@ -36,6 +33,11 @@ def verify(
 
     Exit status: 0 no fault, 1 faults, 2 it cannot be checked (a broker runs on it, or it is no data folder).
     """
+    from storage_svc.log.errors import DataFolderError, StorageFailure
+    from storage_svc.log.inspection.verification import Totals
+    from storage_svc.log.inspection.verification import verify as findings
+
+    _must_exist("verify", folder)
     totals = Totals()
     try:
         for finding in findings(str(folder), totals):
@@ -53,7 +55,7 @@ def verify(
     raise typer.Exit(_FAULTY if totals.faults else 0)
 
 
-@storage.command("rebuild-catalog")
+@storage.command("rebuild-catalog", epilog="Example: millrace storage rebuild-catalog data")
 def rebuild_catalog(
     folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
 ) -> None:
@@ -65,6 +67,14 @@ def rebuild_catalog(
     Exit status: 0 the catalog is rebuilt, 2 nothing was changed (a broker runs on it, it is no data folder, or the
     catalog is not damaged).
     """
+    from service_chassis.settings import load
+    from storage_svc.catalog_rebuild import rebuild
+    from storage_svc.log.disk.checkpoints import uuid_text
+    from storage_svc.log.errors import DataFolderError, StorageFailure
+    from storage_svc.settings import StorageSettings
+    from storage_svc.topics.catalog import CatalogError
+
+    _must_exist("rebuild-catalog", folder)
     try:
         rebuilt = rebuild(folder, load(StorageSettings, data_dir=folder).partitions_max)
     except (CatalogError, DataFolderError, StorageFailure) as error:
@@ -81,7 +91,7 @@ def rebuild_catalog(
         typer.echo("until you set their configs again, topics keep their records for ever (retention.ms=-1)")
 
 
-@storage.command("dump-log")
+@storage.command("dump-log", epilog="Example: millrace storage dump-log data/orders-0/*.log")
 def dump_log(
     paths: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help=".log, .index, .timeindex, .txnindex, .snapshot")
@@ -92,8 +102,12 @@ def dump_log(
 
     Exit status: 0 all is sound, 1 something is not, 2 a file cannot be read.
     """
+    from storage_svc.log.errors import DataFolderError, StorageFailure
+    from storage_svc.log.inspection.log_dump import Dump
+
     status = 0
     for path in paths:
+        _must_exist("dump-log", path)
         try:
             dump = Dump(path, deep=deep)
             typer.echo(f"Dumping {path}")
@@ -104,3 +118,38 @@ def dump_log(
             raise typer.Exit(_IMPOSSIBLE) from error
         status = status or (0 if dump.sound else _FAULTY)
     raise typer.Exit(status)
+
+
+@storage.command(epilog="Example: millrace storage segments data")
+def segments(
+    folder: Annotated[Path, typer.Argument(help="A data folder; the broker may run.")],
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the segments of each partition with their sizes.
+
+    Exit status: 0 done, 2 the folder cannot be read.
+    """
+    _must_exist("segments", folder)
+    rows = []
+    for log in sorted(folder.glob("*-*/*.log")):
+        name, _, partition = log.parent.name.rpartition("-")
+        if partition.isdecimal() and log.stem.isdecimal() and (not topic or name in topic):
+            rows.append((name, int(partition), int(log.stem), log))
+    shown = []
+    for name, number, base, log in sorted(rows):
+        try:
+            status = log.stat()
+        except FileNotFoundError:  # retention has just deleted it
+            continue
+        written = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+        shown.append(
+            {"topic": name, "partition": number, "base_offset": base, "bytes": status.st_size, "written": written}
+        )
+    show(shown, output, columns=("topic", "partition", "base_offset", "bytes", "written"))
+
+
+def _must_exist(command: str, path: Path) -> None:
+    if not path.exists():
+        typer.echo(f"millrace storage {command}: {path} does not exist", err=True)
+        raise typer.Exit(_IMPOSSIBLE)

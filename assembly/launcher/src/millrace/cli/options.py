@@ -1,0 +1,46 @@
+"""The options that many commands share, and the addresses that they lead to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from millrace.cli.errors import USAGE, CliError
+
+__all__ = ["Execute", "Format", "Kafka", "Output", "Rest", "Yes", "pairs"]
+
+
+class Format(StrEnum):
+    """The form of an answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer.")]
+Rest = Annotated[
+    str | None,
+    typer.Option("--rest", metavar="HOST:PORT", help="Address of the REST API [default: the profile's]."),
+]
+Kafka = Annotated[
+    str | None,
+    typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers [default: the profile's]."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this option, show what would be done.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this option, show what would be done.")]
+
+
+def pairs(option: str, texts: list[str]) -> dict[str, str]:
+    """Return the name and value of each NAME=VALUE. Raises CliError when one has no `=`, or a name comes twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CliError(f"{option}: {text!r} is not NAME=VALUE", USAGE)
+        if name in found:
+            raise CliError(f"{option}: {name} is given twice", USAGE)
+        found[name] = value
+    return found

@@ -1,0 +1,59 @@
+"""Answers on standard output: a table for people, JSON or YAML for programs.
+
+The table is ours: columns of text need no library, and rich would cost a third of the time of `millrace topic list`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millrace.cli.options import Format
+
+__all__ = ["show", "table"]
+
+Row = Mapping[str, Any]
+
+
+def show(rows: Sequence[Row] | Row, form: Format, *, columns: Sequence[str] = ()) -> None:
+    """Print rows, or one row, whose names are the columns. `columns`: those of an empty table."""
+    if form is Format.JSON:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif form is Format.YAML:
+        import yaml
+
+        print(yaml.safe_dump(rows, sort_keys=False, allow_unicode=True), end="")
+    elif isinstance(rows, Mapping):
+        width = max(map(len, rows), default=0)
+        for name, value in rows.items():
+            print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}".rstrip())
+    else:
+        names = list(rows[0]) if rows else list(columns)
+        cells = [[_cell(row[name]) for name in names] for row in rows]
+        for line in table([name.replace("_", " ").upper() for name in names], cells):
+            print(line)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table. Its head is bold on a terminal, unless NO_COLOR is set."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    ]
+    if lines and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
+    return lines
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_cell, value)) or "-"
+    text = str(value)
+    return text if text.isprintable() else repr(text)

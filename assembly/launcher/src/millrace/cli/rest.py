@@ -1,0 +1,121 @@
+"""Requests to admin-api's REST API over one connection of the standard library, which imports fast."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from millrace.cli import profiles
+from millrace.cli.errors import USAGE, CliError
+
+__all__ = ["RestClient"]
+
+#: Seconds until an address counts as one that does not answer.
+CONNECT_TIMEOUT_S = 3.0
+#: Seconds for the answer to a request.
+ANSWER_TIMEOUT_S = 30.0
+_PAGE_SIZE = 1000
+
+
+class RestClient:
+    """One connection to the REST API of a cluster. Methods raise CliError with the reason of a refusal."""
+
+    def __init__(self, address: str | None) -> None:
+        profile = profiles.current()
+        given = address or profile.rest
+        url = urlsplit(given if "://" in given else f"http://{given}")
+        try:
+            port = url.port
+        except ValueError:
+            port = -1
+        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query:
+            raise CliError(f"--rest: {given!r} is not host:port or a URL", USAGE)
+        self.address = given
+        self._base = url.path.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if profile.token_file:
+            try:
+                token = Path(profile.token_file).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise CliError(f"token file {profile.token_file}: {error.strerror}") from error
+            self._headers["Authorization"] = f"Bearer {token}"
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(url.hostname, port, timeout=CONNECT_TIMEOUT_S)
+        self._cluster: str | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._connection.connect()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CliError(f"no REST API answers at {self.address}: {reason}") from error
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, which the first access asks for."""
+        if self._cluster is None:
+            self._connection.sock.settimeout(CONNECT_TIMEOUT_S)
+            clusters = self.request("GET", "/v3/clusters")["data"]
+            if not clusters:
+                raise CliError(f"the REST API at {self.address} names no cluster")
+            self._cluster = str(clusters[0]["cluster_id"])
+            self._connection.sock.settimeout(ANSWER_TIMEOUT_S)
+        return self._cluster
+
+    def call(self, method: str, *path: str, body: object = None) -> Any:
+        """Return the answer to a request below the cluster; each part of the path is a name."""
+        return self.request(method, f"/v3/clusters/{_joined(self.cluster_id, *path)}", body)
+
+    def rows(self, *path: str) -> list[dict[str, Any]]:
+        """Return the rows of a collection below the cluster, from all its pages."""
+        found: list[dict[str, Any]] = []
+        query = {"page_size": str(_PAGE_SIZE)}
+        while True:
+            answer = self.request("GET", f"/v3/clusters/{_joined(self.cluster_id, *path)}?{urlencode(query)}")
+            found += answer["data"]
+            following = answer["metadata"].get("next")
+            if not following:
+                return found
+            query = dict(pair.split("=", 1) for pair in urlsplit(following).query.split("&"))
+            query = {name: _unquoted(value) for name, value in query.items()}
+
+    def request(self, method: str, target: str, body: object = None) -> Any:
+        """Return the JSON of an answer, None for one without content."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        try:
+            self._connection.request(method, self._base + target, content, headers)
+            answer = self._connection.getresponse()
+            received = answer.read()
+        except TimeoutError as error:
+            raise CliError(f"the REST API at {self.address} does not answer") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise CliError(f"no REST API answers at {self.address}: {error or type(error).__name__}") from error
+        try:
+            parsed = json.loads(received) if received else None
+        except ValueError as error:
+            raise CliError(f"the answer of {self.address} is not JSON; is it the REST API?") from error
+        if answer.status >= 400:
+            message = parsed.get("message") if isinstance(parsed, dict) else None
+            raise CliError(str(message or f"HTTP {answer.status} {answer.reason}"))
+        return parsed
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _unquoted(text: str) -> str:
+    from urllib.parse import unquote_plus
+
+    return unquote_plus(text)
