@@ -29,8 +29,8 @@ Kafka = Annotated[
     str | None,
     typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers [default: the profile's]."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this option, show what would be done.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this option, show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; otherwise the command only shows its effect.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise the command only shows its effect.")]
 
 
 def pairs(option: str, texts: list[str]) -> dict[str, str]:

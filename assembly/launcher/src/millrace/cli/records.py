@@ -76,7 +76,7 @@ def consume(
         str, typer.Option("--offset", "-o", help="beginning, end, an offset, -N for the last N, or @TIME in ms.")
     ] = "end",
     end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end of the partitions.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after N records.")] = None,
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Repeatable.")] = None,
     group: Annotated[
         str | None, typer.Option("--group", "-G", help="Read as a member of this group, and commit.")

@@ -64,8 +64,8 @@ def rebuild_catalog(
     Topic ids, names, partition counts and all records stay. The configs of topics and groups, the node ids of brokers
     and unfinished deletions are lost. The damaged files are kept under another name.
 
-    Exit status: 0 the catalog is rebuilt, 2 nothing was changed (a broker runs on it, it is no data folder, or the
-    catalog is not damaged).
+    Exit status: 0 the catalog is rebuilt, 2 nothing was changed. A broker runs on the folder, it is no data folder, or
+    the catalog is not damaged.
     """
     from service_chassis.settings import load
     from storage_svc.catalog_rebuild import rebuild
