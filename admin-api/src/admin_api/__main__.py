@@ -50,6 +50,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
             app = create_app(settings, storage, clients)
         except AccessError as error:
             raise lifecycle.StartError(str(error)) from error
+        await undo.enter_async_context(app.state.samples.taken())
         health, check = Health(), StorageCheck(settings.storage_address)
         undo.callback(check.close)
         health.checks["storage"] = check

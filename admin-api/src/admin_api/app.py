@@ -24,6 +24,9 @@ from admin_api.routers import (
     brokers,
     clusters,
     consumer_groups,
+    group_offsets,
+    health,
+    insight,
     lags,
     partitions,
     service,
@@ -31,6 +34,7 @@ from admin_api.routers import (
     topics,
 )
 from admin_api.routers.operations import JsonRoute
+from admin_api.samples import Samples
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 
@@ -69,10 +73,11 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.clients = clients
     app.state.registry = registry
     app.state.exporter = Exporter(storage, settings.admin_listener)
+    app.state.samples = Samples(storage)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions),
-        *(consumer_groups, lags, service),
+        *(consumer_groups, lags, group_offsets, insight, health, service),
     ):
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)

@@ -6,6 +6,7 @@ The body is always `{"error_code": int, "message": str}`, as Confluent's REST Pr
 
     400 400     the request is not understood: broken JSON, a value of the wrong type, an unknown field
     400 40002   Kafka's rules refuse it: the topic exists, an illegal name, no partitions, an invalid configuration
+    409 40901   the consumer group has members, or reads the topic
     404 404     no such route, cluster, broker, configuration or consumer
     404 40402   no such partition        404 40403   no such topic        404 40405   no such consumer group
     500 50002   a fault of ours or of storage
@@ -29,6 +30,7 @@ __all__ = [
     "check",
     "from_rpc",
     "group_not_found",
+    "has_members",
     "internal_error",
     "not_found",
     "of_status",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+UNKNOWN_MEMBER_ID = 25
 GROUP_ID_NOT_FOUND = 69
 
 
@@ -69,6 +72,7 @@ _KAFKA: Mapping[int, _Answer] = {
     15: _Answer(503, 50003, "The coordinator is not available."),
     16: _Answer(503, 50003, "This is not the correct coordinator."),
     17: _Answer(400, 40002, "The request attempted to perform an operation on an invalid topic."),
+    UNKNOWN_MEMBER_ID: _Answer(409, 40901, "The consumer group has members: stop them first."),
     24: _Answer(400, 40002, "The configured groupId is invalid."),
     29: _Answer(403, 40301, "Topic authorization failed."),
     30: _Answer(403, 40301, "Group authorization failed."),
@@ -81,8 +85,10 @@ _KAFKA: Mapping[int, _Answer] = {
     42: _Answer(400, 40002, "The request is not one that Kafka accepts."),
     44: _Answer(400, 40002, "Request parameters do not satisfy the configured policy."),
     56: _Answer(503, 50003, "Disk error when trying to access log file on the disk."),
+    68: _Answer(409, 40901, "The consumer group is not empty: stop its members first."),
     GROUP_ID_NOT_FOUND: _Answer(404, 40405, "Consumer group id not found."),
     73: _Answer(400, 40002, "Topic deletion is disabled."),
+    86: _Answer(409, 40901, "The consumer group reads this topic: stop its members first."),
     100: _Answer(404, 40403, "This server does not host this topic ID."),
 }
 
@@ -129,6 +135,10 @@ def partition_not_found() -> ApiError:
 def group_not_found() -> ApiError:
     answer = _KAFKA[GROUP_ID_NOT_FOUND]
     return ApiError(*answer)
+
+
+def has_members(message: str) -> ApiError:
+    return ApiError(409, 40901, message)
 
 
 def internal_error() -> ApiError:

@@ -61,6 +61,11 @@ class Paging:
     def asked(self) -> bool:
         return self.size is not None or self._after is not None
 
+    @property
+    def after(self) -> Key | None:
+        """The key after which the page begins; None for the first page."""
+        return self._after
+
     def cut(self, rows: Iterable[Row], key: Callable[[Row], Key]) -> Rows[Row]:
         """Return the requested page of `rows`, in the order of their keys."""
         ordered = sorted(rows, key=key)
@@ -70,7 +75,7 @@ class Paging:
         if len(ordered) <= size:
             return Rows(ordered, None)
         page = ordered[:size]
-        return Rows(page, self._next(key(page[-1])))
+        return Rows(page, self.next_query(key(page[-1])))
 
     async def fetch(
         self,
@@ -111,13 +116,13 @@ class Paging:
                 rows = self._rows_after(rows, key)
             if len(rows) > left:
                 rows = rows[:left]
-                yield Rows(rows, self._next(key(rows[-1]) if rows else last))
+                yield Rows(rows, self.next_query(key(rows[-1]) if rows else last))
                 return
             left -= len(rows)
             last = key(rows[-1]) if rows else last
             yield Rows(rows, None)
         if ends_before:
-            yield Rows([], self._next((considered[-1], _AFTER_ALL)))
+            yield Rows([], self.next_query((considered[-1], _AFTER_ALL)))
 
     def _names_from_here(self, names: Iterable[str]) -> list[str]:
         """Return the names in order, from the one in the token on."""
@@ -137,7 +142,7 @@ class Paging:
         except TypeError:
             raise _not_a_token() from None
 
-    def _next(self, last: Key | None) -> str:
+    def next_query(self, last: Key | None) -> str:
         """Return the query of the page that begins after this key."""
         given = {} if self.size is None else {"page_size": self.size}
         return urlencode({**given, "page_token": _token(last or ())})

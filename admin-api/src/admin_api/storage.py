@@ -12,12 +12,16 @@ from typing import TypeVar
 
 import grpc
 from broker_contract import (
+    administration_pb2,
+    administration_pb2_grpc,
     cluster_pb2,
     cluster_pb2_grpc,
     data_pb2,
     data_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
+    logs_pb2,
+    logs_pb2_grpc,
     topics_pb2,
     topics_pb2_grpc,
 )
@@ -34,6 +38,8 @@ EARLIEST = -2
 #: Kafka's types of a resource that has configurations.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+#: Offsets in one commit: storage writes them as one batch.
+OFFSETS_BATCH = 1000
 
 #: No answer at all. Only the first of a row is worth a warning: probes ask many times a second.
 _SILENCE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
@@ -57,6 +63,10 @@ class Storage:
         self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
         self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
         self.groups: groups_pb2_grpc.GroupsAsyncStub = groups_pb2_grpc.GroupsStub(self._channel)
+        self.logs: logs_pb2_grpc.LogsAsyncStub = logs_pb2_grpc.LogsStub(self._channel)
+        self.administration: administration_pb2_grpc.AdministrationAsyncStub = (
+            administration_pb2_grpc.AdministrationStub(self._channel)
+        )
         self.topics: topics_pb2_grpc.TopicsAsyncStub = topics_pb2_grpc.TopicsStub(self._channel)
 
     def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
@@ -221,6 +231,51 @@ class StorageCalls:
         )
         response = await self._answer(self._storage.groups.FetchOffsets(request, timeout=self._timeout_s))
         return list(response.groups)
+
+    async def delete_group(self, group_id: str) -> None:
+        request = groups_pb2.DeleteGroupsRequest(correlation_id=self.correlation_id, group_ids=[group_id])
+        response = await self._answer(self._storage.groups.DeleteGroups(request, timeout=self._timeout_s))
+        errors.check(_only(response.error_codes))
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+        request = groups_pb2.DeleteOffsetsRequest(
+            correlation_id=self.correlation_id,
+            group_id=group_id,
+            partitions=[groups_pb2.TopicPartition(topic=topic, partition=partition) for topic, partition in partitions],
+        )
+        response = await self._answer(self._storage.groups.DeleteOffsets(request, timeout=self._timeout_s))
+        for code in (response.error_code, *response.partition_error_codes):
+            errors.check(code)
+
+    async def alter_offsets(
+        self, group_id: str, offsets: Sequence[administration_pb2.AlterOffsetsRequest.Offset]
+    ) -> None:
+        """Commit offsets of a group without members, some at a time. ApiError 409 if it has some."""
+        for at in range(0, len(offsets), OFFSETS_BATCH):
+            request = administration_pb2.AlterOffsetsRequest(
+                correlation_id=self.correlation_id, group_id=group_id, offsets=offsets[at : at + OFFSETS_BATCH]
+            )
+            call = self._storage.administration.AlterOffsets(request, timeout=self._timeout_s)
+            for code in (await self._answer(call)).error_codes:
+                errors.check(code)
+
+    async def log_dirs(self) -> logs_pb2.DescribeLogDirsResponse:
+        """Return the data folder, and the size and the state of each log in it."""
+        request = logs_pb2.DescribeLogDirsRequest(correlation_id=self.correlation_id)
+        response = await self._answer(self._storage.logs.DescribeLogDirs(request, timeout=self._timeout_s))
+        errors.check(response.error_code)
+        return response
+
+    async def segments(
+        self, topic: str, after: tuple[str, int, int] | None, limit: int
+    ) -> administration_pb2.DescribeSegmentsResponse:
+        """Return the segments after one, of a topic or (empty) of all."""
+        request = administration_pb2.DescribeSegmentsRequest(
+            correlation_id=self.correlation_id, topic=topic, limit=limit
+        )
+        if after is not None:
+            request.after.topic, request.after.partition, request.after.base_offset = after
+        return await self._answer(self._storage.administration.DescribeSegments(request, timeout=self._timeout_s))
 
     async def _answer(self, call: Awaitable[Response]) -> Response:
         try:

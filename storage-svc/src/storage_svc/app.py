@@ -40,6 +40,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
+from storage_svc.rpc.administration import AdministrationService
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.config_alterations import BrokerAlterations, ConfigAlterations
 from storage_svc.rpc.configs import ConfigDescriptions
@@ -126,6 +127,7 @@ class Storage:
             self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
+        self.administration = AdministrationService(self.groups, logs)
         self.producers = ProducersService(
             catalog, (each for log in logs.logs.values() for each in log.producers.producers)
         )
@@ -242,6 +244,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.producers,
         storage.log_service,
         storage.cluster,
+        storage.administration,
         storage.leases,
     )
     return await StorageServer.start(services, address)

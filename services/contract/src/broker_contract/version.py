@@ -10,14 +10,23 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from broker_contract import (
+    administration_pb2,
+    cluster_pb2,
+    data_pb2,
+    groups_pb2,
+    logs_pb2,
+    producers_pb2,
+    topics_pb2,
+)
 
 __all__ = ["CONTRACT_VERSION"]
 
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
 _LAYOUT: Final = 2
 _MESSAGES: Final = b"".join(
-    each.DESCRIPTOR.serialized_pb for each in (cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2)
+    each.DESCRIPTOR.serialized_pb
+    for each in (administration_pb2, cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2)
 )
 
 #: Two versions are equal or do not fit; neither is newer.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from broker_contract import administration_pb2, cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from service_chassis import logs as service_logs
 from service_chassis import rpc
 
+from storage_svc.rpc.administration import AdministrationService
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
@@ -40,6 +41,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Producers": producers_pb2.DESCRIPTOR,
     "Logs": logs_pb2.DESCRIPTOR,
     "Cluster": cluster_pb2.DESCRIPTOR,
+    "Administration": administration_pb2.DESCRIPTOR,
 }
 
 
@@ -52,6 +54,7 @@ class Services:
     producers: ProducersService
     logs: LogsService
     cluster: ClusterService
+    administration: AdministrationService
     leases: Leases
 
 
@@ -77,6 +80,7 @@ class StorageServer:
             "Producers": services.producers,
             "Logs": services.logs,
             "Cluster": services.cluster,
+            "Administration": services.administration,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
         groups = {"Exchange": group_stream(services.groups), **_methods("Groups", services.groups)}

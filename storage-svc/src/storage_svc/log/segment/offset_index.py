@@ -15,7 +15,7 @@ from typing import Final
 from storage_svc.log.disk.files import Files
 from storage_svc.log.segment.index_file import IndexFile
 
-_ENTRY: Final = Struct(">ii")
+ENTRY: Final = Struct(">ii")
 _OFFSET: Final = 0
 _POSITION: Final = 1
 
@@ -26,9 +26,9 @@ class OffsetIndex:
     __slots__ = ("_base", "entries_max", "file")
 
     def __init__(self, files: Files, path: str, base_offset: int, bytes_max: int) -> None:
-        self.file = IndexFile(files, path, _ENTRY)
+        self.file = IndexFile(files, path, ENTRY)
         self._base = base_offset
-        self.entries_max = bytes_max // _ENTRY.size
+        self.entries_max = bytes_max // ENTRY.size
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from typing import Final
 from storage_svc.log.disk.files import Files
 from storage_svc.log.segment.index_file import IndexFile
 
-_ENTRY: Final = Struct(">qi")
+ENTRY: Final = Struct(">qi")
 _TIMESTAMP: Final = 0
 _OFFSET: Final = 1
 
@@ -26,10 +26,10 @@ class TimeIndex:
     __slots__ = ("_base", "entries_max", "file")
 
     def __init__(self, files: Files, path: str, base_offset: int, bytes_max: int) -> None:
-        self.file = IndexFile(files, path, _ENTRY)
+        self.file = IndexFile(files, path, ENTRY)
         self._base = base_offset
         #: One place is kept for the last entry.
-        self.entries_max = bytes_max // _ENTRY.size - 1
+        self.entries_max = bytes_max // ENTRY.size - 1
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -1,0 +1,154 @@
+"""Committed offsets of consumer groups, moved, copied and deleted; and groups deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from broker_contract import administration_pb2, groups_pb2
+from fastapi import FastAPI, Request
+
+from admin_api import audit, errors, groups, offset_targets
+from admin_api.routers.operations import Operations
+from admin_api.schemas.administration import CopyRequest, OffsetChange, OffsetChanges, ResetRequest
+from admin_api.storage import StorageCalls
+from admin_api.view import Calls, GroupId, TopicName
+
+__all__ = ["GROUP", "add_operations"]
+
+GROUP = "/api/v1/consumer-groups/{consumer_group_id}"
+#: Partitions of one change: more are changed by topic.
+PARTITIONS_MAX = 10_000
+
+TopicPartition = tuple[str, int]
+_Offset = administration_pb2.AlterOffsetsRequest.Offset
+_Committed = dict[TopicPartition, groups_pb2.FetchOffsetsResponse.Offset]
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, "Consumer groups (api/v1)")
+    operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_offsets)
+    operations.add("POST", f"{GROUP}:copy", "copyConsumerGroup", copy_group)
+    operations.add(
+        "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_offsets, status_code=204
+    )
+    operations.add("DELETE", GROUP, "deleteConsumerGroup", delete_group, status_code=204)
+
+
+async def reset_offsets(
+    calls: Calls, consumer_group_id: GroupId, given: ResetRequest, request: Request
+) -> OffsetChanges:
+    """Move the committed offsets of a group without members (409), or with dry_run say how they would move."""
+    audit.note(request, topic=given.topic, to=given.to, dry_run=given.dry_run)
+    if given.partitions is not None and given.topic is None:
+        raise errors.of_status(400, "body.partitions: name the topic too")
+    await _check_empty(calls, consumer_group_id, may_be_absent=given.topic is not None)
+    committed = await _committed(calls, consumer_group_id)
+    partitions = await _partitions(calls, given, committed)
+    before = {pair: offset.offset for pair, offset in committed.items()}
+    after = await offset_targets.targets(calls, given, partitions, before, time.time_ns() // 1_000_000)
+    if not given.dry_run:
+        await calls.alter_offsets(
+            consumer_group_id,
+            [
+                _Offset(topic=topic, partition=partition, offset=offset, leader_epoch=-1)
+                for (topic, partition), offset in after.items()
+            ],
+        )
+    return _changes(consumer_group_id, before, after, dry_run=given.dry_run)
+
+
+async def copy_group(calls: Calls, consumer_group_id: GroupId, given: CopyRequest, request: Request) -> OffsetChanges:
+    """Commit a group's offsets for another group, which has no members (409) and need not exist."""
+    audit.note(request, to=given.to, topic=given.topic, dry_run=given.dry_run)
+    committed = await _committed(calls, consumer_group_id)
+    chosen = {pair: each for pair, each in sorted(committed.items()) if given.topic in (None, pair[0])}
+    if not chosen:
+        await groups.describe(calls, consumer_group_id)
+        raise errors.not_found("The consumer group has committed no offset there.")
+    _check_count(len(chosen))
+    await _check_empty(calls, given.to, may_be_absent=True)
+    before = {pair: offset.offset for pair, offset in (await _committed(calls, given.to)).items()}
+    if not given.dry_run:
+        await calls.alter_offsets(
+            given.to,
+            [
+                _Offset(
+                    topic=topic,
+                    partition=partition,
+                    offset=each.offset,
+                    leader_epoch=each.leader_epoch,
+                    metadata=each.metadata,
+                )
+                for (topic, partition), each in chosen.items()
+            ],
+        )
+    return _changes(given.to, before, {pair: each.offset for pair, each in chosen.items()}, dry_run=given.dry_run)
+
+
+async def delete_offsets(calls: Calls, consumer_group_id: GroupId, topic_name: TopicName) -> None:
+    """Delete the committed offsets of a topic that no member of the group reads (409)."""
+    committed = await _committed(calls, consumer_group_id)
+    partitions = [pair for pair in sorted(committed) if pair[0] == topic_name]
+    if not partitions:
+        await groups.describe(calls, consumer_group_id)
+        raise errors.not_found("The consumer group has committed no offset there.")
+    await calls.delete_offsets(consumer_group_id, partitions)
+
+
+async def delete_group(calls: Calls, consumer_group_id: GroupId) -> None:
+    """Delete a group without members (409), with its committed offsets."""
+    await calls.delete_group(consumer_group_id)
+
+
+async def _check_empty(calls: StorageCalls, group_id: str, *, may_be_absent: bool) -> None:
+    """Raise ApiError if the group has members, or if there is none and must be one."""
+    try:
+        group = await groups.describe(calls, group_id)
+    except errors.ApiError as error:
+        if may_be_absent and error.error_code == 40405:
+            return
+        raise
+    if group.state != "EMPTY":
+        count = len(group.members)
+        raise errors.has_members(f"The consumer group is {group.state} with {count} members: stop them first.")
+
+
+async def _committed(calls: StorageCalls, group_id: str) -> _Committed:
+    (group,) = await calls.committed_offsets([group_id])
+    if group.error_code != errors.GROUP_ID_NOT_FOUND:
+        errors.check(group.error_code)
+    return {(each.topic, each.partition): each for each in group.offsets if each.offset >= 0 and not each.error_code}
+
+
+async def _partitions(calls: StorageCalls, given: ResetRequest, committed: _Committed) -> Sequence[TopicPartition]:
+    """Return the partitions that the request means, by topic and partition."""
+    if given.topic is None:
+        if not committed:
+            raise errors.not_found("The consumer group has committed no offset.")
+        _check_count(len(committed))
+        return sorted(committed)
+    topic = await calls.topic(given.topic)
+    chosen = range(topic.partition_count) if given.partitions is None else sorted(set(given.partitions))
+    if chosen and not 0 <= chosen[0] <= chosen[-1] < topic.partition_count:
+        raise errors.partition_not_found()
+    _check_count(len(chosen))
+    return [(topic.name, partition) for partition in chosen]
+
+
+def _check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise errors.of_status(400, f"These are more than {PARTITIONS_MAX} partitions: name a topic.")
+
+
+def _changes(
+    group_id: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], *, dry_run: bool
+) -> OffsetChanges:
+    return OffsetChanges(
+        consumer_group_id=group_id,
+        dry_run=dry_run,
+        data=[
+            OffsetChange(topic_name=topic, partition_id=partition, before=before.get((topic, partition)), after=offset)
+            for (topic, partition), offset in after.items()
+        ],
+    )

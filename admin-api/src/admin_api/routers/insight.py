@@ -1,0 +1,148 @@
+"""The cluster at a glance: topics with their sizes, ranges of metrics, and the segments on storage's volume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, get_args
+
+from broker_contract import administration_pb2
+from fastapi import FastAPI, Query, Request
+
+from admin_api import errors, overview
+from admin_api.overview import TopicState
+from admin_api.paging import PAGE_SIZE_MAX, Key, PageQuery
+from admin_api.routers.operations import Operations
+from admin_api.samples import SAMPLE_S, Samples
+from admin_api.schemas.administration import (
+    MetricName,
+    MetricPoint,
+    MetricRange,
+    Segment,
+    SegmentList,
+    TopicSort,
+    TopicSummary,
+    TopicSummaryList,
+)
+from admin_api.view import Calls
+
+__all__ = ["add_operations"]
+
+_Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
+_OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
+
+#: The largest number first; a name after it, so that keys differ.
+_KEYS: Mapping[TopicSort, Callable[[TopicSummary], Key]] = {
+    "name": lambda topic: (topic.topic_name,),
+    "partitions": lambda topic: (-topic.partitions_count, topic.topic_name),
+    "records": lambda topic: (-topic.records, topic.topic_name),
+    "bytes": lambda topic: (-topic.bytes, topic.topic_name),
+    "records_in_per_s": lambda topic: (-int((topic.records_in_per_s or 0) * 1000), topic.topic_name),
+    "consumer_groups": lambda topic: (-topic.consumer_groups, topic.topic_name),
+}
+assert set(_KEYS) == set(get_args(TopicSort))
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, "Topics (api/v1)")
+    operations.get("/api/v1/topics", "listTopicSummaries", list_topics)
+    operations = Operations(app, "Cluster (api/v1)")
+    operations.get("/api/v1/metrics/range", "getMetricRange", get_range)
+    operations.get("/api/v1/storage/segments", "listSegments", list_segments)
+
+
+async def list_topics(
+    calls: Calls,
+    request: Request,
+    paging: PageQuery,
+    sort: Annotated[TopicSort, Query(description="Names rise, numbers fall.")] = "name",
+    q: Annotated[str, Query(max_length=249, description="A part of the name, in any case.")] = "",
+    include_internal: Annotated[bool, Query(description="Whether to list internal topics too.")] = False,
+) -> TopicSummaryList:
+    """List topics with their records, bytes, rates and groups."""
+    samples: Samples = request.app.state.samples
+    seen = await overview.take(calls)
+    part = q.lower()
+    rows = [
+        _summary(topic, samples)
+        for topic in seen.topics.values()
+        if part in topic.name.lower() and (include_internal or not topic.is_internal)
+    ]
+    page = paging.cut(rows, _KEYS[sort])
+    return TopicSummaryList(data=page.rows, next=_next(request, page.next_query))
+
+
+async def get_range(
+    request: Request,
+    metric: Annotated[MetricName, Query(description="lag is of groups, the others are of topics.")],
+    topic: _OfTopic = None,
+    group: Annotated[str | None, Query(max_length=1000, description="Only this group; for lag.")] = None,
+) -> MetricRange:
+    """Return the last 15 minutes of a metric: of one topic or group, or the sum of all."""
+    if (topic if metric == "lag" else group) is not None:
+        raise errors.of_status(400, "query: lag is of groups, the other metrics are of topics")
+    samples: Samples = request.app.state.samples
+    points = samples.rates(topic) if metric == "records_in_per_s" else samples.range(metric, topic or group)
+    return MetricRange(
+        metric=metric,
+        topic=topic,
+        group=group,
+        interval_ms=int(SAMPLE_S * 1000),
+        points=[MetricPoint(at=int(at * 1000), value=value) for at, value in points],
+    )
+
+
+async def list_segments(calls: Calls, request: Request, paging: PageQuery, topic: _OfTopic = None) -> SegmentList:
+    """List segments by topic, partition and base offset, with the state of their indexes; at most 1,000 a page."""
+    match paging.after:
+        case None:
+            after = None
+        case (str(name), int(partition), int(base)) if abs(partition) < 2**31 and abs(base) < 2**63:
+            after = (name, partition, base)
+        case _:
+            raise errors.of_status(400, "page_token is not one that this list gave out.")
+    if topic is not None:
+        await calls.topic(topic)
+    answer = await calls.segments(topic or "", after, paging.size or PAGE_SIZE_MAX)
+    rows = [_segment(each) for each in answer.segments]
+    next_query = None
+    if answer.has_more and rows:
+        next_query = paging.next_query((rows[-1].topic_name, rows[-1].partition_id, rows[-1].base_offset))
+    return SegmentList(data=rows, next=_next(request, next_query))
+
+
+def _summary(topic: TopicState, samples: Samples) -> TopicSummary:
+    rate = samples.rate(topic.name, topic.end_offsets)
+    return TopicSummary(
+        topic_name=topic.name,
+        is_internal=topic.is_internal,
+        partitions_count=topic.partition_count,
+        offline_partitions_count=topic.offline_count,
+        records=topic.records,
+        bytes=topic.size_bytes,
+        records_in_per_s=None if rate is None else round(rate, 3),
+        consumer_groups=len(topic.group_ids),
+    )
+
+
+def _segment(each: administration_pb2.DescribeSegmentsResponse.Segment) -> Segment:
+    return Segment(
+        topic_name=each.topic,
+        partition_id=each.partition,
+        base_offset=each.base_offset,
+        folder=each.folder,
+        bytes=each.size_bytes,
+        offset_index_bytes=each.offset_index_bytes,
+        time_index_bytes=each.time_index_bytes,
+        max_timestamp=None if each.max_timestamp < 0 else each.max_timestamp,
+        is_active=each.is_active,
+        index_health=_Health.Name(each.index_health).lower(),  # type: ignore[arg-type]  # the enum's names
+    )
+
+
+def _next(request: Request, next_query: str | None) -> str | None:
+    """Return the URL of the next page, which keeps the other parameters."""
+    if next_query is None:
+        return None
+    kept = [(name, value) for name, value in request.query_params.multi_items() if not name.startswith("page_")]
+    query = request.url.replace(query="").include_query_params(**dict(kept)).query
+    return str(request.url.replace(query="&".join(filter(None, (query, next_query)))))

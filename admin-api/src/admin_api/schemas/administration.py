@@ -1,0 +1,169 @@
+"""Shapes of /api/v1: health, topics with their sizes, segments, ranges of metrics, and offsets of groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from admin_api.schemas.requests import GivenInt32, Request, Text
+from admin_api.schemas.resources import Int32, Int64
+
+__all__ = [
+    "CopyRequest",
+    "Disk",
+    "Health",
+    "MetricName",
+    "MetricPoint",
+    "MetricRange",
+    "OfflinePartition",
+    "OffsetChange",
+    "OffsetChanges",
+    "Reason",
+    "ResetRequest",
+    "Segment",
+    "SegmentList",
+    "ServiceStatus",
+    "TopicSort",
+    "TopicSummary",
+    "TopicSummaryList",
+    "Version",
+]
+
+#: Partitions that a request may name; without names it means all.
+_PARTITIONS_MAX = 1000
+_TEXT_MAX = 64
+
+TopicSort = Literal["name", "partitions", "records", "bytes", "records_in_per_s", "consumer_groups"]
+MetricName = Literal["records_in_per_s", "records", "bytes", "lag"]
+ResetTarget = Literal["earliest", "latest", "current", "offset", "timestamp", "shift-by", "duration"]
+
+
+class Version(BaseModel):
+    version: str = Field(description="Version of admin-api.")
+    contract_version: str = Field(description="Version of the contract with storage, which must have the same.")
+
+
+class Reason(BaseModel):
+    service: str
+    message: str
+
+
+class ServiceStatus(BaseModel):
+    name: str
+    is_up: bool
+    detail: str = Field(description="Number of instances, or the fault.")
+
+
+class Disk(BaseModel):
+    path: str = Field(description="Storage's data folder.")
+    total_bytes: Int64
+    usable_bytes: Int64
+
+
+class OfflinePartition(BaseModel):
+    topic_name: str
+    partition_id: Int32
+
+
+class Health(BaseModel):
+    is_healthy: bool
+    reasons: list[Reason] = Field(description="Every fault found; empty when healthy.")
+    services: list[ServiceStatus]
+    disk: Disk | None = Field(description="Null when storage does not answer.")
+    offline_partitions_count: Int32
+    offline_partitions: list[OfflinePartition] = Field(description="The first 100 of them.")
+
+
+class TopicSummary(BaseModel):
+    topic_name: str
+    is_internal: bool
+    partitions_count: Int32
+    offline_partitions_count: Int32
+    records: Int64 = Field(description="Offsets from the start to the end; a compacted topic has fewer records.")
+    bytes: Int64 = Field(description="Bytes of all segments.")
+    records_in_per_s: float | None = Field(description="Over the last minute; null until two samples are known.")
+    consumer_groups: Int32 = Field(description="Groups that committed an offset in the topic.")
+
+
+class TopicSummaryList(BaseModel):
+    data: list[TopicSummary]
+    next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class Segment(BaseModel):
+    topic_name: str
+    partition_id: Int32
+    base_offset: Int64
+    folder: str = Field(description="Folder on storage's volume.")
+    bytes: Int64
+    offset_index_bytes: Int64
+    time_index_bytes: Int64
+    max_timestamp: Int64 | None = Field(description="Largest timestamp in ms; null when none is known.")
+    is_active: bool = Field(description="Whether records are appended to it.")
+    index_health: Literal["ok", "growing", "missing", "damaged"] = Field(
+        description="growing: the active segment. Storage makes missing and damaged indexes again when it needs them."
+    )
+
+
+class SegmentList(BaseModel):
+    data: list[Segment]
+    next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class MetricPoint(BaseModel):
+    at: Int64 = Field(description="Time of the sample in ms.")
+    value: float | None = Field(description="Null where there is no sample.")
+
+
+class MetricRange(BaseModel):
+    metric: MetricName
+    topic: str | None
+    group: str | None
+    interval_ms: Int32
+    points: list[MetricPoint] = Field(description="The samples of the last 15 minutes, the oldest first.")
+
+
+class ResetRequest(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"topic": "orders", "partitions": [0], "to": "offset", "value": 0, "dry_run": True}]
+        }
+    )
+
+    topic: Text | None = Field(None, description="Null: every topic in which the group committed an offset.")
+    partitions: Annotated[list[GivenInt32], Field(max_length=_PARTITIONS_MAX, fail_fast=True)] | None = Field(
+        None, description="Null: every partition of the topic."
+    )
+    to: ResetTarget = Field(
+        description="current: the committed offset, or the end where there is none. shift-by: relative to it."
+    )
+    value: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | Annotated[Text, Field(max_length=_TEXT_MAX)] | None = (
+        Field(
+            None,
+            description="For offset and shift-by a number; for timestamp ms since 1970 or a time as in RFC 3339, in UTC"
+            " unless it names its offset; for duration as in ISO 8601, PnDTnHnMnS: that long ago. Otherwise absent.",
+        )
+    )
+    dry_run: bool = Field(False, description="Only say what would change.")
+
+
+class CopyRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "orders-copy", "dry_run": True}]})
+
+    to: Annotated[Text, Field(min_length=1)] = Field(description="The group that gets the offsets; it has no members.")
+    topic: Text | None = Field(None, description="Null: every topic.")
+    dry_run: bool = Field(False, description="Only say what would change.")
+
+
+class OffsetChange(BaseModel):
+    topic_name: str
+    partition_id: Int32
+    before: Int64 | None = Field(description="The committed offset; null when there is none.")
+    after: Int64
+
+
+class OffsetChanges(BaseModel):
+    consumer_group_id: str
+    dry_run: bool
+    data: list[OffsetChange] = Field(description="By topic and partition.")
