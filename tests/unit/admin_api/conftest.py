@@ -261,7 +261,9 @@ class OwnStorage:
         self._opened = contextlib.AsyncExitStack()
 
     def start(self) -> None:
-        self._loop.run(self._opened.enter_async_context(serving_storage(self._folder / "data", self.address)))
+        self.core = self._loop.run(
+            self._opened.enter_async_context(serving_storage(self._folder / "data", self.address))
+        )
 
     def stop(self) -> None:
         self._loop.run(self._opened.aclose())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from admin_api import offset_targets
 from admin_api.errors import ApiError
 from admin_api.schemas.administration import ResetRequest
+from admin_api.storage import Storage
+from broker_contract import administration_pb2
 
 from tests.unit.admin_api.conftest import FLIGHTS_0_AND_1
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 #: Milliseconds of the only timestamp of the records.
 AT_MS = 1_700_000_000_000
-EMPTY_ASSIGNMENT = FLIGHTS_0_AND_1
+NO_TIME = "body.value: not a time as 2026-01-31T12:00:00Z"
+TOO_EARLY = "body.value: the time is before 1970, or too late"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,9 +44,6 @@ def committed(stack: Stack, group: str) -> dict[tuple[str, int], int]:
 
 def moves(answer: Any) -> list[tuple[str, int, int | None, int]]:
     return [(row["topic_name"], row["partition_id"], row["before"], row["after"]) for row in answer["data"]]
-
-
-LONG_AGO = (datetime.now(UTC) - timedelta(days=20_000)).isoformat()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,8 @@ def test_a_reset_makes_a_group(stack: Stack) -> None:
 
 
 def test_a_group_with_members_is_left_alone(stack: Stack) -> None:
-    member = stack.join("busy", "client", EMPTY_ASSIGNMENT)
+    stack.commit("targets", {("moved", 0): 4})
+    member = stack.join("busy", "client", FLIGHTS_0_AND_1)
     stack.commit("busy", {("moved", 0): 4}, member)
     message = "The consumer group is STABLE with 1 members: stop them first."
     for body in ({"topic": "moved", "to": "latest"}, {"topic": "moved", "to": "latest", "dry_run": True}):
@@ -122,12 +122,9 @@ def test_a_group_with_members_is_left_alone(stack: Stack) -> None:
 
 def test_storage_refuses_offsets_of_a_group_with_members(stack: Stack) -> None:
     """A member may join between the look at the group and the commit: storage alone knows."""
-    stack.join("raced", "client", EMPTY_ASSIGNMENT)
+    stack.join("raced", "client", FLIGHTS_0_AND_1)
 
     async def alter() -> None:
-        from admin_api.storage import Storage
-        from broker_contract import administration_pb2
-
         storage = Storage(stack.storage_address, timeout_s=5)
         try:
             offset = administration_pb2.AlterOffsetsRequest.Offset(topic="moved", offset=1, leader_epoch=-1)
@@ -178,9 +175,9 @@ def test_deletions(stack: Stack) -> None:
         ("x", {"topic": "moved", "to": "latest", "value": 1}, 400, 400, "body.value: latest has none"),
         ("x", {"topic": "moved", "to": "duration", "value": "P1Y"}, 400, 400, "body.value: not a duration as P1DT12H"),
         ("x", {"topic": "moved", "to": "duration", "value": "PT"}, 400, 400, "body.value: not a duration as P1DT12H"),
-        ("x", {"topic": "moved", "to": "timestamp", "value": "soon"}, 400, 400, "body.value: not a time as 2026-01-31T12:00:00Z"),
-        ("x", {"topic": "moved", "to": "timestamp", "value": -1}, 400, 400, "body.value: the time is before 1970, or too late"),
-        ("x", {"topic": "moved", "to": "duration", "value": "P999999999D"}, 400, 400, "body.value: the time is before 1970, or too late"),
+        ("x", {"topic": "moved", "to": "timestamp", "value": "soon"}, 400, 400, NO_TIME),
+        ("x", {"topic": "moved", "to": "timestamp", "value": -1}, 400, 400, TOO_EARLY),
+        ("x", {"topic": "moved", "to": "duration", "value": "P999999999D"}, 400, 400, TOO_EARLY),
     ],
 )  # fmt: skip
 def test_requests_that_mean_nothing(
