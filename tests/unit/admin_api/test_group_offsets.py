@@ -110,7 +110,7 @@ def test_a_group_with_members_is_left_alone(stack: Stack) -> None:
     for body in ({"topic": "moved", "to": "latest"}, {"topic": "moved", "to": "latest", "dry_run": True}):
         answer = stack.http.post("/api/v1/consumer-groups/busy/offsets:reset", json=body)
         assert (answer.status_code, answer.json()) == (409, {"error_code": 40901, "message": message})
-    answer = stack.http.post("/api/v1/consumer-groups/targets:copy", json={"to": "busy"})
+    answer = stack.http.post("/api/v1/consumer-groups/targets/offsets:copy", json={"to": "busy"})
     assert (answer.status_code, answer.json()) == (409, {"error_code": 40901, "message": message})
     answer = stack.http.delete("/api/v1/consumer-groups/busy")
     assert (answer.status_code, answer.json()) == (
@@ -141,11 +141,15 @@ def test_storage_refuses_offsets_of_a_group_with_members(stack: Stack) -> None:
 def test_copies(stack: Stack) -> None:
     stack.commit("source", {("moved", 0): 4, ("other", 0): 1})
     stack.commit("target", {("moved", 0): 9})
-    answer = stack.http.post("/api/v1/consumer-groups/source:copy", json={"to": "target", "dry_run": True}).json()
+    answer = stack.http.post(
+        "/api/v1/consumer-groups/source/offsets:copy", json={"to": "target", "dry_run": True}
+    ).json()
     assert (answer["consumer_group_id"], answer["dry_run"]) == ("target", True)
     assert moves(answer) == [("moved", 0, 9, 4), ("other", 0, None, 1)]
     assert committed(stack, "target") == {("moved", 0): 9}
-    answer = stack.http.post("/api/v1/consumer-groups/source:copy", json={"to": "target", "topic": "other"}).json()
+    answer = stack.http.post(
+        "/api/v1/consumer-groups/source/offsets:copy", json={"to": "target", "topic": "other"}
+    ).json()
     assert moves(answer) == [("other", 0, None, 1)]
     assert committed(stack, "target") == {("moved", 0): 9, ("other", 0): 1}
 

@@ -18,6 +18,7 @@ from admin_api.samples import SAMPLES, Samples
 from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
+from broker_contract import administration_pb2
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import address
 from service_chassis.version import VERSION
@@ -265,6 +266,25 @@ def test_indexes_that_cannot_be_right(
     finally:
         file.write_bytes(before)
     assert [row["index_health"] for row in rows] == [health_seen, "growing"]
+
+
+def test_the_walk_of_segments_ends_with_its_page(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume may have a million segments."""
+    stack.create_topic("walked", 5)
+    service = stack.core.administration
+    walked = []
+    segments = service._segments
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for each in segments(*arguments):
+            walked.append(each)
+            yield each
+
+    monkeypatch.setattr(service, "_segments", counted)
+    request = administration_pb2.DescribeSegmentsRequest(topic="walked", limit=2)
+    answer = stack.loop.run(service.describe_segments(request))
+    assert ([each.partition for each in answer.segments], answer.has_more) == ([0, 1], True)
+    assert len(walked) == 3
 
 
 @pytest.mark.parametrize("token", ["WzFd", "WyJhIl0", "WyJhIiwxLCJiIl0", "W10"])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from admin_api.errors import ApiError
 from admin_api.storage import Storage
-from service_chassis import logs
+from broker_contract import administration_pb2
+from broker_contract.version import CONTRACT_VERSION
+from google.protobuf.message_factory import GetMessageClass
+from service_chassis import logs, rpc
 
 from tests.unit.admin_api.conftest import serving_storage
 
@@ -45,3 +50,35 @@ async def test_silence_is_worth_one_warning_and_none_while_storage_starts(
     assert {level for _, level in logged[3:answers]} <= {"debug"}
     failed = [level for event, level in logged[answers + 1 :] if event == "storage call failed"]
     assert failed == ["warning", "debug", "debug"]
+
+
+#: The calls of the service that only admin-api makes: it sends none again, also one that storage died over.
+SENT_AGAIN = {"AlterOffsets": False, "DescribeSegments": False}
+
+
+@pytest.mark.parametrize("name", SENT_AGAIN)
+async def test_a_call_that_storage_died_over_is_not_sent_again(tmp_path: Path, name: str) -> None:
+    service = administration_pb2.DESCRIPTOR.services_by_name["Administration"]
+    assert {method.name for method in service.methods} == SENT_AGAIN.keys()
+    received = []
+
+    async def die(request: Any, context: Any) -> None:
+        received.append(request)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "died")
+
+    server = rpc.server(CONTRACT_VERSION)
+    handlers = {
+        method.name: grpc.unary_unary_rpc_method_handler(die, GetMessageClass(method.input_type).FromString)
+        for method in service.methods
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    rpc.listen(server, f"unix:{tmp_path}/storage.sock")
+    await server.start()
+    storage = Storage(f"unix:{tmp_path}/storage.sock", timeout_s=20)
+    calls = storage.calls(1)
+    offset = administration_pb2.AlterOffsetsRequest.Offset(topic="t")
+    with pytest.raises(ApiError) as raised:
+        await (calls.alter_offsets("g", [offset]) if name == "AlterOffsets" else calls.segments("", None, 1))
+    assert (raised.value.status_code, len(received)) == (503, 1)
+    await storage.close()
+    await server.stop(0)

@@ -28,7 +28,7 @@ _Committed = dict[TopicPartition, groups_pb2.FetchOffsetsResponse.Offset]
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Consumer groups (api/v1)")
     operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_offsets)
-    operations.add("POST", f"{GROUP}:copy", "copyConsumerGroup", copy_group)
+    operations.add("POST", f"{GROUP}/offsets:copy", "copyConsumerGroupOffsets", copy_group)
     operations.add(
         "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_offsets, status_code=204
     )
