@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Insight:
-    """An admin-api whose samples are taken on request, at the times of a played clock."""
+    """An admin-api whose samples come on request, at the times of a played clock."""
 
     def __init__(self, loop: Loop, client: httpx.Client, samples: Samples) -> None:
         self._loop = loop
