@@ -1,4 +1,4 @@
-"""The README's examples run as they are printed, in their order, against the broker its two commands start.
+"""The examples of the README and of docs run as they are printed, in their order, against a started broker.
 
 They use the default ports 9092 and 8082; the tests are left out when another program holds one of them.
 """
@@ -16,13 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from millrace.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "docs/quickstart.md", "docs/operations.md", "docs/troubleshooting.md")
+README = "\n".join((ROOT / page).read_text() for page in PAGES)
 EXAMPLES = {
     name: (language, code)
     for name, language, code in re.findall(r"<!-- example: (\w+) -->\n```(\w+)\n(.*?)```", README, flags=re.S)
 }
+#: The lines that an example prints, where its page shows them.
+OUTPUTS = dict(re.findall(r"<!-- output: (\w+) -->\n```\n(.*?)```", README, flags=re.S))
 CLUSTER = re.search(r"^cluster=.*$", README, flags=re.M)
 
 
@@ -59,15 +64,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         assert process.wait(60) == 0
 
 
-def run(name: str, timeout: int = 60) -> str:
+def run(name: str, timeout: int = 60, folder: Path = ROOT) -> str:
     language, code = EXAMPLES[name]
     if language == "bash":
         assert CLUSTER is not None
-        prelude = "" if "cluster=" in code else CLUSTER[0] + "\n"
+        prelude = "" if "cluster=" in code or "$cluster" not in code else CLUSTER[0] + "\n"
         command = ["bash", "-euo", "pipefail", "-c", prelude + code]
     else:
         command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -102,3 +109,29 @@ def test_spark(broker: None) -> None:
 
 def test_broker_in_a_test() -> None:
     assert run("broker") == ""
+
+
+def test_every_example_has_a_test() -> None:
+    tested = {"rest", "kcat", "aiokafka", "lag", "spark", "broker", "operations_backup", "troubleshooting_address"}
+    assert EXAMPLES.keys() == tested | OUTPUTS.keys()
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_example_prints_what_its_page_shows(broker: None, curl: None, name: str) -> None:
+    if shutil.which("kcat") is None and not os.environ.get("CI"):
+        pytest.skip("kcat is not installed")
+    assert run(name) == OUTPUTS[name]
+
+
+def test_the_advertised_address(broker: None) -> None:
+    if shutil.which("kcat") is None and not os.environ.get("CI"):
+        pytest.skip("kcat is not installed")
+    assert "at localhost:9092" in run("troubleshooting_address")
+
+
+def test_a_backup_is_verified(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "data", topics="orders:1") as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+        producer.produce("orders", b"x")
+        assert producer.flush(10) == 0
+    assert "0 faults" in run("operations_backup", folder=tmp_path)
