@@ -67,9 +67,12 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 @pytest.fixture(autouse=True)
 def _log_configuration_is_put_back() -> Iterator[None]:
     """Restore the log configuration. The thread of another test's broker would otherwise write with the last one."""
-    kept = copy.copy(logs._configuration)
+    kept, level, chosen = copy.copy(logs._configuration), logs.levels()[logs.ROOT], dict(logs._chosen)
     yield
     logs._configuration = kept
+    logs._chosen.clear()
+    logs._chosen.update(chosen)
+    logs.set_level(logs.ROOT, level)
 
 
 @pytest.fixture(autouse=True)

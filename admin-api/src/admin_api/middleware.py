@@ -165,7 +165,7 @@ class RequestRing:
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.duration.labels(method, route).observe(seconds)
         audit.write(scope, context.request_id, status)
-        if logs.debug_enabled():
+        if log.debug_enabled:
             log.debug(
                 "request",
                 request_id=context.request_id,

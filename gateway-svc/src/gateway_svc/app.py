@@ -37,6 +37,7 @@ from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
+from gateway_svc.own_configs import AlteredConfigs, registered
 from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
@@ -83,12 +84,16 @@ class Gateway:
         self.addresses: dict[str, tuple[str, int]] = {}
         self._refusals = Refusals(counts)
         self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
-        self._membership = Membership(storage.cluster, settings.name, settings.gateway_lease_ms)
         self._dispatcher = Dispatcher(HANDLERS, counts)
         requests = RequestMemory(settings.gateway_memory_bytes)
         answers = MemoryBudget(settings.gateway_memory_bytes)
         relief = Relief(requests, answers)
-        self._connections = Connections(settings, counts, self._entrance(storage), relief, self._files)
+        entrance = self._entrance(storage)
+        self._connections = Connections(settings, counts, entrance, relief, self._files)
+        altered = AlteredConfigs(settings, entrance, with_storage=storage.window is None)
+        self._membership = Membership(
+            storage.cluster, settings.name, settings.gateway_lease_ms, registered(settings), altered.apply
+        )
         names = TopicNames(storage.topics)
         records = SharedReads(storage.records, loop)
         self._services = Services(

@@ -28,7 +28,7 @@ def test_levels(capsys):
     log = logs.get("part")
     for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
         logs.configure("s", level, "json")
-        assert logs.debug_enabled() == (level == "debug")
+        assert logs.get("a.b").debug_enabled == (level == "debug")
         for write in (log.debug, log.info, log.warning, log.error):
             write("x")
         assert len(_lines(capsys)) == count

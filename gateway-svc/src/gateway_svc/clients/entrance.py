@@ -82,9 +82,7 @@ class Entrance:
         """Let `most` connections in. `rate`: connections begun in a second, after a burst of `most`; 0 for no limit."""
         self._refusals = refusals
         self._clock = clock
-        self._most = most
-        self._most_per_address = most_per_address
-        self._rate = rate
+        self.limit(most=most, most_per_address=most_per_address, rate=rate)
         #: Open and waiting connections by `address_key`.
         self.by_address: Counter[str] = Counter()
         self._count = 0
@@ -93,6 +91,12 @@ class Entrance:
 
     def __len__(self) -> int:
         return self._count
+
+    def limit(self, *, most: int, most_per_address: int, rate: int) -> None:
+        """Let in as many connections from now on; none is closed for it."""
+        self._most = most
+        self._most_per_address = most_per_address
+        self._rate = rate
 
     def enter(self, host: str, port: int, listener: str) -> Entry | None:
         """Count a connection; return None, log and count the refusal when there are too many."""

@@ -1,4 +1,4 @@
-"""AlterConfigs: the request replaces all configs that are set for a topic or a group. The older of two APIs."""
+"""AlterConfigs: the request replaces all configs that are set for a resource. The older of two APIs."""
 
 from __future__ import annotations
 

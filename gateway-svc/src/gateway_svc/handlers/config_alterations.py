@@ -1,4 +1,4 @@
-"""The common part of AlterConfigs and IncrementalAlterConfigs: one question to storage, an outcome per resource."""
+"""The common part of AlterConfigs and IncrementalAlterConfigs. Storage alters all resources but loggers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Final, Protocol, TypeVar
 from broker_contract import topics_pb2
 from protocol_lib.errors import ErrorCode
 
+from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.resources import Operation, Resource, configured
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 _Outcome = TypeVar("_Outcome")
+#: Kafka's type of a broker as a resource with configs.
+BROKER: Final = 4
 #: Resources that storage alters at a time: each change is synced.
 _PIECE: Final = 50
 _TWICE: Final = topics_pb2.AlteredResource(
@@ -57,8 +60,12 @@ async def alter(
     outcomes: list[_Outcome] = []
     error = 0
     async for piece in in_turns(asked, _PIECE):
-        faults = [_fault(each, named) for each in piece]
-        sound = [each for each, fault in zip(piece, faults, strict=True) if fault is None]
+        decided = [_fault(each, named) for each in piece]
+        for number, each in enumerate(piece):
+            if each.resource_type == BROKER_LOGGER and decided[number] is None:
+                node_id = services.cluster.node_id
+                decided[number] = alter_loggers(_changes(each, changes), node_id, validate_only=validate_only)
+        sound = [each for each, fault in zip(piece, decided, strict=True) if fault is None]
         answer = await services.storage.topics.alter_configs(
             topics_pb2.AlterConfigsRequest(
                 correlation_id=call.correlation_id,
@@ -68,7 +75,7 @@ async def alter(
             )
         )
         altered = iter(answer.resources)
-        for resource, fault in zip(piece, faults, strict=True):
+        for resource, fault in zip(piece, decided, strict=True):
             found = fault or next(altered)
             error = error or found.error_code
             outcomes.append(
@@ -79,6 +86,8 @@ async def alter(
                     resource_name=resource.resource_name,
                 )
             )
+    if not validate_only and any(each.resource_type == BROKER for each in asked):
+        await services.cluster.refresh()
     return tuple(outcomes), error
 
 

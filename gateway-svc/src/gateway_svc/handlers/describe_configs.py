@@ -1,7 +1,8 @@
 """DescribeConfigs: every known config of a topic, a group or the broker, with where its value comes from.
 
 Each resource is answered once, however often it is named. Version 0 only says whether a value is the default; synonyms
-and documentation are sent when asked for. Other resource types are answered by storage, INVALID_REQUEST.
+and documentation are sent when asked for. Levels of loggers are this gateway's own. Other resource types are answered
+by storage, INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from protocol_lib.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, describe_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
@@ -50,22 +52,8 @@ async def handle(
 
     results = []
     async for piece in in_turns(_resources(request), _PIECE):
-        answer = await services.storage.topics.describe_configs(
-            topics_pb2.DescribeConfigsRequest(
-                correlation_id=call.correlation_id,
-                asking_broker=services.cluster.node_id,
-                resources=[
-                    topics_pb2.ConfigResource(
-                        type=each.resource_type,
-                        name=each.resource_name,
-                        keys=each.configuration_keys or (),
-                        all_keys=each.configuration_keys is None,
-                    )
-                    for each in piece
-                ],
-            )
-        )
-        memory.take(answer.ByteSize())
+        answers = await _described(call, piece, services)
+        memory.take(sum(answer.ByteSize() for answer in answers))
         results += [
             DescribeConfigsResult(
                 error_code=found.error_code,
@@ -74,9 +62,41 @@ async def handle(
                 resource_name=asked.resource_name,
                 configs=tuple([row(config) for config in found.configs]),
             )
-            for asked, found in zip(piece, answer.resources, strict=True)
+            for asked, found in zip(piece, answers, strict=True)
         ]
     return DescribeConfigsResponse(throttle_time_ms=0, results=tuple(results)), first_error(results)
+
+
+async def _described(
+    call: Call, asked: Sequence[DescribeConfigsResource], services: Services
+) -> list[topics_pb2.ResourceConfigs]:
+    """Return the configs of each resource: of loggers from this process, all others from storage."""
+    node_id = services.cluster.node_id
+    of_storage = [each for each in asked if each.resource_type != BROKER_LOGGER]
+    answer = topics_pb2.DescribeConfigsResponse()
+    if of_storage:
+        answer = await services.storage.topics.describe_configs(
+            topics_pb2.DescribeConfigsRequest(
+                correlation_id=call.correlation_id,
+                asking_broker=node_id,
+                resources=[
+                    topics_pb2.ConfigResource(
+                        type=each.resource_type,
+                        name=each.resource_name,
+                        keys=each.configuration_keys or (),
+                        all_keys=each.configuration_keys is None,
+                    )
+                    for each in of_storage
+                ],
+            )
+        )
+    found = iter(answer.resources)
+    return [
+        describe_loggers(each.resource_name, each.configuration_keys, node_id)
+        if each.resource_type == BROKER_LOGGER
+        else next(found)
+        for each in asked
+    ]
 
 
 def _resources(request: DescribeConfigsRequest) -> Sequence[DescribeConfigsResource]:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: configs of topics and groups are set, deleted, appended to, subtracted from (KIP-339)."""
+"""IncrementalAlterConfigs: configs and levels of loggers are set, deleted, appended to, subtracted from (KIP-339)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""ListConfigResources: the names of resources with configs: topics, live brokers, and groups with a config that is set.
+"""ListConfigResources: topics, live brokers with their loggers, and groups with a config that is set.
 
 Version 0 asks for subscriptions to client metrics (KIP-714), later ones for the types they name, none being all
-(KIP-1142). Nothing is subscribed to here, and brokers have no loggers whose levels can be altered, so that these types
-have no names; any other type is UNSUPPORTED_VERSION, as in Kafka.
+(KIP-1142). Nothing is subscribed to here, so that this type has no names; any other type is UNSUPPORTED_VERSION, as in
+Kafka.
 """
 
 from __future__ import annotations

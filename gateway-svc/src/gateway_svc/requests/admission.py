@@ -86,7 +86,7 @@ class Admission:
 
     def admit(self, call: Call) -> int:
         """Return 0 to serve the request, or the error code it is refused with."""
-        if logs.debug_enabled():
+        if log.debug_enabled:
             self._log("request", call, bytes=call.size)
         if self._policy is None:
             return 0
@@ -105,7 +105,7 @@ class Admission:
         counts.count(route.version, name, seconds, call.size, size, call.count)
         if call.recognised:
             counts.recognised += call.count
-        if logs.debug_enabled():
+        if log.debug_enabled:
             milliseconds = round(seconds * 1000, 3)
             self._log("answer", call, error=error_name(error), bytes=size, milliseconds=milliseconds)
 

@@ -9,7 +9,7 @@ load balancer, a Kubernetes Service, processes of one port) are one broker, that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_contract import cluster_pb2
@@ -40,8 +40,18 @@ class Broker:
 class Membership:
     """The gateway's lease. Its app owns it; handlers read `brokers`, `cluster_id` and `node_id`."""
 
-    def __init__(self, cluster: Cluster, name: str, lease_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        lease_ms: int,
+        configs: Sequence[cluster_pb2.GatewayConfig] = (),
+        on_altered: Callable[[Mapping[str, str]], None] = lambda _: None,
+    ) -> None:
+        """Prepare the lease. `on_altered` gets the altered configs of this gateway, which registers `configs`."""
         self._cluster = cluster
+        self._configs = configs
+        self._on_altered = on_altered
         self._name = name
         self._lease_ms = lease_ms
         self._listeners: tuple[Listener, ...] = ()
@@ -94,7 +104,9 @@ class Membership:
             cluster_pb2.Listener(name=each.name, host=each.address.host, port=each.address.port)
             for each in self._listeners
         ]
-        request = cluster_pb2.RegisterGatewayRequest(name=self._name, listeners=advertised, lease_ms=self._lease_ms)
+        request = cluster_pb2.RegisterGatewayRequest(
+            name=self._name, listeners=advertised, lease_ms=self._lease_ms, configs=self._configs
+        )
         try:
             answer = await self._cluster.register_gateway(request)
         except StorageUnavailable as error:
@@ -106,8 +118,13 @@ class Membership:
             log.info("registered", name=self._name, node_id=answer.node_id, cluster_id=answer.cluster_id)
         self.registered = True
         self.node_id, self.cluster_id = answer.node_id, answer.cluster_id
+        self._on_altered(dict(answer.altered_configs))
         self._list(answer.gateways)
         return True
+
+    async def refresh(self) -> None:
+        """Get the alterations of configs that storage has just made."""
+        await self._renew()
 
     async def _read(self) -> None:
         """Read the list of live gateways; without storage the last one stays."""

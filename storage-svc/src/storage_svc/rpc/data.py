@@ -219,7 +219,7 @@ class DataService:
         return (None,) * count, [Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=reason) for _ in range(count)]
 
     def _answer(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
-        if service_logs.debug_enabled():
+        if _log.debug_enabled:
             self._log_appends(request, outcomes)
         for number, appended in enumerate(outcomes):
             if appended.error_code:
@@ -348,7 +348,7 @@ class DataService:
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:
         """Read whole batches. `done` is called once, unless the caller calls the returned function first."""
-        if service_logs.debug_enabled():
+        if _log.debug_enabled:
             _log.debug(
                 "read",
                 correlation_id=request.correlation_id,

@@ -156,7 +156,7 @@ class _Exchange:
             answered.append(pb.GroupAnswer(call_id=call_id, **{kind: answer}))
             self._answer(answered[0])
 
-        if service_logs.debug_enabled():
+        if _log.debug_enabled:
             _log.debug("call", method=kind, correlation_id=request.correlation_id)
         try:
             repeat = self._methods[kind](request, done)

@@ -122,7 +122,7 @@ def _handler(implementation: object, method: MethodDescriptor) -> grpc.RpcMethod
 
     async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         correlation_id = getattr(request, "correlation_id", None)
-        if service_logs.debug_enabled():
+        if log.debug_enabled:
             log.debug("call", method=method.name, correlation_id=correlation_id)
         try:
             return await call(request)

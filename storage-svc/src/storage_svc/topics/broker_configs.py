@@ -138,9 +138,10 @@ _GATEWAYS: Final = (
     BrokerConfig("connections.max.idle.ms", _T.LONG),
     BrokerConfig("fetch.max.bytes", _T.INT),
     BrokerConfig("listeners", _T.LIST),
-    BrokerConfig("max.connection.creation.rate", _T.INT, at_least(0)),
-    BrokerConfig("max.connections", _T.INT, at_least(0)),
-    BrokerConfig("max.connections.per.ip", _T.INT, at_least(0)),
+    # Kafka accepts 0: nobody could connect any more, to set another value.
+    BrokerConfig("max.connection.creation.rate", _T.INT, at_least(1)),
+    BrokerConfig("max.connections", _T.INT, at_least(1)),
+    BrokerConfig("max.connections.per.ip", _T.INT, at_least(1)),
     BrokerConfig("node.id", _T.INT),
     BrokerConfig("socket.request.max.bytes", _T.INT),
 )

@@ -43,6 +43,7 @@ EVERY_BROKER: Final = ""
 #: The catalog's name for alterations of storage's configs for one broker: all brokers share them.
 SHARED: Final = "*"
 
+_NODE_ID: Final = "The number of the broker, which storage gives to a gateway's name for ever."
 _INTERVAL: Final = "group.consumer.assignment.interval.ms"
 #: The least number that logs understand, where Kafka accepts any.
 _LEAST: Final = {"retention.bytes": -1, "retention.ms": -1, "flush.ms": 0}
@@ -181,7 +182,8 @@ class BrokerSettings:
 
     def register(self, node_id: int, configs: Mapping[str, StaticValue]) -> dict[str, str]:
         """Note the configs of a gateway; return the altered ones, with the values in force."""
-        self._gateways[node_id] = {name: value for name, value in configs.items() if name in GATEWAY_CONFIGS}
+        own = {name: value for name, value in configs.items() if name in GATEWAY_CONFIGS}
+        self._gateways[node_id] = {**own, "node.id": StaticValue(str(node_id), None, True, _NODE_ID)}
         altered = {name for layer in self._layers(node_id) for name in layer if name in GATEWAY_CONFIGS}
         values = {name: self.value(name, node_id) for name in altered}
         return {name: value for name, value in values.items() if value is not None}

@@ -120,7 +120,8 @@ def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
     assert (broker.value("max.connections", 1), broker.value("max.connections", 2)) == ("10", None)
     assert broker.synonyms("max.connections", 1) == [("max.connections", "10", 4), ("max.connections", "20", 5)]
     assert (broker.value("log.roll.ms", 1), broker.documentation("max.connections", 1)) == (None, "Doc.")
-    assert set(broker.names(1)) - set(broker.names(2)) == {"max.connections"}
+    assert set(broker.names(1)) - set(broker.names(2)) == {"max.connections", "node.id"}
+    assert (broker.value("node.id", 1), broker.synonyms("node.id", 1)) == ("1", [("node.id", "1", 4)])
     alter(broker, EVERY_BROKER, ("max.connections", SET, "30"), (RETENTION, SET, "5"))
     alter(broker, "2", ("max.connections", SET, "40"))
     assert broker.register(1, own) == {"max.connections": "30"}

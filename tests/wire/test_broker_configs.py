@@ -1,0 +1,308 @@
+"""Configs of brokers and levels of their loggers, altered by a stock client: in force at once, kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from millrace.broker import Broker
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages import alter_configs, incremental_alter_configs
+from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from service_chassis import logs
+
+from tests.wire.conftest import Wire
+
+BROKER, LOGGER = 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+CHANGES = AlterConfigOpType
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(data_dir=tmp_path_factory.mktemp("data"), topics="orders:1", fetch_max_bytes=100_000) as running:
+        yield running
+
+
+def altered(
+    admin: AdminClient, broker_id: str, name: str, value: str | None, kind: ResourceType = ResourceType.BROKER
+) -> None:
+    """Set a config, or delete it."""
+    operation = CHANGES.DELETE if value is None else CHANGES.SET
+    entry = ConfigEntry(name, value or "", incremental_operation=operation)
+    (future,) = admin.incremental_alter_configs([ConfigResource(kind, broker_id, incremental_configs=[entry])]).values()
+    future.result(10)
+
+
+def described(admin: AdminClient, kind: ResourceType, resource: str, name: str) -> tuple[str | None, int, list[Any]]:
+    """Return value, source, and the sources of the synonyms."""
+    (future,) = admin.describe_configs([ConfigResource(kind, resource)]).values()
+    entry: Any = future.result(10)[name]
+    return entry.value, entry.source, [(each.name, each.value, each.source) for each in entry.synonyms.values()]
+
+
+def outcome(broker: Broker, value: bytes) -> str | None:
+    """Return the reason why a record was refused."""
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+    producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(10)
+    (error,) = errors
+    return None if error is None else str(error.name())
+
+
+def ask(broker: Broker, api: int, version: int, *requests: Any) -> list[Any]:
+    async def talk() -> list[Any]:
+        wire = Wire(*await asyncio.open_connection(*broker.kafka_address))
+        answers = [await wire.call(api, version, request) for request in requests]
+        await wire.close()
+        return answers
+
+    return asyncio.run(talk())
+
+
+def changed(
+    broker: Broker, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> tuple[int, str | None]:
+    """Return the outcome of an IncrementalAlterConfigs."""
+    configs = tuple(
+        incremental_alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    )
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=(resource,), validate_only=validate_only
+    )
+    (answer,) = ask(broker, 44, 1, request)
+    (response,) = answer.responses
+    return response.error_code, response.error_message
+
+
+def replaced(broker: Broker, kind: int, name: str, *configs: tuple[str, str | None]) -> tuple[int, str | None]:
+    """Return the outcome of an AlterConfigs."""
+    every = tuple(alter_configs.AlterableConfig(name=key, value=value) for key, value in configs)
+    resource = alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=every)
+    (answer,) = ask(broker, 33, 2, alter_configs.AlterConfigsRequest(resources=(resource,), validate_only=False))
+    (response,) = answer.responses
+    return response.error_code, response.error_message
+
+
+def levels(broker: Broker, name: str, *keys: str) -> Any:
+    return shown(broker, LOGGER, name, *keys)
+
+
+def shown(broker: Broker, kind: int, name: str, *keys: str) -> Any:
+    """Return the description of a resource."""
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=True)
+    (answer,) = ask(broker, 32, 4, request)
+    return answer.results[0]
+
+
+def test_topics_follow_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    topic = ResourceType.TOPIC
+    with Broker(data_dir=tmp_path, topics="orders:1") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert changed(broker, BROKER, "", ("message.max.bytes", SET, "2000")) == (0, None)
+        assert outcome(broker, b"x" * 5000) == "MSG_SIZE_TOO_LARGE"
+        altered(admin, "1", "message.max.bytes", "9000")
+        assert outcome(broker, b"x" * 5000) is None
+        altered(admin, "1", "max.connections", "50")
+    with Broker(data_dir=tmp_path) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        value, source, synonyms = described(admin, topic, "orders", "max.message.bytes")
+        assert (value, source) == ("9000", 2)
+        assert ("message.max.bytes", "9000", 2) in synonyms
+        assert described(admin, ResourceType.BROKER, "1", "max.connections")[:2] == ("50", 2)
+        assert outcome(broker, b"x" * 10_000) == "MSG_SIZE_TOO_LARGE"
+        altered(admin, "1", "message.max.bytes", None)
+        assert described(admin, topic, "orders", "max.message.bytes")[:2] == ("2000", 3)
+        assert changed(broker, BROKER, "", ("message.max.bytes", DELETE, None)) == (0, None)
+        assert described(admin, topic, "orders", "max.message.bytes")[:2] == ("1048588", 5)
+        assert outcome(broker, b"x" * 10_000) is None
+
+
+def test_a_gateways_configs(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    host, port = broker.kafka_address
+    assert described(admin, ResourceType.BROKER, "1", "node.id")[:2] == ("1", 4)
+    assert described(admin, ResourceType.BROKER, "1", "fetch.max.bytes")[:2] == ("100000", 4)
+    assert described(admin, ResourceType.BROKER, "1", "listeners")[0] == f"EXTERNAL://{host}:0"
+    assert described(admin, ResourceType.BROKER, "1", "socket.request.max.bytes")[:2] == ("104857600", 5)
+    assert port
+
+
+def test_limits_of_connections_change_at_once(broker: Broker) -> None:
+    """The next connection is refused, while the one that altered the limit stays and lifts it."""
+
+    async def scenario() -> tuple[bytes, Any]:
+        first = Wire(*await asyncio.open_connection(*broker.kafka_address))
+
+        async def limit(value: str | None) -> None:
+            config = incremental_alter_configs.AlterableConfig(
+                name="max.connections.per.ip", config_operation=DELETE if value is None else SET, value=value
+            )
+            resource = incremental_alter_configs.AlterConfigsResource(
+                resource_type=BROKER, resource_name="1", configs=(config,)
+            )
+            request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+                resources=(resource,), validate_only=False
+            )
+            answer = await first.call(44, 1, request)
+            assert answer.responses[0].error_code == 0
+
+        await limit("1")
+        reader, writer = await asyncio.open_connection(*broker.kafka_address)
+        refused = await reader.read()
+        writer.close()
+        await limit(None)
+        second = Wire(*await asyncio.open_connection(*broker.kafka_address))
+        request = DescribeConfigsRequest(
+            resources=(
+                DescribeConfigsResource(
+                    resource_type=BROKER, resource_name="1", configuration_keys=("max.connections.per.ip",)
+                ),
+            ),
+            include_synonyms=True,
+            include_documentation=False,
+        )
+        answer = await second.call(32, 4, request)
+        await first.close()
+        await second.close()
+        return refused, answer.results[0].configs[0]
+
+    refused, config = asyncio.run(scenario())
+    assert refused == b""
+    assert (config.value, config.config_source) == ("1000", 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("1", [("nowhere", SET, "1")], (ErrorCode.INVALID_CONFIG, "Unknown config name: nowhere")),
+        (
+            "1",
+            [("log.retention.ms", APPEND, "1")],
+            (ErrorCode.INVALID_CONFIG, "Config value append is not allowed for config key: log.retention.ms"),
+        ),
+        (
+            "",
+            [("listeners", SET, "A://b:1"), ("node.id", SET, "3")],
+            (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [listeners, node.id]"),
+        ),
+        (
+            "77",
+            [("log.retention.ms", SET, "1")],
+            (ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 77"),
+        ),
+        (
+            "1",
+            [("log.retention.ms", SET, None)],
+            (ErrorCode.INVALID_REQUEST, "Null value not supported for : log.retention.ms"),
+        ),
+        (
+            "1",
+            [("log.retention.ms", SET, "1"), ("log.retention.ms", DELETE, None)],
+            (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys"),
+        ),
+        ("1", [("log.retention.ms", 9, "1")], (ErrorCode.INVALID_REQUEST, "Unknown operations type 9")),
+        ("1", [("nowhere", DELETE, None), ("num.partitions", DELETE, None)], (ErrorCode.NONE, None)),
+    ],
+)
+def test_refusals(
+    broker: Broker, name: str, changes: list[tuple[str, int, str | None]], expected: tuple[int, str | None]
+) -> None:
+    assert changed(broker, BROKER, name, *changes) == expected
+    assert changed(broker, BROKER, name, *changes, validate_only=True) == expected
+
+
+def test_all_configs_of_a_broker_are_replaced(broker: Broker) -> None:
+    assert replaced(broker, BROKER, "", ("log.roll.ms", "5000"), ("message.max.bytes", "6000")) == (0, None)
+    assert replaced(broker, BROKER, "", ("log.roll.ms", "7000")) == (0, None)
+    (only,) = shown(broker, BROKER, "").configs
+    synonyms = [(each.name, each.value, each.source) for each in only.synonyms]
+    assert (only.name, only.value, only.config_source, synonyms) == (
+        "log.roll.ms",
+        "7000",
+        3,
+        [("log.roll.ms", "7000", 3)],
+    )
+    assert replaced(broker, BROKER, "") == (0, None)
+    refused = (ErrorCode.INVALID_REQUEST, "Null value not supported for : log.roll.ms")
+    assert replaced(broker, BROKER, "1", ("log.roll.ms", None)) == refused
+
+
+def test_levels_of_loggers(broker: Broker) -> None:
+    module, package, other = "gateway_svc.app", "gateway_svc", "storage_svc.app"
+
+    def rows_shown() -> list[tuple[str, str, int, bool, tuple[Any, ...]]]:
+        configs = levels(broker, "1", logs.ROOT, package, module, other).configs
+        return [(each.name, each.value, each.config_source, each.read_only, each.synonyms) for each in configs]
+
+    def rows(*of: str) -> list[tuple[str, str, int, bool, tuple[Any, ...]]]:
+        return [
+            (name, level, 6, False, ()) for name, level in zip((package, module, logs.ROOT, other), of, strict=True)
+        ]
+
+    assert rows_shown() == rows("ERROR", "ERROR", "ERROR", "ERROR")
+    assert changed(broker, LOGGER, "1", (package, SET, "FATAL"), validate_only=True) == (0, None)
+    assert rows_shown() == rows("ERROR", "ERROR", "ERROR", "ERROR")
+    assert changed(broker, LOGGER, "1", (package, SET, "FATAL")) == (0, None)
+    assert rows_shown() == rows("FATAL", "FATAL", "ERROR", "ERROR")
+    assert changed(broker, LOGGER, "1", (module, SET, "TRACE"), (logs.ROOT, SET, "WARN")) == (0, None)
+    assert rows_shown() == rows("FATAL", "TRACE", "WARN", "WARN")
+    assert changed(broker, LOGGER, "1", (package, DELETE, None), (module, DELETE, None)) == (0, None)
+    assert rows_shown() == rows("WARN", "WARN", "WARN", "WARN")
+    assert changed(broker, LOGGER, "1", (logs.ROOT, SET, "ERROR")) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("1", [("root", DELETE, None)], (42, "Removing the log level of the root logger is not allowed")),
+        (
+            "1",
+            [("root", SET, "info")],
+            (
+                40,
+                "Cannot set the log level of root to info as it is not a supported log level."
+                " Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN",
+            ),
+        ),
+        ("1", [("root", SET, "WARN"), ("nowhere", SET, "INFO")], (40, "Logger nowhere does not exist!")),
+        ("1", [("nowhere", DELETE, None)], (40, "Logger nowhere does not exist!")),
+        ("1", [("root", APPEND, "INFO")], (42, "APPEND operation is not allowed for the BROKER_LOGGER resource")),
+        ("1", [("root", SUBTRACT, "INFO")], (42, "SUBTRACT operation is not allowed for the BROKER_LOGGER resource")),
+        ("1", [("root", SET, None)], (42, "Null value not supported for : root")),
+        ("1", [("root", SET, "INFO"), ("root", SET, "INFO")], (42, "Error due to duplicate config keys")),
+        ("", [("root", SET, "INFO")], (42, "Node id must be an integer, but it is: ")),
+        ("77", [("root", SET, "INFO")], (42, "Unexpected node id. Expected 1, but received 77")),
+    ],
+)
+def test_levels_that_cannot_be_set(
+    broker: Broker, name: str, changes: list[tuple[str, int, str | None]], expected: tuple[int, str]
+) -> None:
+    assert changed(broker, LOGGER, name, *changes) == expected
+    assert [each.value for each in levels(broker, "1", "root").configs] == ["ERROR"]
+
+
+def test_loggers_that_cannot_be_described_or_replaced(broker: Broker) -> None:
+    for name, message in (
+        ("", "Broker id must not be empty"),
+        ("x", "Broker id must be an integer, but it is: x"),
+        ("77", "Unexpected broker id, expected 1 but received 77"),
+    ):
+        found = levels(broker, name)
+        assert (found.error_code, found.error_message, found.configs) == (42, message, ())
+    assert replaced(broker, LOGGER, "1", ("root", "INFO")) == (42, "Unknown resource type 8")
+
+
+def test_a_read_only_config_is_refused_with_kafkas_message(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    with pytest.raises(KafkaException, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
+        altered(admin, "1", "num.partitions", "5")
