@@ -73,6 +73,7 @@ COMMANDS = [
     ("reassign.ReassignPartitionsCommand", "--list"),
     ("reassign.ReassignPartitionsCommand", "--generate", "--topics-to-move-json-file", "TOPICS", "--broker-list", "1"),
     ("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", "STAY"),
+    ("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", "STAY"),
     ("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", "LEAVE"),
 ]
 

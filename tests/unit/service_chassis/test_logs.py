@@ -34,6 +34,42 @@ def test_levels(capsys):
         assert len(_lines(capsys)) == count
 
 
+def test_levels_of_packages_and_modules(capsys):
+    bound, other = logs.get("pack.age.module").bind(a=1), logs.get("packaged")
+    logs.configure("s", "info", "json")
+
+    def written(log):
+        for write in (log.debug, log.info, log.warning, log.error):
+            write("x")
+        return [line["level"] for line in _lines(capsys)]
+
+    assert {name: logs.levels()[name] for name in ("pack", "pack.age.module", "root")} == {
+        "pack": "INFO", "pack.age.module": "INFO", "root": "INFO",
+    }  # fmt: skip
+    logs.set_level("pack", "DEBUG")
+    assert (written(bound), written(other)) == (
+        ["debug", "info", "warning", "error"],
+        ["info", "warning", "error"],
+    )
+    logs.set_level("pack.age.module", "FATAL")
+    assert (written(bound), logs.get("pack.later").debug_enabled) == ([], True)
+    logs.set_level("root", "ERROR")
+    assert written(other) == ["error"]
+    logs.set_level("pack.age.module", None)
+    logs.set_level("pack", None)
+    assert written(bound) == ["error"]
+    with pytest.raises(ValueError, match="root"):
+        logs.set_level("root", None)
+    with pytest.raises(KeyError):
+        logs.set_level("pack", "LOUD")
+    logs.set_level("pack", "TRACE")
+    with logs.configured("t", "warning"):
+        assert [logs.levels()[name] for name in ("pack", "root")] == ["WARN", "WARN"]
+    assert [logs.levels()[name] for name in ("pack.age.module", "root")] == ["TRACE", "ERROR"]
+    logs.configure("s", "info", "json")
+    assert logs.levels()["pack"] == "INFO"
+
+
 def test_secrets_are_masked_at_any_depth(capsys):
     logs.configure("s", "info", "json")
     logs.get("part").info(

@@ -88,6 +88,20 @@ async def test_a_large_topic_is_made_in_steps_and_found_when_it_is_whole(folder:
     assert (await folder.restart()).get("orders") == made
 
 
+async def test_defaults_that_change_while_a_topic_is_made(folder: Folder) -> None:
+    defaults = {"segment.ms": "5"}
+    registry = TopicRegistry(
+        folder.catalog, folder.logs, lambda own: LogConfig.from_properties(effective(own, defaults))
+    )
+    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {}))
+    await asyncio.sleep(0)
+    assert len(folder.logs.logs) == 10
+    defaults["segment.ms"] = "6"
+    assert registry.apply_defaults("orders", range(60)) == 0
+    await creation
+    assert {log.config.segment_ms for log in folder.logs.logs.values()} == {6}
+
+
 async def test_of_a_large_topic_that_cannot_be_made_nothing_is_left(folder: Folder) -> None:
     registry = folder.registry
     creation = asyncio.create_task(registry.create_in_steps("orders", 60, {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,24 @@ async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -
     assert log.compaction.uncleanable == "the cleaning process ended with status -9"
     append(log, (b"a", b"1"))
     assert len(records_of(log)) == 121
+    await stop(directory, maintenance)
+
+
+async def test_other_settings_are_in_force_at_once(tmp_path: Path) -> None:
+    """A cleaning under a low rate is begun again, and a long pause ends."""
+    slow = LogSettings(cleaner_backoff_ms=3_600_000, cleaner_io_bytes_per_second=1)
+    directory = open_directory(tmp_path, slow)
+    log = dirty_log(directory)
+    maintenance = start(directory)
+    await until(lambda: log.compaction.running)
+    maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0))
+    await until(lambda: log.compaction.cleaned_to == 120)
+    assert log.compaction.uncleanable is None
+    other = dirty_log(directory, "other")
+    maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0, producer_id_expiration_ms=1))
+    assert other.compaction.cleaned_to is None
+    maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0, cleaner_backoff_ms=50))
+    await until(lambda: other.compaction.cleaned_to == 120)
     await stop(directory, maintenance)
 
 
