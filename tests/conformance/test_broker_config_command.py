@@ -44,6 +44,7 @@ def printed(bootstrap: str, *arguments: str) -> list[str]:
         output = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *arguments)
     except AssertionError as fault:
         output = "FAILED\n" + str(fault).partition("\nassert ")[0]
+    output = output.replace(bootstrap, "HOST:PORT")
     lines = [line.strip() for line in output.splitlines() if not re.match(r"\s+at ", line)]
     if arguments[1] == "broker-loggers" and "--describe" in arguments:
         lines = [line for line in lines if line.startswith(("root", "Dynamic"))]
