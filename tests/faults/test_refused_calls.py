@@ -22,7 +22,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc.data import DataService
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 #: Each batch begins a segment.

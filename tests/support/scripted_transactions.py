@@ -59,3 +59,20 @@ class ScriptedTransactions:
 
     def begin(self, transactional_id: str, producer_id: int, producer_epoch: int, *partitions: TopicPartition) -> None:
         self.ongoing.setdefault((transactional_id, producer_id, producer_epoch), set()).update(partitions)
+
+
+class NoTransactions:
+    """The `OngoingTransactions` of a storage without a transaction coordinator."""
+
+    def fault(self, _transactional_id: str, _producer_id: int, _epoch: int, _partition: TopicPartition) -> ErrorCode:
+        return ErrorCode.TRANSACTION_ABORTABLE
+
+    def add(
+        self,
+        _transactional_id: str,
+        _producer_id: int,
+        _producer_epoch: int,
+        _partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        done(ErrorCode.COORDINATOR_NOT_AVAILABLE)

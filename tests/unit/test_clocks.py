@@ -29,6 +29,10 @@ READS = {
     ("spark/src/spark_etl/manifest.py", "datetime.now"): "the time of a commit, for people",
     ("storage-svc/src/storage_svc/catalog_rebuild.py", "time.time"): "the name of a file that is put aside",
     ("storage-svc/src/storage_svc/coordinator/group_coordinator.py", "time.time_ns"): "handed to CLOCK_USERS",
+    (
+        "storage-svc/src/storage_svc/coordinator/transactions/coordinator.py",
+        "time.time_ns",
+    ): "the begin and the last change of a transaction, which are stored",
     ("storage-svc/src/storage_svc/log/folder/data_folder.py", "time.time_ns"): "handed to CLOCK_USERS",
     (
         "storage-svc/src/storage_svc/log/disk/files.py",
@@ -58,6 +62,7 @@ CLOCK_USERS = {
     "coordinator/hosting/hosted_groups.py": "the time of a group's state, which is stored; timestamps of tombstones",
     "coordinator/hosting/performer.py": "timestamps of records",
     "coordinator/transactional_offsets.py": "timestamps of commits, which are stored",
+    "coordinator/transactions/coordinator.py": "the begin and the last change of a transaction, which are stored",
     "log/cleaner/cleaner.py": "ages of records, and horizons of tombstones, which are stored",
     "log/folder/data_folder.py": "the age of a segment, which outlives the process",
     "log/folder/maintenance.py": "retention by timestamps of records; the age of a producer's state, which is stored",
@@ -68,6 +73,7 @@ CLOCK_USERS = {
     "rpc/data.py": "timestamps of batches, checked or set",
     "rpc/offsets.py": "the timestamp of the end of a log",
     "rpc/slow_appends.py": "timestamps of batches, checked or set",
+    "rpc/transactions.py": "the age of a transaction, whose begin is stored",
 }
 
 

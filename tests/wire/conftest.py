@@ -176,6 +176,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
                     "gateway_name": "test",
                     "stop_deadline_s": 3,
                     "group_initial_rebalance_delay_ms": 0,
+                    "transaction_state_log_num_partitions": 3,
                     "offsets_topic_num_partitions": 3,  # instead of 50, which take longer to make than most tests
                     **settings,
                 }

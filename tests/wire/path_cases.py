@@ -21,7 +21,13 @@ from protocol_lib.messages.offset_commit import (
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from tests.wire import versions_of_cluster, versions_of_groups, versions_of_records, versions_of_topics
+from tests.wire import (
+    versions_of_cluster,
+    versions_of_groups,
+    versions_of_records,
+    versions_of_topics,
+    versions_of_transactions,
+)
 from tests.wire.conftest import Wire, batch
 
 #: (resource type, name, operation), each by its name in Kafka.
@@ -230,6 +236,7 @@ _ASK = {
     **versions_of_topics.CASES,
     **versions_of_groups.CASES,
     **versions_of_cluster.CASES,
+    **versions_of_transactions.CASES,
 }
 _CONFIGS = [*topics("ALTER_CONFIGS", "single", "nowhere"), (*CLUSTER, "ALTER_CONFIGS")]
 
@@ -292,6 +299,12 @@ OTHERS = [
     _once(ApiKey.DESCRIBE_QUORUM, 2, (*CLUSTER, "DESCRIBE")),
     _once(ApiKey.UPDATE_FEATURES, 2, (*CLUSTER, "ALTER")),
     _once(ApiKey.UNREGISTER_BROKER, 0, (*CLUSTER, "ALTER")),
+    _once(ApiKey.ADD_PARTITIONS_TO_TXN, 3, ("TRANSACTIONAL_ID", "t", "WRITE"), *topics("WRITE", "single")),
+    _once(ApiKey.ADD_OFFSETS_TO_TXN, 4, ("TRANSACTIONAL_ID", "t", "WRITE"), *groups("READ", "committed")),
+    _once(ApiKey.END_TXN, 5, ("TRANSACTIONAL_ID", "t", "WRITE")),
+    _once(ApiKey.WRITE_TXN_MARKERS, 2, (*CLUSTER, "ALTER")),
+    _once(ApiKey.DESCRIBE_TRANSACTIONS, 0, ("TRANSACTIONAL_ID", "t", "DESCRIBE"), ("TRANSACTIONAL_ID", "", "DESCRIBE")),
+    _once(ApiKey.LIST_TRANSACTIONS, 2),
 ]
 
 CASES = [*REPEATED, *OTHERS]

@@ -14,7 +14,13 @@ from protocol_lib.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-from tests.wire import versions_of_cluster, versions_of_groups, versions_of_records, versions_of_topics
+from tests.wire import (
+    versions_of_cluster,
+    versions_of_groups,
+    versions_of_records,
+    versions_of_topics,
+    versions_of_transactions,
+)
 from tests.wire.conftest import Running, StartBroker, Wire
 from tests.wire.version_case import Case
 
@@ -23,6 +29,7 @@ CASES: dict[ApiKey, Case] = {
     **versions_of_topics.CASES,
     **versions_of_groups.CASES,
     **versions_of_cluster.CASES,
+    **versions_of_transactions.CASES,
 }
 
 

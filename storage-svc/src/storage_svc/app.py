@@ -32,10 +32,13 @@ from storage_svc.applied_settings import (
     coordinator_settings,
     log_config,
     log_settings,
+    transaction_settings,
 )
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
+from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.stored.markers import LogMarkerWriter
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
+from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
@@ -51,13 +54,15 @@ from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicDefaults, TopicsService
+from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.configs import transactions_topic_configs
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
+from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
-from storage_svc.transaction_seams import NoTransactions
 
 if TYPE_CHECKING:
     from storage_svc.rpc.server import StorageServer
@@ -90,7 +95,19 @@ class Storage:
             catalog, logs, partial(log_config, broker), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
-        transactions = NoTransactions()
+        self.producers = ProducersService(
+            catalog, (each for log in logs.logs.values() for each in log.producers.producers)
+        )
+        transactions_log = InternalLog(
+            self.topic_registry,
+            logs,
+            TRANSACTIONS_TOPIC,
+            transactions_topic_configs(settings.transaction_state_log_segment_bytes),
+            settings.transaction_state_log_num_partitions,
+        )
+        transactions = self.transaction_coordinator = TransactionCoordinator(
+            transactions_log, transaction_settings(settings), self.producers.next_id
+        )
         self.coordinator = GroupCoordinator(
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry, transactions
         )
@@ -122,14 +139,18 @@ class Storage:
             configs,
             alterations,
             self.group_configs,
-            offsets_log.ensure_topic,
+            {OFFSETS_TOPIC: offsets_log.ensure_topic, TRANSACTIONS_TOPIC: transactions_log.ensure_topic},
             self.leases.is_known,
             self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
         self.administration = AdministrationService(self.groups, logs)
-        self.producers = ProducersService(
-            catalog, (each for log in logs.logs.values() for each in log.producers.producers)
+        self.transactions = TransactionsService(
+            self.transaction_coordinator,
+            self.markers,
+            self._has_partition,
+            lambda group_id: (OFFSETS_TOPIC, offsets_log.partition_of(group_id)),
+            logs.clock,
         )
         self.cluster = ClusterService(logs.cluster_id, self.leases, broker.register)
         self.registry = registry
@@ -183,8 +204,9 @@ class Storage:
         self.maintenance.start(loop)
         self.health.checks["groups"] = lambda: self.coordinator.fault
         self.group_configs.load()
-        loading = self.coordinator.start()
-        await asyncio.wait({loading}, timeout=_LOADING_WAIT_S)
+        self.health.checks["transactions"] = lambda: self.transaction_coordinator.fault_of_service
+        loading = {self.coordinator.start(), self.transaction_coordinator.start(self.markers)}
+        await asyncio.wait(loading, timeout=_LOADING_WAIT_S)
         for name, count in parse_topics(self.settings.topics).items():
             if name not in self.topic_registry:
                 partitions = self.settings.num_partitions if count == -1 else count
@@ -202,6 +224,7 @@ class Storage:
     async def answer_parked(self) -> None:
         """Answer parked joins, syncs and reads, end look-ups, and refuse later calls."""
         self.health.set_ready(False, "stopping")
+        await self.transaction_coordinator.stop()
         await self.coordinator.stop()
         await self.offsets.look_ups.close()
         await self.data.close()
@@ -245,6 +268,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.log_service,
         storage.cluster,
         storage.administration,
+        storage.transactions,
         storage.leases,
     )
     return await StorageServer.start(services, address)
@@ -275,3 +299,7 @@ class _CoreMetrics(Collector):
         for reason, count in self._storage.coordinator.rebalances().items():
             rebalances.add_metric([reason], count)
         yield rebalances
+        ids = GaugeMetricFamily("millrace_transactional_ids", "Transactional ids by state.", labels=["state"])
+        for state, count in self._storage.transaction_coordinator.counts().items():
+            ids.add_metric([state], count)
+        yield ids

@@ -16,6 +16,7 @@ from service_chassis.shared_turns import shared_turns
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CoordinatorSettings
+from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.settings import StorageSettings, parse_assignors
@@ -98,6 +99,17 @@ def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
             assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             migration_policy=settings.group_consumer_migration_policy,
         ),
+    )
+
+
+def transaction_settings(settings: StorageSettings) -> TransactionSettings:
+    """Return the settings of transactions."""
+    return TransactionSettings(
+        max_timeout_ms=settings.transaction_max_timeout_ms,
+        id_expiration_ms=settings.transactional_id_expiration_ms,
+        abort_interval_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expiration_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+        ids_max=settings.transactional_ids_max,
     )
 
 

@@ -224,6 +224,28 @@ class StorageSettings(ServiceSettings):
         description="Allowed changes of the protocol of a group with members: upgrade (to KIP-848), downgrade, "
         "bidirectional or disabled.",
     )
+    transaction_max_timeout_ms: int = Field(
+        900_000, ge=1, le=_INT_MAX, description="Longest transaction timeout that a producer may request."
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = Field(
+        10_000, ge=1, le=_INT_MAX, description="Time between two searches for transactions that have timed out."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = Field(
+        3_600_000, ge=1, le=_INT_MAX, description="Time between two searches for transactional ids that have expired."
+    )
+    transaction_state_log_num_partitions: int = Field(
+        50, ge=1, le=1_000, description="Partitions of __transaction_state; applies when the topic is created."
+    )
+    transaction_state_log_segment_bytes: int = Field(
+        100 << 20,
+        ge=1 << 20,
+        le=_INT_MAX,
+        description="Size at which a segment of __transaction_state is closed; applies when the topic is created.",
+    )
+    transactional_id_expiration_ms: int = Field(
+        7 * _DAY_MS, ge=1, le=_INT_MAX, description="Time after which an unused transactional id is forgotten."
+    )
+    transactional_ids_max: int = Field(100_000, ge=1, description="Largest number of transactional ids.")
     groups_max: int = Field(100_000, ge=1, description="Largest number of groups.")
 
     @field_validator("log_cleanup_policy")

@@ -44,23 +44,6 @@ class OngoingTransactions(Protocol):
         ...
 
 
-class NoTransactions:
-    """The `OngoingTransactions` of a storage without a transaction coordinator."""
-
-    def fault(self, _transactional_id: str, _producer_id: int, _epoch: int, _partition: TopicPartition) -> ErrorCode:
-        return ErrorCode.TRANSACTION_ABORTABLE
-
-    def add(
-        self,
-        _transactional_id: str,
-        _producer_id: int,
-        _producer_epoch: int,
-        _partitions: Sequence[TopicPartition],
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
 @dataclass(frozen=True, slots=True)
 class Marker:
     """The end of a transaction, as it is written to each of its partitions."""

@@ -17,6 +17,7 @@ _ALLOWED = {
     "app.py: serve": "before anything is served",
     "coordinator/hosting/consumer_host.py: _resolve_patterns": "computes; nothing waits for a disk",
     "coordinator/hosting/group_loading.py: _load": "computes; nothing waits for a disk",
+    "coordinator/transactions/loading.py: load": "computes; nothing waits for a disk",
     "coordinator/stored/offsets_log.py: load": "computes; nothing waits for a disk",
     "log/folder/data_folder.py: close": "nothing is served any more",
     "log/partition/flusher.py: stop": "nothing is served any more",

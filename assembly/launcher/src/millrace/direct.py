@@ -55,6 +55,7 @@ def direct_storage(core: storage_app.Storage) -> Storage:
         producers=core.producers,
         logs=core.log_service,
         cluster=core.cluster,
+        transactions=core.transactions,
     )
 
 

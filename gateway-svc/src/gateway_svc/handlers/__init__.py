@@ -3,6 +3,8 @@
 from typing import Final
 
 from gateway_svc.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -21,7 +23,9 @@ from gateway_svc.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -33,6 +37,7 @@ from gateway_svc.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -43,6 +48,7 @@ from gateway_svc.handlers import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_txn_markers,
 )
 from gateway_svc.requests.handler import Handler
 
@@ -87,4 +93,10 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     alter_replica_log_dirs.HANDLER,
     describe_log_dirs.HANDLER,
     describe_producers.HANDLER,
+    add_partitions_to_txn.HANDLER,
+    add_offsets_to_txn.HANDLER,
+    end_txn.HANDLER,
+    write_txn_markers.HANDLER,
+    describe_transactions.HANDLER,
+    list_transactions.HANDLER,
 )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Name → lowest and highest supported level. group.version 1 is the consumer groups of KIP-848.
-SUPPORTED: Final = {"group.version": (0, 1)}
+#: Name → lowest and highest supported level. group.version 1 is the consumer groups of KIP-848, transaction.version 2
+#: the raised epoch at every end of a transaction (KIP-890).
+SUPPORTED: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
 #: Name → level in force.
 FINALIZED: Final = {name: highest for name, (_, highest) in SUPPORTED.items()}
 #: Number of the state of all finalized features.

@@ -1,11 +1,11 @@
-"""FindCoordinator: the broker a group's members should talk to.
+"""FindCoordinator: the broker that the members of a group, or the producers of a transactional id, should talk to.
 
-Any gateway serves any group, so the answer only spreads groups over the live gateways, by rendezvous hashing. Version
-4 asks for many keys at once; each is answered once. Transactions and share groups are not served: their keys are
-answered UNSUPPORTED_VERSION with a message, which Java reports at once; librdkafka asks again until
-init_transactions' timeout is over. An empty group id is answered INVALID_GROUP_ID, an unknown key type INVALID_REQUEST.
+Any gateway serves any of them, so the answer only spreads them over the live gateways, by rendezvous hashing. Version
+4 asks for many keys at once; each is answered once. Share groups are not served: their keys are answered
+UNSUPPORTED_VERSION with a message, which Java reports at once. An empty group id is answered INVALID_GROUP_ID, an
+unknown key type INVALID_REQUEST.
 
-The first request for a group makes `__consumer_offsets`, as in Apache Kafka, so that tools find it before any commit.
+The first request makes `__consumer_offsets` or `__transaction_state`, as in Apache Kafka, so that tools find the topic.
 Apache Kafka answers that request COORDINATOR_NOT_AVAILABLE; here only a topic that cannot be made leads to that error.
 """
 
@@ -31,11 +31,8 @@ from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import as_often_as_named, in_turns
 
 _BATCH_VERSION = 4
-_OFFSETS_TOPIC = "__consumer_offsets"
-_NOT_SERVED = {
-    KeyType.TRANSACTION: "this broker does not serve transactions",
-    KeyType.SHARE: "this broker does not serve share groups",
-}
+#: The topic that holds the keys of a type.
+_TOPICS = {KeyType.GROUP: "__consumer_offsets", KeyType.TRANSACTION: "__transaction_state"}
 
 
 async def handle(
@@ -61,14 +58,15 @@ def _response(call: Call, found: tuple[Coordinator, ...]) -> FindCoordinatorResp
 
 
 async def _find(call: Call, key: str, key_type: int, services: Services) -> Coordinator:
-    if key_type in _NOT_SERVED:
-        return _error(key, ErrorCode.UNSUPPORTED_VERSION, _NOT_SERVED[KeyType(key_type)])
-    if key_type != KeyType.GROUP:
+    if key_type == KeyType.SHARE:
+        return _error(key, ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve share groups")
+    if key_type not in _TOPICS:
         return _error(key, ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
-    if not key:
+    if not key and key_type == KeyType.GROUP:
         return _error(key, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    if await services.names.make_internal(_OFFSETS_TOPIC, call.correlation_id):
-        return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of committed offsets cannot be made")
+    topic = _TOPICS[KeyType(key_type)]
+    if await services.names.make_internal(topic, call.correlation_id):
+        return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {topic} cannot be made")
     brokers = {each.node_id: each for each in await services.cluster.brokers(call.client.listener)}
     broker = brokers[group_coordinator(brokers, key)]
     return Coordinator(

@@ -1,42 +1,58 @@
 """InitProducerId: a producer id and epoch for an idempotent producer; from version 3 on a raised epoch for one it has.
 
-Transactions are not served: a transactional id is answered UNSUPPORTED_VERSION, which Java and franz-go report at
-once and librdkafka when init_transactions' timeout is over. (The errors it would report at once say that the producer
-is not authorised or was fenced, which sends its user looking in the wrong place.)
+With a transactional id the transaction coordinator answers, and fences all producers before this one. If one of them
+has left a transaction open, it is aborted; the client is answered CONCURRENT_TRANSACTIONS, and asks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from broker_contract import producers_pb2
+from broker_contract import producers_pb2, transactions_pb2
 from protocol_lib.api import ApiKey
-from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, with_error
-from gateway_svc.requests.resources import ANY_NAME, Operation, Resource, ResourceType, cluster
+from gateway_svc.requests.resources import ANY_NAME, Operation, Resource, ResourceType, cluster, transactional_id
 from gateway_svc.requests.services import Services
+
+_FENCED_VERSION: Final = 4
 
 
 async def handle(call: Call, request: InitProducerIdRequest, services: Services) -> tuple[InitProducerIdResponse, int]:
-    if request.transactional_id is not None:
-        refused = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=refused, producer_epoch=-1), refused
-    answer = await services.storage.producers.init_producer_id(
-        producers_pb2.InitProducerIdRequest(
+    answer = await _ask(call, request, services)
+    error = for_old_client(answer.error_code, knows=call.version >= _FENCED_VERSION)
+    response = InitProducerIdResponse(
+        error_code=error,
+        producer_id=-1 if error else answer.producer_id,
+        producer_epoch=-1 if error else answer.producer_epoch,
+    )
+    return response, error
+
+
+async def _ask(
+    call: Call, request: InitProducerIdRequest, services: Services
+) -> producers_pb2.InitProducerIdResponse | transactions_pb2.InitProducerResponse:
+    if request.transactional_id is None:
+        return await services.storage.producers.init_producer_id(
+            producers_pb2.InitProducerIdRequest(
+                correlation_id=call.correlation_id,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            )
+        )
+    return await services.storage.transactions.init_producer(
+        transactions_pb2.InitProducerRequest(
             correlation_id=call.correlation_id,
+            transactional_id=request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         )
     )
-    response = InitProducerIdResponse(
-        error_code=answer.error_code,
-        producer_id=-1 if answer.error_code else answer.producer_id,
-        producer_epoch=-1 if answer.error_code else answer.producer_epoch,
-    )
-    return response, answer.error_code
 
 
 #: The right of an idempotent producer: either of the two.
@@ -48,7 +64,7 @@ _IDEMPOTENT_WRITE = cluster(
 def resources(_call: Call, request: InitProducerIdRequest, _services: Services) -> Iterable[Resource]:
     if request.transactional_id is None:
         return (_IDEMPOTENT_WRITE,)
-    return (Resource(ResourceType.TRANSACTIONAL_ID, request.transactional_id, Operation.WRITE),)
+    return (transactional_id(Operation.WRITE, request.transactional_id),)
 
 
 HANDLER = Handler(

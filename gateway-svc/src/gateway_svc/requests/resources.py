@@ -115,6 +115,11 @@ def group(operation: Operation, group_id: str) -> Resource:
     return Resource(ResourceType.GROUP, group_id, operation)
 
 
+def transactional_id(operation: Operation, name: str) -> Resource:
+    """Return the resource of one transactional id."""
+    return Resource(ResourceType.TRANSACTIONAL_ID, name, operation)
+
+
 def cluster(operation: Operation, *, alternative: Resource | None = None) -> Resource:
     """Return the cluster as a resource."""
     return Resource(ResourceType.CLUSTER, CLUSTER_NAME, operation, alternative=alternative)

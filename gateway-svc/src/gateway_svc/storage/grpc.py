@@ -41,6 +41,7 @@ from gateway_svc.storage import unary as answers
 from gateway_svc.storage.group_stream import TRUST_S, GroupStream
 from gateway_svc.storage.protocols import Storage
 from gateway_svc.storage.record_stream import RecordStream
+from gateway_svc.storage.transaction_calls import GrpcTransactions
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
 
 #: Seconds for the calls of a gateway that stops or lists the gateways: these do not wait long.
@@ -186,6 +187,7 @@ class GrpcStorage:
             producers=GrpcProducers(channel, unary),
             logs=GrpcLogs(channel, unary),
             cluster=GrpcCluster(channel, unary),
+            transactions=GrpcTransactions(channel, unary),
         )
 
     @classmethod

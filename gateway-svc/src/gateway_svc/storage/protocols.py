@@ -12,7 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from broker_contract import (
+    cluster_pb2,
+    data_pb2,
+    groups_pb2,
+    logs_pb2,
+    producers_pb2,
+    topics_pb2,
+    transactions_pb2,
+)
 from broker_contract.data import (
     AheadRequest,
     AheadResponse,
@@ -181,6 +189,34 @@ class Cluster(Protocol):
     ) -> cluster_pb2.DescribeClusterResponse: ...
 
 
+class Transactions(Protocol):
+    async def init_producer(
+        self, request: transactions_pb2.InitProducerRequest
+    ) -> transactions_pb2.InitProducerResponse: ...
+
+    async def add_partitions(
+        self, request: transactions_pb2.AddPartitionsRequest
+    ) -> transactions_pb2.AddPartitionsResponse: ...
+
+    async def add_offsets(self, request: transactions_pb2.AddOffsetsRequest) -> transactions_pb2.AddOffsetsResponse: ...
+
+    async def end_transaction(
+        self, request: transactions_pb2.EndTransactionRequest
+    ) -> transactions_pb2.EndTransactionResponse: ...
+
+    async def write_markers(
+        self, request: transactions_pb2.WriteMarkersRequest
+    ) -> transactions_pb2.WriteMarkersResponse: ...
+
+    async def describe_transactions(
+        self, request: transactions_pb2.DescribeTransactionsRequest
+    ) -> transactions_pb2.DescribeTransactionsResponse: ...
+
+    async def list_transactions(
+        self, request: transactions_pb2.ListTransactionsRequest
+    ) -> transactions_pb2.ListTransactionsResponse: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Everything the gateway asks of storage."""
@@ -192,5 +228,6 @@ class Storage:
     producers: Producers
     logs: Logs
     cluster: Cluster
+    transactions: Transactions
     #: Bytes of appends on their way to a storage that is elsewhere; connections wait while it is full.
     window: AppendWindow | None = None

@@ -18,6 +18,7 @@ from broker_contract import (
     logs_pb2,
     producers_pb2,
     topics_pb2,
+    transactions_pb2,
 )
 
 __all__ = ["CONTRACT_VERSION"]
@@ -26,7 +27,16 @@ __all__ = ["CONTRACT_VERSION"]
 _LAYOUT: Final = 2
 _MESSAGES: Final = b"".join(
     each.DESCRIPTOR.serialized_pb
-    for each in (administration_pb2, cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2)
+    for each in (
+        administration_pb2,
+        cluster_pb2,
+        data_pb2,
+        groups_pb2,
+        logs_pb2,
+        producers_pb2,
+        topics_pb2,
+        transactions_pb2,
+    )
 )
 
 #: Two versions are equal or do not fit; neither is newer.

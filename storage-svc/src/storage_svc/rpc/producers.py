@@ -9,6 +9,7 @@ from broker_contract import producers_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.transactions.coordinator import ProducerIdsUnavailableError
 from storage_svc.topics.catalog import Catalog, CatalogError
 
 log = service_logs.get(__name__)
@@ -42,14 +43,22 @@ class ProducersService:
         if 0 <= producer_id < self._allocated_end and epoch < EPOCH_MAX:
             return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch + 1)
         try:
-            return pb.InitProducerIdResponse(producer_id=self._next_id(), producer_epoch=0)
-        except CatalogError as error:
-            log.error("cannot allocate a block of producer ids", reason=str(error))
+            return pb.InitProducerIdResponse(producer_id=self.next_id(), producer_epoch=0)
+        except ProducerIdsUnavailableError:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _next_id(self) -> int:
+    def next_id(self) -> int:
+        """Return an id that nobody has.
+
+        Raises:
+            ProducerIdsUnavailableError: the catalog cannot allocate a block of them.
+        """
         if not self._block:
-            self._block = self._catalog.allocate_producer_ids(BLOCK_SIZE)
+            try:
+                self._block = self._catalog.allocate_producer_ids(BLOCK_SIZE)
+            except CatalogError as error:
+                log.error("cannot allocate a block of producer ids", reason=str(error))
+                raise ProducerIdsUnavailableError from error
             self._allocated_end = self._block.stop
         first, self._block = self._block[0], self._block[1:]
         return first

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from broker_contract import administration_pb2, cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from broker_contract import (
+    administration_pb2,
+    cluster_pb2,
+    data_pb2,
+    groups_pb2,
+    logs_pb2,
+    producers_pb2,
+    topics_pb2,
+    transactions_pb2,
+)
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
@@ -30,6 +39,7 @@ from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicsService
+from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.topics.leases import Leases
 
 log = service_logs.get(__name__)
@@ -42,6 +52,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Logs": logs_pb2.DESCRIPTOR,
     "Cluster": cluster_pb2.DESCRIPTOR,
     "Administration": administration_pb2.DESCRIPTOR,
+    "Transactions": transactions_pb2.DESCRIPTOR,
 }
 
 
@@ -55,6 +66,7 @@ class Services:
     logs: LogsService
     cluster: ClusterService
     administration: AdministrationService
+    transactions: TransactionsService
     leases: Leases
 
 
@@ -81,6 +93,7 @@ class StorageServer:
             "Logs": services.logs,
             "Cluster": services.cluster,
             "Administration": services.administration,
+            "Transactions": services.transactions,
         }
         server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
         groups = {"Exchange": group_stream(services.groups), **_methods("Groups", services.groups)}

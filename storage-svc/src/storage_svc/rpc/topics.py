@@ -31,7 +31,7 @@ from storage_svc.rpc.configs import (
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.configs import InvalidConfigError, check_configs
 from storage_svc.topics.group_configs import GroupConfigs
-from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, collision, name_fault
+from storage_svc.topics.names import INTERNAL_TOPICS, collision, name_fault
 from storage_svc.topics.registry import Topic, TopicRegistry
 
 log = service_logs.get(__name__)
@@ -81,14 +81,14 @@ class TopicsService:
         configs: ConfigDescriptions,
         alterations: ConfigAlterations,
         group_configs: GroupConfigs,
-        create_offsets_topic: Callable[[], Awaitable[ErrorCode]],
+        create_internal: Mapping[str, Callable[[], Awaitable[ErrorCode]]],
         is_broker: Callable[[int], bool],
         live_brokers: Callable[[], Iterable[int]],
     ) -> None:
         self._registry = registry
         self._defaults = defaults
         self._configs = configs
-        self._create_offsets_topic = create_offsets_topic
+        self._create_internal = create_internal
         self._is_broker = is_broker
         self._live_brokers = live_brokers
         self._group_configs = group_configs
@@ -143,8 +143,8 @@ class TopicsService:
         if name_fault(ref.name) is not None:
             return pb.Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=ref.name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if auto_create and ref.name == OFFSETS_TOPIC:
-            error = await self._create_offsets_topic()
+        if auto_create and ref.name in self._create_internal:
+            error = await self._create_internal[ref.name]()
         elif auto_create and self._defaults.auto_create and not self._registry.is_changing(ref.name):
             error = await self._auto_create(ref.name)
         return self._found(ref) or pb.Topic(error_code=error, name=ref.name)

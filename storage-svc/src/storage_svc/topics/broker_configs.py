@@ -129,7 +129,13 @@ _TABLE: Final = (
     BrokerConfig("offsets.retention.minutes", _T.INT),
     BrokerConfig("offsets.topic.num.partitions", _T.INT),
     BrokerConfig("producer.id.expiration.ms", _T.INT, at_least(1)),
+    BrokerConfig("transaction.abort.timed.out.transaction.cleanup.interval.ms", _T.INT),
+    BrokerConfig("transaction.max.timeout.ms", _T.INT),
     BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN),
+    BrokerConfig("transaction.remove.expired.transaction.cleanup.interval.ms", _T.INT),
+    BrokerConfig("transaction.state.log.num.partitions", _T.INT),
+    BrokerConfig("transaction.state.log.segment.bytes", _T.INT),
+    BrokerConfig("transactional.id.expiration.ms", _T.INT),
 )
 
 #: Configs that gateways obey, each its own. They register their values.
@@ -156,6 +162,9 @@ FIXED: Final[Mapping[str, tuple[ConfigType, str, str]]] = {
     "log.local.retention.ms": (_T.LONG, "-2", "Tiered storage: local time."),
     "log.preallocate": (_T.BOOLEAN, "false", "Preallocate segment files."),
     "offsets.topic.replication.factor": (_T.SHORT, "1", "Replicas of __consumer_offsets."),
+    "transaction.state.log.min.isr": (_T.INT, "1", "In-sync replicas that a write to __transaction_state needs."),
+    "transaction.state.log.replication.factor": (_T.SHORT, "1", "Replicas of __transaction_state."),
+    "transaction.two.phase.commit.enable": (_T.BOOLEAN, "false", "Transactions with an external coordinator."),
     "unclean.leader.election.enable": (_T.BOOLEAN, "false", "Elect a replica that is not in sync."),
 }
 

@@ -337,6 +337,17 @@ OFFSETS_TOPIC_CONFIGS: Final[Mapping[str, str]] = {
 }
 
 
+def transactions_topic_configs(segment_bytes: int) -> dict[str, str]:
+    """Return the settings of __transaction_state, as Kafka creates it."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": str(segment_bytes),
+        "unclean.leader.election.enable": "false",
+    }
+
+
 def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     """Return the configs to store of a creation: nulls mean the default and are left out.
 

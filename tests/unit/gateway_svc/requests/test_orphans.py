@@ -59,6 +59,12 @@ DECISIONS: dict[ApiKey, Orphan] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: DROP,
     ApiKey.DESCRIBE_QUORUM: DROP,
     ApiKey.UPDATE_FEATURES: DROP,
+    ApiKey.ADD_PARTITIONS_TO_TXN: DROP,  # it would begin a transaction that nobody ends
+    ApiKey.ADD_OFFSETS_TO_TXN: DROP,  # the same
+    ApiKey.END_TXN: DROP,  # the producer may be in the next transaction, of the same epoch before version 5
+    ApiKey.WRITE_TXN_MARKERS: DROP,  # the same
+    ApiKey.DESCRIBE_TRANSACTIONS: DROP,
+    ApiKey.LIST_TRANSACTIONS: DROP,
     ApiKey.UNREGISTER_BROKER: DROP,  # the broker may have come back
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2, transactions_pb2
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_calls import GroupCall
@@ -29,6 +29,7 @@ FILES = {
     "Producers": producers_pb2,
     "Logs": logs_pb2,
     "Cluster": cluster_pb2,
+    "Transactions": transactions_pb2,
 }
 #: The Protocol of `storage.protocols` that has the methods of a service.
 NOUNS = {"Data": "offsets"}
@@ -57,6 +58,13 @@ SENT_AGAIN: dict[str, bool] = {
     "Groups.DescribeGroups": True,  # reads
     "Groups.DeleteGroups": False,  # the group may have begun again
     "Groups.DeleteOffsets": False,  # a member may have committed
+    "Transactions.InitProducer": False,  # it would fence the producer that came since
+    "Transactions.AddPartitions": False,  # the transaction may have ended, and would begin again
+    "Transactions.AddOffsets": False,  # the same
+    "Transactions.EndTransaction": False,  # the producer may be in the next transaction
+    "Transactions.WriteMarkers": False,  # the same
+    "Transactions.DescribeTransactions": True,  # reads
+    "Transactions.ListTransactions": True,  # reads
     "Producers.InitProducerId": True,  # an id that no client has received is never used
     "Cluster.RegisterGateway": False,  # its caller repeats it
     "Cluster.RemoveGateway": False,  # its caller stops

@@ -18,7 +18,7 @@ from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import Origin
 from storage_svc.rpc.data import DataService
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 STORAGE_ERROR = 56
 

@@ -19,7 +19,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 TOPIC_ID = bytes(range(16))
 #: A batch, and the partition that it is for.

@@ -13,7 +13,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_metrics import DataMetrics
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 
 async def test_values(tmp_path):

@@ -19,7 +19,7 @@ from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.long_reads import PIECE
 from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 TOPIC_ID = bytes(range(16))
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])

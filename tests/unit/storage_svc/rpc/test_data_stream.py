@@ -29,7 +29,7 @@ from storage_svc.rpc.data import DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.leases import Leases
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
 

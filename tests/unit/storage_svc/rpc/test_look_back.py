@@ -19,7 +19,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition import producer_look_back
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
 from storage_svc.rpc.data import DataService
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 

@@ -16,7 +16,7 @@ from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
-from storage_svc.transaction_seams import NoTransactions
+from support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 

@@ -1,11 +1,11 @@
-"""The offsets partitions whose groups can be served: they are loaded, and their log accepts records.
+"""The partitions of a coordinator's topic that can be served: they are loaded, and their log accepts records.
 
     being read                          COORDINATOR_LOAD_IN_PROGRESS
     could not be read                   COORDINATOR_LOAD_IN_PROGRESS, until the next start
     the log went offline under it       NOT_COORDINATOR, until the next start
 
-Offline means that nobody knows whether some appended records are on the disk. The groups' memory may be ahead of the
-records that the next start finds. So it is forgotten, as a Kafka broker does that loses a partition.
+Offline means that nobody knows whether some appended records are on the disk. The coordinator's memory may be ahead of
+the records that the next start finds. So it is forgotten, as a Kafka broker does that loses a partition.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from storage_svc.topics.names import OFFSETS_TOPIC
 
 
 class ServedPartitions:
-    """The state of all offsets partitions. Owned by the coordinator."""
+    """The state of all partitions of one topic. Owned by the coordinator."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = OFFSETS_TOPIC) -> None:
+        self._topic = topic
         self._loading: set[int] = set()
         self._lost: set[int] = set()
-        #: A reason why some groups cannot be served; None when all can, or will be.
+        #: A reason why some keys cannot be served; None when all can, or will be.
         self.fault: str | None = None
 
     @property
@@ -37,15 +38,15 @@ class ServedPartitions:
         self._loading.discard(partition)
 
     def unreadable(self, partition: int, reason: str) -> None:
-        """Leave the groups in COORDINATOR_LOAD_IN_PROGRESS: that is better than to serve them without their offsets."""
-        self.fault = f"cannot load partition {partition} of {OFFSETS_TOPIC}: {reason}"
+        """Leave its keys in COORDINATOR_LOAD_IN_PROGRESS: that is better than to serve them without their state."""
+        self.fault = f"cannot load partition {partition} of {self._topic}: {reason}"
 
     def lost(self, partition: int, reason: str) -> bool:
         """Note that a partition is lost; False when that was known."""
         if partition in self._lost:
             return False
         self._lost.add(partition)
-        self.fault = f"partition {partition} of {OFFSETS_TOPIC} is offline: {reason}"
+        self.fault = f"partition {partition} of {self._topic} is offline: {reason}"
         return True
 
     def error(self, partition: int) -> ErrorCode:

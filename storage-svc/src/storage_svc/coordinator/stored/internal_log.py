@@ -92,6 +92,11 @@ class InternalLog:
         """Return the partition that holds a group or a transactional id."""
         return partition_of(key, self.partition_count)
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the leader epoch of a partition, 0 before the topic is made."""
+        target = self._target(partition)
+        return 0 if target is None else target.leader_epoch
+
     def to_load(self) -> list[PartitionLog]:
         """Return the partitions that hold anything."""
         found = (self._logs.logs.get((self.topic, partition)) for partition in range(self.partition_count))

@@ -23,8 +23,8 @@ from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.consumer.step import Step as ConsumerStep
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.limits import CoordinatorSettings
-from storage_svc.transaction_seams import NoTransactions
 from support.group_calls import answered
+from support.scripted_transactions import NoTransactions
 
 from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, SUBSCRIPTION, Node

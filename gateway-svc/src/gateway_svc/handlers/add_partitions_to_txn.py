@@ -1,0 +1,141 @@
+"""AddPartitionsToTxn: partitions that a transaction is about to write to.
+
+Clients send versions 0 to 3. Versions 4 and 5 are for brokers: many transactions in one request, to add partitions or
+only to verify them (KIP-890). If one partition of a transaction does not exist, it is UNKNOWN_TOPIC_OR_PARTITION, the
+others are OPERATION_NOT_ATTEMPTED, and none is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from broker_contract import transactions_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+from gateway_svc.handlers.transaction_errors import for_old_client
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_code
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
+from gateway_svc.requests.resources import Operation, Resource, cluster, topics_called, transactional_id
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
+
+_FENCED_VERSION: Final = 2
+#: The version from which on brokers send the request.
+_BROKERS_VERSION: Final = 4
+#: Transactions that storage works on at a time.
+_TRANSACTIONS_PIECE: Final = 50
+#: The transaction.version of the clients whose transactions a broker names.
+_CLIENT_VERSION: Final = 2
+
+
+async def handle(
+    call: Call, request: AddPartitionsToTxnRequest, services: Services
+) -> tuple[AddPartitionsToTxnResponse, int]:
+    results: list[AddPartitionsToTxnResult] = []
+    codes: list[int] = []
+    async for piece in in_turns(_transactions(call, request), _TRANSACTIONS_PIECE):
+        answer = await services.storage.transactions.add_partitions(
+            transactions_pb2.AddPartitionsRequest(
+                correlation_id=call.correlation_id,
+                transactions=map(_asked, piece),
+                client_version=_CLIENT_VERSION if call.version >= _BROKERS_VERSION else 0,
+            )
+        )
+        for transaction, result in zip(piece, answer.results, strict=True):
+            found = [for_old_client(each, knows=call.version >= _FENCED_VERSION) for each in result.error_codes]
+            codes += found
+            results.append(_result(transaction, found))
+    return _response(call, results), first_code(codes)
+
+
+def _transactions(call: Call, request: AddPartitionsToTxnRequest) -> Sequence[AddPartitionsToTxnTransaction]:
+    if call.version >= _BROKERS_VERSION:
+        return request.transactions
+    only = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return (only,)
+
+
+def _asked(transaction: AddPartitionsToTxnTransaction) -> transactions_pb2.AddPartitionsRequest.Transaction:
+    return transactions_pb2.AddPartitionsRequest.Transaction(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        verify_only=transaction.verify_only,
+        topics=[
+            transactions_pb2.TransactionTopic(name=topic.name, partitions=topic.partitions)
+            for topic in transaction.topics
+        ],
+    )
+
+
+def _result(transaction: AddPartitionsToTxnTransaction, codes: Iterable[int]) -> AddPartitionsToTxnResult:
+    left = iter(codes)
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id,
+        topic_results=tuple(_topic_result(topic, left) for topic in transaction.topics),
+    )
+
+
+def _topic_result(topic: AddPartitionsToTxnTopic, codes: Iterable[int]) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=topic.name,
+        results_by_partition=tuple(
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            for index, code in zip(topic.partitions, islice(codes, len(topic.partitions)), strict=True)
+        ),
+    )
+
+
+def _response(call: Call, results: Sequence[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
+    if call.version >= _BROKERS_VERSION:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=tuple(results))
+    (only,) = results
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=only.topic_results)
+
+
+def resources(call: Call, request: AddPartitionsToTxnRequest, _services: Services) -> Iterable[Resource]:
+    if call.version >= _BROKERS_VERSION:
+        return (cluster(Operation.CLUSTER_ACTION),)
+    return (
+        transactional_id(Operation.WRITE, request.v3_and_below_transactional_id),
+        *topics_called(Operation.WRITE, (topic.name for topic in request.v3_and_below_topics)),
+    )
+
+
+def refuse(call: Call, request: AddPartitionsToTxnRequest, error: int, _services: Services) -> None:
+    if call.version >= _BROKERS_VERSION:
+        call.answer(AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error), error)
+        return
+    results = [
+        _result(each, [error for topic in each.topics for _ in topic.partitions])
+        for each in _transactions(call, request)
+    ]
+    call.answer(_response(call, results), error)
+
+
+HANDLER = Handler(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    0,
+    5,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    elements_max=STEP_ELEMENTS_MAX,
+)

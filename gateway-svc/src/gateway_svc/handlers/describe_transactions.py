@@ -1,0 +1,68 @@
+"""DescribeTransactions: the state of transactional ids, with the partitions that wait for a marker (KIP-664).
+
+Each id is answered as often as it is named, up to a thousand names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker_contract import transactions_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
+from gateway_svc.requests.resources import Operation, Resource, transactional_id
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory, as_often_as_named, in_turns
+
+#: Transactions that storage describes at a time: each may have thousands of partitions.
+_IDS_PIECE: Final = 20
+
+
+async def handle(
+    call: Call, request: DescribeTransactionsRequest, services: Services
+) -> tuple[DescribeTransactionsResponse, int]:
+    states: list[TransactionState] = []
+    memory = AnswerMemory(call.size)
+    async for piece in in_turns(as_often_as_named(request.transactional_ids), _IDS_PIECE):
+        answer = await services.storage.transactions.describe_transactions(
+            transactions_pb2.DescribeTransactionsRequest(correlation_id=call.correlation_id, transactional_ids=piece)
+        )
+        memory.take(10 * answer.ByteSize())
+        states += [_state(name, found) for name, found in zip(piece, answer.transactions, strict=True)]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=tuple(states)), first_error(states)
+
+
+def _state(name: str, found: transactions_pb2.DescribeTransactionsResponse.Description) -> TransactionState:
+    return TransactionState(
+        error_code=found.error_code,
+        transactional_id=name,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=tuple(TopicData(topic=each.name, partitions=tuple(each.partitions)) for each in found.topics),
+    )
+
+
+def resources(_call: Call, request: DescribeTransactionsRequest, _services: Services) -> Iterable[Resource]:
+    return [transactional_id(Operation.DESCRIBE, each) for each in dict.fromkeys(request.transactional_ids)]
+
+
+def refuse(call: Call, request: DescribeTransactionsRequest, error: int, _services: Services) -> None:
+    refused = transactions_pb2.DescribeTransactionsResponse.Description(error_code=error)
+    states = tuple(_state(name, refused) for name in as_often_as_named(request.transactional_ids))
+    call.answer(DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states), error)
+
+
+HANDLER = Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, resources=resources, refuse=refuse)

@@ -1,0 +1,63 @@
+"""ListTransactions: every transactional id, since storage coordinates them all (KIP-664).
+
+Filters by state and producer id; by how long a transaction runs from version 1 on (KIP-994); by a pattern in RE2's
+syntax that matches a whole transactional id from version 2 on (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_contract import transactions_pb2
+from protocol_lib.api import ApiKey
+from protocol_lib.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import AnswerMemory
+
+#: Bytes of memory that a transactional id takes in the answer, without its name.
+_ROW_BYTES: Final = 300
+
+
+async def handle(
+    call: Call, request: ListTransactionsRequest, services: Services
+) -> tuple[ListTransactionsResponse, int]:
+    answer = await services.storage.transactions.list_transactions(
+        transactions_pb2.ListTransactionsRequest(
+            correlation_id=call.correlation_id,
+            states=request.state_filters,
+            producer_ids=request.producer_id_filters,
+            duration_ms=request.duration_filter,
+            pattern=request.transactional_id_pattern or "",
+        )
+    )
+    AnswerMemory(call.size).take(len(answer.transactions) * _ROW_BYTES)
+    response = ListTransactionsResponse(
+        throttle_time_ms=0,
+        error_code=answer.error_code,
+        unknown_state_filters=tuple(answer.unknown_states),
+        transaction_states=tuple(
+            TransactionState(
+                transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
+            )
+            for each in answer.transactions
+        ),
+    )
+    return response, answer.error_code
+
+
+#: Nothing is refused in Kafka: ids that the client may not describe are left out of the answer.
+HANDLER = Handler(
+    ApiKey.LIST_TRANSACTIONS,
+    0,
+    2,
+    handle,
+    resources=NOTHING,
+    refuse=with_error(ListTransactionsResponse, throttle_time_ms=0, unknown_state_filters=(), transaction_states=()),
+)

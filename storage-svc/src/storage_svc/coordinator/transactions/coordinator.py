@@ -1,0 +1,364 @@
+"""The transaction coordinator: hosts the machine of every transactional id, on the topic `__transaction_state`.
+
+A transactional id lives in the partition that it hashes to. Partitions load one after the other at the start, and calls
+are answered COORDINATOR_LOAD_IN_PROGRESS until theirs is loaded. A client learns of a transition once its record is
+durable. Markers of prepared transactions are written until every partition has one, also after a crash.
+
+Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.transaction_log import TransactionState
+from protocol_lib.records.record import write_tail
+from service_chassis import logs as service_logs
+
+from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
+from storage_svc.coordinator.stored.internal_log import InternalLog
+from storage_svc.coordinator.stored.records import STRING_BYTES_MAX, group_error
+from storage_svc.coordinator.transactions import machine
+from storage_svc.coordinator.transactions.events import (
+    AbortTimedOut,
+    AddPartitions,
+    Answer,
+    EndTransaction,
+    Event,
+    Expire,
+    InitProducer,
+    MarkersWritten,
+    Outcome,
+    Recover,
+    Stored,
+)
+from storage_svc.coordinator.transactions.loading import LoadedTransactions, load
+from storage_svc.coordinator.transactions.marker_delivery import RETRY_S, MarkerDelivery
+from storage_svc.coordinator.transactions.records import encode_key, encode_value
+from storage_svc.coordinator.transactions.settings import TransactionSettings
+from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION, STATE_NAMES, Entry, Transaction
+from storage_svc.coordinator.transactions.waiting_additions import Done, WaitingAdditions
+from storage_svc.log.errors import LogError
+from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.topic_partition import TopicPartition
+from storage_svc.transaction_seams import Marker, MarkerWriter
+
+log = service_logs.get(__name__)
+
+#: Transactional ids that a sweep looks at without a turn for others.
+_SWEPT_PIECE: Final = 200
+
+
+class ProducerIdsUnavailableError(Exception):
+    """No producer id can be allocated now."""
+
+
+class TransactionCoordinator:
+    """All transactional ids, and `OngoingTransactions` for the logs."""
+
+    def __init__(
+        self,
+        transactions_log: InternalLog,
+        settings: TransactionSettings,
+        new_producer_id: Callable[[], int],
+        wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Build it; `new_producer_id` raises ProducerIdsUnavailableError."""
+        self._log = transactions_log
+        self._settings = settings
+        self._new_producer_id = new_producer_id
+        self._now_ms = wall_clock_ms
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[str, Entry] = {}
+        #: Transactional ids with an ongoing transaction.
+        self._ongoing: set[str] = set()
+        self._delivery = MarkerDelivery(self._markers_written)
+        self._additions = WaitingAdditions()
+        self._partitions = ServedPartitions(transactions_log.topic)
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        transactions_log.on_offline = self._on_offline
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def fault_of_service(self) -> str | None:
+        """A reason why some transactional ids cannot be served; None when all can, or will be."""
+        return self._partitions.fault
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        return self._entries
+
+    def start(self, markers: MarkerWriter) -> asyncio.Task[None]:
+        """Begin to load; the returned task ends when everything is loaded, or has failed."""
+        self._delivery.start(markers)
+        logs = self._log.to_load()
+        self._partitions.begin_loading(each.partition for each in logs)
+        loading = asyncio.create_task(self._load(logs), name="load transactions")
+        self._tasks = [
+            loading,
+            asyncio.create_task(self._abort_for_ever(), name="abort transactions"),
+            asyncio.create_task(self._expire_for_ever(), name="expire transactional ids"),
+        ]
+        return loading
+
+    async def stop(self) -> None:
+        """Refuse later calls, answer those that wait, and write no more markers: the next start does."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._delivery.close()
+        self._additions.end(Answer(ErrorCode.NOT_COORDINATOR))
+        await self._log.finish()
+
+    async def _load(self, logs: Sequence[PartitionLog]) -> None:
+        for each in logs:
+            try:
+                loaded = await load(each)
+                self._install(loaded)
+            except Exception as error:
+                self._partitions.unreadable(each.partition, str(error))
+                log.error(
+                    "cannot load transactions",
+                    partition=each.partition,
+                    reason=str(error),
+                    exc_info=not isinstance(error, LogError),
+                )
+                continue
+            self._partitions.loaded(each.partition)
+        if logs:
+            log.info("transactions loaded", transactional_ids=len(self._entries), partitions=len(logs))
+
+    def _install(self, loaded: LoadedTransactions) -> None:
+        for transactional_id, transaction in loaded.transactions.items():
+            self._set(transactional_id, Entry(transaction))
+            self._send(transactional_id, Recover())
+
+    def _on_offline(self, partition: int, reason: str) -> None:
+        """Stop serving the ids of a partition: nobody knows which of its last records are on the disk."""
+        if self._partitions.lost(partition, reason):
+            self._loop.call_soon(self._unload, partition)
+
+    def _unload(self, partition: int) -> None:
+        lost = [each for each in self._entries if self._log.partition_of(each) == partition]
+        for transactional_id in lost:
+            self._delivery.forget(transactional_id)
+            self._set(transactional_id, None)
+            for _, callers in self._additions.take(transactional_id):
+                for done in callers:
+                    done(Answer(ErrorCode.NOT_COORDINATOR))
+        log.error("transactional ids are not served any more", partition=partition, transactional_ids=len(lost))
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def init_producer(self, transactional_id: str, init: InitProducer) -> Answer:
+        """Return the producer id and epoch of a transactional producer, once they are durable."""
+        if not 0 < init.timeout_ms <= self._settings.max_timeout_ms and transactional_id:
+            return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if transactional_id not in self._entries and len(self._entries) >= self._settings.ids_max:
+            log.warning("too many transactional ids", transactional_ids=len(self._entries))
+            return Answer(ErrorCode.POLICY_VIOLATION)
+        return await self._answered(transactional_id, init)
+
+    async def add_partitions(self, transactional_id: str, add: AddPartitions) -> ErrorCode:
+        """Add partitions to the transaction, and return NONE once they are durable."""
+        return (await self._answered(transactional_id, add)).error
+
+    async def end(self, transactional_id: str, end: EndTransaction) -> Answer:
+        """Commit or abort; return once that is decided for good. The markers follow."""
+        answer = await self._answered(transactional_id, end)
+        if answer.error:
+            log.info("transaction does not end", transactional_id=transactional_id, error_code=answer.error)
+        return answer
+
+    def fault(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> ErrorCode:
+        entry = self._entries.get(transactional_id)
+        is_certain = entry is not None and not self._stopping and not self._partitions
+        if not is_certain and (error := self._id_fault(transactional_id)):
+            return error
+        return machine.fault(entry, producer_id, producer_epoch, partition)
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), EPOCH_BUMP_VERSION)
+        self._ask(transactional_id, event, lambda answer: done(answer.error))
+
+    def find(self, transactional_id: str) -> tuple[ErrorCode, Transaction | None]:
+        """Return the durable state of a transactional id, or None for an unknown one."""
+        error = self._id_fault(transactional_id)
+        entry = None if error else self._entries.get(transactional_id)
+        stored = None if entry is None else entry.stored
+        expires = entry is not None and entry.pending is not None and entry.pending.state is TransactionState.DEAD
+        return error, None if expires else stored
+
+    def listing_fault(self) -> ErrorCode:
+        """Return the reason why the transactional ids cannot be listed."""
+        if self._stopping:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._partitions.is_loading else ErrorCode.NONE
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of transactional ids by Kafka's name of their state."""
+        counts = dict.fromkeys(STATE_NAMES.values(), 0)
+        for entry in list(self._entries.values()):  # a copy: metrics are collected by another thread
+            if entry.stored is not None:
+                counts[STATE_NAMES[entry.stored.state]] += 1
+        return counts
+
+    def _id_fault(self, transactional_id: str) -> ErrorCode:
+        if self._stopping:
+            return ErrorCode.NOT_COORDINATOR
+        if not transactional_id or len(transactional_id.encode(errors="surrogatepass")) > STRING_BYTES_MAX:
+            return ErrorCode.INVALID_REQUEST
+        return self._partitions.error(self._log.partition_of(transactional_id))
+
+    async def _answered(self, transactional_id: str, event: Event) -> Answer:
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+
+        def done(answer: Answer) -> None:
+            if not answered.done():  # or its client has left
+                answered.set_result(answer)
+
+        self._ask(transactional_id, event, done)
+        return await answered
+
+    def _ask(self, transactional_id: str, event: Event, done: Done) -> None:
+        """Handle a call. An addition that a transition under way stands against waits for its end."""
+        if error := self._id_fault(transactional_id):
+            done(Answer(error))
+            return
+
+        def answer(found: Answer) -> None:
+            entry = self._entries.get(transactional_id)
+            if (
+                found.error is ErrorCode.CONCURRENT_TRANSACTIONS
+                and isinstance(event, AddPartitions)
+                and entry is not None
+                and entry.pending is not None
+                and self._additions.add(transactional_id, event, found, done)
+            ):
+                return
+            done(found)
+
+        self._send(transactional_id, event, answer)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def _send(self, transactional_id: str, event: Event, done: Done | None = None) -> None:
+        """Have the machine handle an event, and perform its outcome."""
+        entry = self._entries.get(transactional_id)
+        try:
+            outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._new_producer_id)
+        except ProducerIdsUnavailableError:
+            if done is not None:
+                done(Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        self._perform(transactional_id, outcome, done)
+
+    def _perform(self, transactional_id: str, outcome: Outcome, done: Done | None) -> None:
+        self._set(transactional_id, outcome.entry)
+        if outcome.markers and not self._stopping:
+            self._begin_markers(transactional_id, outcome)
+        if outcome.must_recover:
+            self._loop.call_later(RETRY_S, self._recover, transactional_id)
+        if outcome.record is not None:
+            tail = write_tail(encode_key(transactional_id), encode_value(outcome.record))
+            stored = partial(self._stored, transactional_id, outcome, done)
+            self._log.gather(self._log.partition_of(transactional_id), [tail], self._now_ms(), stored)
+        elif done is not None and outcome.answer is not None:
+            done(outcome.answer)
+
+    def _begin_markers(self, transactional_id: str, outcome: Outcome) -> None:
+        assert outcome.entry is not None
+        stored = outcome.entry.stored
+        assert stored is not None
+        marker = Marker(
+            producer_id=stored.producer_id,
+            producer_epoch=stored.producer_epoch,
+            commit=stored.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self._log.leader_epoch(self._log.partition_of(transactional_id)),
+            transaction_version=stored.client_version,
+        )
+        self._delivery.begin(transactional_id, marker, outcome.markers)
+
+    def _stored(self, transactional_id: str, outcome: Outcome, done: Done | None, code: int) -> None:
+        entry, error = self._entries.get(transactional_id), group_error(code)
+        if entry is None or entry.pending is not outcome.record:  # its partition was lost
+            error = error or ErrorCode.NOT_COORDINATOR
+        else:
+            self._send(transactional_id, Stored(error))
+        if done is not None and outcome.answer is not None:
+            done(Answer(error) if error else outcome.answer)
+        self._go_on(transactional_id)
+
+    def _recover(self, transactional_id: str) -> None:
+        if not self._stopping:
+            self._send(transactional_id, Recover())
+
+    def _markers_written(self, transactional_id: str, partitions: frozenset[TopicPartition]) -> None:
+        self._send(transactional_id, MarkersWritten(partitions))
+
+    def _go_on(self, transactional_id: str) -> None:
+        """Handle the additions that waited, unless another transition is under way."""
+        entry = self._entries.get(transactional_id)
+        if entry is not None and entry.pending is not None:
+            return
+        for event, callers in self._additions.take(transactional_id):
+            self._ask(transactional_id, event, partial(_call_all, callers))
+
+    def _set(self, transactional_id: str, entry: Entry | None) -> None:
+        if entry is None:
+            self._entries.pop(transactional_id, None)
+        else:
+            self._entries[transactional_id] = entry
+        if entry is not None and entry.stored is not None and entry.stored.state is TransactionState.ONGOING:
+            self._ongoing.add(transactional_id)
+        else:
+            self._ongoing.discard(transactional_id)
+
+    # --- sweeps ---------------------------------------------------------------------------------------------------
+
+    async def _abort_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.abort_interval_ms / 1000)
+            await self.sweep(list(self._ongoing), AbortTimedOut())
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.expiration_interval_ms / 1000)
+            await self.sweep(list(self._entries), Expire(self._settings.id_expiration_ms))
+
+    async def sweep(self, transactional_ids: Sequence[str], event: Event) -> None:
+        """Send an event to these transactional ids, some in a turn."""
+        for piece in _pieces(transactional_ids):
+            for each in piece:
+                try:
+                    self._send(each, event)
+                except Exception:  # of one; the others must be swept
+                    log.exception("sweep failed", transactional_id=each)
+            await asyncio.sleep(0)
+
+
+def _pieces(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(items), _SWEPT_PIECE):
+        yield items[start : start + _SWEPT_PIECE]
+
+
+def _call_all(callers: Sequence[Done], answer: Answer) -> None:
+    for done in callers:
+        done(answer)

@@ -1,0 +1,232 @@
+"""The transaction of a transactional id as a state machine: `handle` decides about an event, and performs nothing.
+
+How each state answers. A transition whose record or markers are under way (pending) answers 51. Checks before the
+state: unknown id or other producer id 49, other epoch 90.
+
+    event                  Empty            Ongoing          Prepare*    CompleteCommit         CompleteAbort
+    InitProducerId         raise epoch      abort, then 51   51          raise epoch            raise epoch
+    AddPartitions          begin            add              51          begin                  begin
+    EndTxn commit, v0-4    48               PrepareCommit    51          0                      48
+    EndTxn abort, v0-4     48               PrepareAbort     51          48                     0
+    EndTxn commit, v5      48               PrepareCommit    51          48; retry 0            48
+    EndTxn abort, v5       PrepareAbort     PrepareAbort     51          PrepareAbort; retry 48 PrepareAbort; retry 0
+    time-out               -                PrepareAbort     -           -                      -
+    expiration             Dead             -                -           Dead                   Dead
+
+A retry of EndTxn v5 has the epoch before the raise, or the producer id before an exhausted one was replaced. EndTxn
+v0-4 checks id and epoch before it answers 51; v5 and AddPartitions answer 51 first.
+
+An entry never changes: every outcome has a new one. Owner: the host, on the event loop. Kafka: TransactionCoordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from protocol_lib.errors import ErrorCode
+from protocol_lib.internal.transaction_log import TransactionState
+
+from storage_svc.coordinator.transactions.ending import on_end
+from storage_svc.coordinator.transactions.events import (
+    AbortTimedOut,
+    AddPartitions,
+    Answer,
+    EndTransaction,
+    Event,
+    Expire,
+    InitProducer,
+    MarkersWritten,
+    Outcome,
+    Recover,
+    Stored,
+)
+from storage_svc.coordinator.transactions.transaction import (
+    COMPLETE,
+    EPOCH_BUMP_VERSION,
+    EPOCH_EXHAUSTED,
+    NONE,
+    PREPARED,
+    Entry,
+    Transaction,
+)
+from storage_svc.topic_partition import TopicPartition
+
+_S = TransactionState
+_CONCURRENT: Final = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+_FENCED: Final = Answer(ErrorCode.PRODUCER_FENCED)
+_UNMAPPED: Final = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+NewProducerId = Callable[[], int]
+
+
+def handle(
+    transactional_id: str, entry: Entry | None, event: Event, now_ms: int, new_producer_id: NewProducerId
+) -> Outcome:
+    """Return the outcome of an event. `now_ms` is wall clock time. Errors of `new_producer_id` pass through."""
+    match event:
+        case InitProducer():
+            return _on_init(transactional_id, entry, event, now_ms, new_producer_id)
+        case AddPartitions():
+            return _on_add(entry, event, now_ms)
+        case EndTransaction():
+            return on_end(entry, event, now_ms, new_producer_id)
+        case Stored():
+            return _on_stored(entry, event.error, now_ms)
+        case MarkersWritten():
+            return _on_markers_written(entry, event)
+        case Recover():
+            return _on_recover(entry, now_ms)
+        case AbortTimedOut():
+            if entry is None or entry.stored is None or entry.pending or not entry.stored.timed_out(now_ms):
+                return Outcome(entry)
+            return _fence(entry.stored, now_ms, new_producer_id, answer=None)
+        case Expire():
+            stored = None if entry is None or entry.pending else entry.stored
+            if stored is None or not stored.expired(now_ms, event.expiration_ms):
+                return Outcome(entry)
+            return _write(stored, stored.dead(), None)
+
+
+def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition: TopicPartition) -> ErrorCode:
+    """Return NONE if the producer may write to the partition now (`OngoingTransactions.fault`).
+
+    Kafka does not look at pending transitions here, but checks once more when it appends. Here an EndTxn whose record
+    is under way is an end already: no batch may come between it and its markers.
+    """
+    stored = None if entry is None else entry.stored
+    if entry is None or stored is None or stored.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if stored.producer_epoch != producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if stored.state in PREPARED or (entry.pending is not None and entry.pending.state in PREPARED):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if stored.state is _S.ONGOING and partition in stored.partitions:
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTION_ABORTABLE
+
+
+# --- InitProducerId ---------------------------------------------------------------------------------------------------
+
+
+def _on_init(
+    transactional_id: str, entry: Entry | None, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
+) -> Outcome:
+    if entry is None:
+        producer_id = new_producer_id()
+        first = Transaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=0,
+            timeout_ms=init.timeout_ms,
+            state=_S.EMPTY,
+            update_ms=now_ms,
+            previous_producer_id=producer_id,
+        )
+        return _write(None, first, Answer(producer_id=producer_id, producer_epoch=0))
+    stored = entry.stored
+    if stored is None or entry.pending is not None:
+        return Outcome(entry, answer=_CONCURRENT)
+    if init.expected is not None and not _is_known(stored, *init.expected):
+        return Outcome(entry, answer=_FENCED)
+    if stored.state is _S.ONGOING:
+        # The raised epoch is never sent to a client: the next call raises it again.
+        return _fence(stored, now_ms, new_producer_id, answer=_CONCURRENT)
+    return _raise_epoch(entry, stored, init, now_ms, new_producer_id)
+
+
+def _is_known(stored: Transaction, producer_id: int, producer_epoch: int) -> bool:
+    """Return whether this can be the producer that was initialized last: also before its exhausted id was replaced."""
+    return producer_id == stored.producer_id or (
+        producer_id == stored.previous_producer_id and producer_epoch >= EPOCH_EXHAUSTED
+    )
+
+
+def _raise_epoch(
+    entry: Entry, stored: Transaction, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
+) -> Outcome:
+    """Raise the epoch; replace the producer id when there are no more epochs; or repeat an answer that was lost."""
+    producer_id, epoch = stored.producer_id, stored.producer_epoch
+    expected = None if init.expected is None else init.expected[1]
+    if expected in (None, epoch):
+        last = NONE if expected is None else epoch
+        if stored.is_exhausted:
+            producer_id, epoch = new_producer_id(), 0
+        else:
+            epoch += 1
+    elif expected == stored.last_producer_epoch:
+        last = stored.last_producer_epoch
+    else:
+        return Outcome(entry, answer=_FENCED)
+    target = stored.initialized(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_producer_epoch=last,
+        timeout_ms=init.timeout_ms,
+        now_ms=now_ms,
+    )
+    return _write(stored, target, Answer(producer_id=producer_id, producer_epoch=epoch))
+
+
+def _fence(stored: Transaction, now_ms: int, new_producer_id: NewProducerId, answer: Answer | None) -> Outcome:
+    """Abort an ongoing transaction with the next epoch, whichever transaction.version its client has."""
+    next_id = new_producer_id() if stored.is_exhausted else NONE
+    target = stored.prepared(commit=False, client_version=EPOCH_BUMP_VERSION, next_producer_id=next_id, now_ms=now_ms)
+    return _write(stored, target, answer)
+
+
+def _write(stored: Transaction | None, target: Transaction, answer: Answer | None) -> Outcome:
+    return Outcome(Entry(stored, target), record=target, answer=answer)
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _on_add(entry: Entry | None, add: AddPartitions, now_ms: int) -> Outcome:
+    if entry is None:
+        return Outcome(entry, answer=_UNMAPPED)
+    stored = entry.stored
+    if stored is None or entry.pending is not None:
+        # First: the producer may have the id and the epoch that are pending.
+        return Outcome(entry, answer=_CONCURRENT)
+    if stored.producer_id != add.producer_id:
+        return Outcome(entry, answer=_UNMAPPED)
+    if stored.producer_epoch != add.producer_epoch:
+        return Outcome(entry, answer=_FENCED)
+    if stored.state is _S.ONGOING and add.partitions <= stored.partitions:
+        return Outcome(entry, answer=Answer())
+    return _write(stored, stored.with_partitions(add.partitions, add.client_version, now_ms), Answer())
+
+
+# --- writes and markers -----------------------------------------------------------------------------------------------
+
+
+def _on_stored(entry: Entry | None, error: ErrorCode, now_ms: int) -> Outcome:
+    if entry is None or (written := entry.pending) is None:
+        return Outcome(entry)
+    if error:
+        if written.state in COMPLETE:
+            return Outcome(entry, must_recover=True)
+        return Outcome(None if entry.stored is None else Entry(entry.stored))
+    if written.state is _S.DEAD:
+        return Outcome(None)
+    if written.state in PREPARED:
+        return _on_recover(Entry(written), now_ms)
+    return Outcome(Entry(written))
+
+
+def _on_recover(entry: Entry | None, now_ms: int) -> Outcome:
+    """Drive a prepared transaction to its end: write its markers, or its last record if all are written."""
+    if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
+        return Outcome(entry)
+    target = entry.pending or stored.completed(now_ms)
+    entry = Entry(stored, target)
+    return Outcome(entry, markers=stored.partitions) if stored.partitions else Outcome(entry, record=target)
+
+
+def _on_markers_written(entry: Entry | None, event: MarkersWritten) -> Outcome:
+    if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
+        return Outcome(entry)
+    left = stored.without(event.partitions)
+    done = bool(stored.partitions) and not left.partitions
+    return Outcome(Entry(left, entry.pending), record=entry.pending if done else None)
