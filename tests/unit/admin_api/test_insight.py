@@ -14,6 +14,7 @@ from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
 from admin_api.overview import Overview, TopicState
 from admin_api.routers import health
+from admin_api.routers import insight as insight_router
 from admin_api.samples import SAMPLES, Samples
 from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
@@ -93,6 +94,8 @@ def test_topics_with_their_numbers(stack: Stack, insight: Insight) -> None:
         {"topic_name": "seen-c", "partitions_count": 3, "records": 0, "records_in_per_s": 0.0, "consumer_groups": 0}
         | common,
     ]
+    by_rate = insight.get("/api/v1/topics", q="seen-", sort="records_in_per_s")
+    assert names(by_rate) == ["seen-a", "Seen-b", "seen-c"]
     folder = insight.get("/api/v1/storage/segments", topic="Seen-b")["data"][0]["folder"]
     assert sizes["Seen-b"] == (Path(folder) / f"{0:020}.log").stat().st_size
     assert sizes["seen-c"] == 0
@@ -120,6 +123,15 @@ def test_orders_and_pages(stack: Stack, insight: Insight, sort: str, expected: l
     assert names(first) == expected[:2]
     second = insight.get(first["next"])
     assert (names(second), second["next"]) == (expected[2:], None)
+
+
+def test_a_long_list_is_a_page(stack: Stack, insight: Insight, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(insight_router, "ROWS_MAX", 2)
+    for name in ("long-a", "long-b", "long-c"):
+        stack.create_topic(name)
+    first = insight.get("/api/v1/topics", q="long-")
+    assert names(first) == ["long-a", "long-b"]
+    assert names(insight.get(first["next"])) == ["long-c"]
 
 
 def test_internal_topics_are_listed_on_request(stack: Stack, insight: Insight) -> None:

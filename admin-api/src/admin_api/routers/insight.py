@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query, Request
 
 from admin_api import errors, overview
 from admin_api.overview import TopicState
-from admin_api.paging import PAGE_SIZE_MAX, Key, PageQuery
+from admin_api.paging import Key, PageQuery
 from admin_api.routers.operations import Operations
 from admin_api.samples import SAMPLE_S, Samples
 from admin_api.schemas.administration import (
@@ -30,14 +30,16 @@ __all__ = ["add_operations"]
 _Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
 _OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
 
+#: Rows of a list whose caller requests no page.
+ROWS_MAX = 1000
 #: The largest number first; a name after it, so that keys differ.
-_KEYS: Mapping[TopicSort, Callable[[TopicSummary], Key]] = {
-    "name": lambda topic: (topic.topic_name,),
-    "partitions": lambda topic: (-topic.partitions_count, topic.topic_name),
-    "records": lambda topic: (-topic.records, topic.topic_name),
-    "bytes": lambda topic: (-topic.bytes, topic.topic_name),
-    "records_in_per_s": lambda topic: (-int((topic.records_in_per_s or 0) * 1000), topic.topic_name),
-    "consumer_groups": lambda topic: (-topic.consumer_groups, topic.topic_name),
+_KEYS: Mapping[TopicSort, Callable[[TopicState, Samples], Key]] = {
+    "name": lambda topic, _: (topic.name,),
+    "partitions": lambda topic, _: (-topic.partition_count, topic.name),
+    "records": lambda topic, _: (-topic.records, topic.name),
+    "bytes": lambda topic, _: (-topic.size_bytes, topic.name),
+    "records_in_per_s": lambda topic, samples: (-int((_rate(topic, samples) or 0) * 1000), topic.name),
+    "consumer_groups": lambda topic, _: (-len(topic.group_ids), topic.name),
 }
 assert set(_KEYS) == set(get_args(TopicSort))
 
@@ -58,17 +60,18 @@ async def list_topics(
     q: Annotated[str, Query(max_length=249, description="A part of the name, in any case.")] = "",
     include_internal: Annotated[bool, Query(description="Whether to list internal topics too.")] = False,
 ) -> TopicSummaryList:
-    """List topics with their records, bytes, rates and groups."""
+    """List topics with their records, bytes, rates and groups; at most 1,000 a page."""
     samples: Samples = request.app.state.samples
     seen = await overview.take(calls)
     part = q.lower()
-    rows = [
-        _summary(topic, samples)
+    chosen = [
+        topic
         for topic in seen.topics.values()
         if part in topic.name.lower() and (include_internal or not topic.is_internal)
     ]
-    page = paging.cut(rows, _KEYS[sort])
-    return TopicSummaryList(data=page.rows, next=_next(request, page.next_query))
+    page = paging.cut(chosen, lambda topic: _KEYS[sort](topic, samples), rows_max=ROWS_MAX)
+    rows = [_summary(topic, samples) for topic in page.rows]
+    return TopicSummaryList(data=rows, next=_next(request, page.next_query))
 
 
 async def get_range(
@@ -102,7 +105,7 @@ async def list_segments(calls: Calls, request: Request, paging: PageQuery, topic
             raise errors.of_status(400, "page_token is not one that this list gave out.")
     if topic is not None:
         await calls.topic(topic)
-    answer = await calls.segments(topic or "", after, paging.size or PAGE_SIZE_MAX)
+    answer = await calls.segments(topic or "", after, paging.size or ROWS_MAX)
     rows = [_segment(each) for each in answer.segments]
     next_query = None
     if answer.has_more and rows:
@@ -110,8 +113,12 @@ async def list_segments(calls: Calls, request: Request, paging: PageQuery, topic
     return SegmentList(data=rows, next=_next(request, next_query))
 
 
+def _rate(topic: TopicState, samples: Samples) -> float | None:
+    return samples.rate(topic.name, topic.end_offsets)
+
+
 def _summary(topic: TopicState, samples: Samples) -> TopicSummary:
-    rate = samples.rate(topic.name, topic.end_offsets)
+    rate = _rate(topic, samples)
     return TopicSummary(
         topic_name=topic.name,
         is_internal=topic.is_internal,
