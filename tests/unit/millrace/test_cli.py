@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -285,6 +286,35 @@ def test_the_token_of_a_profile_is_sent_and_not_shown(tmp_path, capsys):
     assert "\r\nAuthorization: Bearer s3cret\r\n" in request
     assert (process.returncode, out) == (1, "")
     assert "s3cret" not in error + capsys.readouterr().out
+
+
+def test_a_cluster_that_is_not_well_ends_with_1_and_its_reasons(capsys):
+    body = json.dumps(
+        {
+            "is_healthy": False,
+            "reasons": [{"service": "storage", "message": "storage: 2 partitions are offline"}],
+            "services": [{"name": "storage", "is_up": True, "detail": ""}, {"name": "gateway", "is_up": False}],
+            "offline_partitions_count": 2,
+        }
+    ).encode()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert run("cluster", "health", "--rest", f"127.0.0.1:{server.getsockname()[1]}") == 1
+        thread.join()
+    assert capsys.readouterr().out.splitlines() == [
+        "storage: 2 partitions are offline",
+        "healthy             no",
+        "services            storage=up,gateway=down",
+        "offline partitions  2",
+    ]
 
 
 @pytest.mark.parametrize("shell", list(Shell))

@@ -186,10 +186,11 @@ def test_the_cluster(run, up):
     info = json.loads("\n".join(run("cluster", "info", "-o", "json")[1]))
     assert info["brokers"] == [f"1={up.kafka}"]
     assert re.fullmatch(r"[\w-]{22}", info["cluster"])
-    assert run("cluster", "health")[:2] == (
-        0,
-        ["healthy                    yes", "brokers                    1", "partitions without leader  -"],
-    )
+    status, shown, _ = run("cluster", "health")
+    assert (status, shown[0], shown[2]) == (0, "healthy             yes", "offline partitions  0")
+    health = json.loads("\n".join(run("cluster", "health", "-o", "json")[1]))
+    assert shown[1].split()[1] == ",".join(f"{each['name']}=up" for each in health["services"])
+    assert (health["is_healthy"], health["reasons"]) == (True, [])
     every = json.loads("\n".join(run("cluster", "config", "--all", "-o", "json")[1]))
     assert "log.segment.bytes" in {row["config"] for row in every}
     changed = json.loads("\n".join(run("cluster", "config", "-o", "json")[1]))

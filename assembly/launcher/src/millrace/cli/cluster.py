@@ -34,21 +34,21 @@ def info(rest: Rest = None, output: Output = Format.TABLE) -> None:
 
 @cluster.command(epilog="Example: millrace cluster health && echo ready")
 def health(rest: Rest = None, output: Output = Format.TABLE) -> None:
-    """Show whether a broker serves every partition.
+    """Show whether the services, the disk and every partition are well, with the reasons if not.
 
     Exit status: 0 all is well, 1 something is not.
     """
     with RestClient(rest) as client:
-        brokers = len(client.rows("brokers"))
-        leaderless = [
-            f"{topic['topic_name']}-{row['partition_id']}"
-            for topic in client.rows("topics")
-            for row in client.rows("topics", topic["topic_name"], "partitions")
-            if not row.get("leader")
-        ]
-    healthy = brokers > 0 and not leaderless
-    show({"healthy": healthy, "brokers": brokers, "partitions_without_leader": leaderless}, output)
-    if not healthy:
+        found = client.request("GET", "/api/v1/health")
+    if output is Format.TABLE:
+        for reason in found["reasons"]:
+            print(reason["message"])
+        services = [f"{each['name']}={'up' if each['is_up'] else 'down'}" for each in found["services"]]
+        offline = found["offline_partitions_count"]
+        show({"healthy": found["is_healthy"], "services": services, "offline_partitions": offline}, output)
+    else:
+        show(found, output)
+    if not found["is_healthy"]:
         raise typer.Exit(FAILED)
 
 
