@@ -29,6 +29,8 @@ from admin_api.routers import (
     insight,
     lags,
     partitions,
+    record_streams,
+    records,
     service,
     topic_configs,
     topics,
@@ -77,7 +79,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions),
-        *(consumer_groups, lags, group_offsets, insight, health, service),
+        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams, service),
     ):
         noun.add_operations(app)
     app.add_exception_handler(HTTPException, _answer_http_error)

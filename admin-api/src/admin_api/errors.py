@@ -64,6 +64,7 @@ _INTERNAL = _Answer(500, 50002, "The server met an unexpected error.")
 
 #: Kafka error codes that callers of admin-api can meet; every other one is answered as _INTERNAL.
 _KAFKA: Mapping[int, _Answer] = {
+    1: _Answer(400, 40002, "The offset is not within the range of offsets of the partition."),
     UNKNOWN_TOPIC_OR_PARTITION: _Answer(404, 40403, "This server does not host this topic-partition."),
     5: _Answer(503, 50003, "There is no leader for this topic-partition as we are in the middle of an election."),
     6: _Answer(503, 50003, "This server is not the leader for that topic-partition."),

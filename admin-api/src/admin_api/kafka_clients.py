@@ -42,6 +42,8 @@ __all__ = [
 #: Seconds for which an idle connection is kept for the next borrower, and the number of those kept.
 IDLE_S = 10.0
 IDLE_MAX = 8
+#: Seconds for which a gateway may hold a fetch back until there are records.
+_WAIT_S = 1.0
 
 log = logs.get(__name__)
 
@@ -84,6 +86,11 @@ class KafkaClients:
         self._memories: dict[str, AnswerMemory] = {}
         #: Whether `stop` was called: nothing is lent any more.
         self.stopped = False
+
+    @property
+    def wait_ms(self) -> int:
+        """The longest time for which a gateway may hold a request back, in milliseconds."""
+        return int(min(_WAIT_S, self._timeout_s / 2) * 1000)
 
     @property
     def open(self) -> int:
@@ -183,6 +190,22 @@ class KafkaClient:
     @property
     def is_connected(self) -> bool:
         return self._connection is not None and self._connection.is_open
+
+    @property
+    def wait_ms(self) -> int:
+        """The longest time for which a gateway may hold a request back, in milliseconds."""
+        return self._clients.wait_ms
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the server stops, and no request can succeed any more."""
+        return self._clients.stopped
+
+    async def connect(self) -> None:
+        """Connect, if there is no connection. Raises ApiError if no gateway can be reached."""
+        if not self.is_connected:
+            self.cut()
+            self._connection, _ = await self._clients.connection(self._memory)
 
     async def send(self, request: Any, *, repeatable: bool) -> Any:
         """Send one of aiokafka's requests and return its answer; its error codes are values.

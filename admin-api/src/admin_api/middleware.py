@@ -36,18 +36,20 @@ from admin_api.bodies import Body
 from admin_api.connections import FIELDS_MAX
 from admin_api.origins import PROBES, Hosts
 
-__all__ = ["REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
+__all__ = ["LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
 
 #: The key of the RequestContext in the ASGI scope.
 REQUEST_KEY = "admin_api.request"
+#: The key, in the first message of an answer, of whether it goes on for as long as its client receives.
+LASTING_KEY = "admin_api.lasting"
 #: Requests that run at once: they share one thread, and each may hold an answer of storage for a large cluster.
 RUNNING_MAX = 16
 #: Requests that wait for their turn; more are refused with 503, as those that waited for too long.
 WAITING_MAX = 256
 WAIT_TIMEOUT_S = 5.0
-#: Seconds a request may take in all, from the moment at which its body is there.
+#: Seconds a request may take in all, from the moment at which its body is there. Lasting answers need only begin.
 REQUEST_TIMEOUT_S = 60.0
-#: Parameters of a query: no operation has more than two.
+#: Parameters of a query: a browse of records has up to 15.
 PARAMETERS_MAX = 16
 #: Correlation ids are int32 and start again at 1.
 _CORRELATION_ID_MAX = 2**31 - 1
@@ -128,7 +130,7 @@ class RequestRing:
             await self._take_turn()
             answer.turn = self._running
             try:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
                     await self._app(scope, body.receive, answer.send)
             finally:
                 answer.end_turn()
@@ -181,7 +183,7 @@ class RequestRing:
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
-    __slots__ = ("_body", "_context", "_send", "status", "turn")
+    __slots__ = ("_body", "_context", "_send", "status", "time_limit", "turn")
 
     def __init__(self, send: Send, body: Body, context: RequestContext) -> None:
         self._send = send
@@ -191,11 +193,15 @@ class _Answer:
         self.status = audit.NO_ANSWER
         #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
         self.turn: asyncio.Semaphore | None = None
+        #: The time limit of the request.
+        self.time_limit: asyncio.Timeout | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.end_turn()
+            if message.pop(LASTING_KEY, False) and self.time_limit is not None:
+                self.time_limit.reschedule(None)
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._context.request_id
             for name, value in _SAFE_HEADERS.items():

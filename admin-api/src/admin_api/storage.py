@@ -7,7 +7,7 @@ storage's debug log has the request's number too.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import grpc
@@ -179,14 +179,17 @@ class StorageCalls:
         altered = _only(response.resources)
         errors.check(_as_absent(altered.error_code), altered.error_message)
 
-    async def offsets(self, targets: Sequence[tuple[str, int, int]]) -> list[data_pb2.ListOffsetsResponse.Found]:
+    async def offsets(
+        self, targets: Sequence[tuple[str, int, int]], *, read_committed: bool = False
+    ) -> list[data_pb2.ListOffsetsResponse.Found]:
         """Return the offset per (topic, partition, timestamp or EARLIEST or LATEST), in order; its error code is a
-        value.
+        value. At read_committed LATEST is the last stable offset.
         """
         if not targets:
             return []
         request = data_pb2.ListOffsetsRequest(
             correlation_id=self.correlation_id,
+            isolation_level=int(read_committed),
             targets=[
                 data_pb2.ListOffsetsRequest.Target(
                     topic=topic, partition=partition, timestamp=timestamp, current_leader_epoch=-1
@@ -196,6 +199,22 @@ class StorageCalls:
         )
         response = await self._answer(self._storage.data.ListOffsets(request, timeout=self._timeout_s))
         return list(response.offsets)
+
+    async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records before an offset of each partition; return the log start offsets afterwards."""
+        request = data_pb2.DeleteRecordsRequest(
+            correlation_id=self.correlation_id,
+            targets=[
+                data_pb2.DeleteRecordsRequest.Target(topic=topic, partition=partition, offset=offset)
+                for partition, offset in before.items()
+            ],
+        )
+        response = await self._answer(self._storage.data.DeleteRecords(request, timeout=self._timeout_s))
+        for deleted in response.partitions:
+            errors.check(deleted.error_code)
+        return {
+            partition: deleted.log_start_offset for partition, deleted in zip(before, response.partitions, strict=True)
+        }
 
     async def groups(self) -> Sequence[groups_pb2.ListGroupsResponse.Group]:
         request = groups_pb2.ListGroupsRequest(correlation_id=self.correlation_id)

@@ -12,19 +12,23 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import pytest
 from admin_api.app import create_app
+from admin_api.connections import Connections
 from admin_api.kafka_clients import KafkaClients
 from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
 from broker_contract import cluster_pb2, groups_pb2
 from broker_contract.data import Append, AppendResponse, TopicIdPartition
+from gateway_svc.app import Gateway
+from gateway_svc.settings import GatewaySettings
+from millrace.direct import direct_storage
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import address
@@ -33,6 +37,8 @@ from storage_svc.settings import StorageSettings
 from support.group_calls import answered
 
 T = TypeVar("T")
+#: The clients and the connections of each admin-api of this process, by its URL.
+PARTS: dict[str, tuple[KafkaClients, Connections]] = {}
 GOLDEN = Path(__file__).parent / "golden"
 #: int16 version 1, one topic "flights" with the partitions 0 and 1, no user data.
 FLIGHTS_0_AND_1 = bytes.fromhex("0001 00000001 0007 666c6967687473 00000002 00000000 00000001 ffffffff")
@@ -55,6 +61,26 @@ class Loop:
         self.loop.close()
 
 
+def append_batch(loop: Loop, core: Storage, topic: str, partition: int, batch: bytes) -> None:
+    request = Append(
+        correlation_id=1,
+        client_id="test",
+        version=9,
+        acks=-1,
+        timeout_ms=10_000,
+        partitions=[TopicIdPartition(topic, partition)],
+        batches=[batch],
+    )
+
+    async def append() -> AppendResponse:
+        done: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
+        core.data.append(request, done.set_result)
+        return await done
+
+    answer = loop.run(append())
+    assert [each.error_code for each in answer.outcomes] == [0]
+
+
 @dataclass
 class Stack:
     """Storage and admin-api, and the actions of tests outside of HTTP."""
@@ -62,8 +88,13 @@ class Stack:
     loop: Loop
     core: Storage
     storage_address: str
+    #: The gateway's address, `host:port`.
+    kafka: str
     http: httpx.Client
     base_url: str
+    #: The parts of admin-api.
+    clients: KafkaClients
+    connections: Connections
     #: Text of this run -> text in golden files.
     names: dict[str, str] = field(default_factory=dict)
 
@@ -95,23 +126,10 @@ class Stack:
 
     def append(self, topic: str, partition: int, count: int) -> None:
         records = [Record(offset, 1_700_000_000_000, None, b"value", ()) for offset in range(count)]
-        request = Append(
-            correlation_id=1,
-            client_id="test",
-            version=9,
-            acks=-1,
-            timeout_ms=10_000,
-            partitions=[TopicIdPartition(topic, partition)],
-            batches=[build_batch(records)],
-        )
+        self.append_batch(topic, partition, build_batch(records))
 
-        async def append() -> AppendResponse:
-            done: asyncio.Future[AppendResponse] = asyncio.get_running_loop().create_future()
-            self.core.data.append(request, done.set_result)
-            return await done
-
-        answer = self.loop.run(append())
-        assert [each.error_code for each in answer.outcomes] == [0]
+    def append_batch(self, topic: str, partition: int, batch: bytes) -> None:
+        append_batch(self.loop, self.core, topic, partition, batch)
 
     def register_gateway(self, name: str, *listeners: tuple[str, str, int]) -> int:
         request = cluster_pb2.RegisterGatewayRequest(
@@ -201,6 +219,30 @@ async def serving_storage(data_dir: Path, storage_address: str) -> AsyncIterator
         await core.stop()
 
 
+class _Unlisted:
+    """The cluster of a gateway that is not listed as a broker."""
+
+    async def register_gateway(self, _request: cluster_pb2.RegisterGatewayRequest) -> Any:
+        return cluster_pb2.RegisterGatewayResponse(cluster_id="unlisted")
+
+    async def remove_gateway(self, _request: cluster_pb2.RemoveGatewayRequest) -> Any:
+        return cluster_pb2.RemoveGatewayResponse()
+
+    async def describe_cluster(self, _request: cluster_pb2.DescribeClusterRequest) -> Any:
+        return cluster_pb2.DescribeClusterResponse(cluster_id="unlisted")
+
+
+@contextlib.asynccontextmanager
+async def serving_kafka(core: Storage, *, port: int = 0) -> AsyncIterator[str]:
+    """Run a gateway that is not listed as a broker; yield its address."""
+    settings = GatewaySettings(listeners=f"EXTERNAL://127.0.0.1:{port}", gateway_http="")
+    gateway = await Gateway.start(settings, replace(direct_storage(core), cluster=_Unlisted()))
+    try:
+        yield str(address.Address(*gateway.addresses["EXTERNAL"]))
+    finally:
+        await gateway.stop()
+
+
 @contextlib.asynccontextmanager
 async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[str]:
     """Run admin-api on a free port; yield its URL."""
@@ -208,10 +250,13 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
     given = AdminSettings(storage_address=storage_address, **{"admin_rate_limit": 0, **settings})
     client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
     clients = KafkaClients(given.gateways, timeout_s=given.admin_gateway_timeout_s)
+    connections = Connections()
     sockets = listen(address.parse("127.0.0.1:0"))
     try:
-        async with serving(create_app(given, client, clients), sockets, stop_deadline_s=2):
-            yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+        async with serving(create_app(given, client, clients), sockets, stop_deadline_s=2, connections=connections):
+            base_url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+            PARTS[base_url] = clients, connections
+            yield base_url
             clients.stop()
     finally:
         await clients.close()
@@ -233,13 +278,14 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
 
     storage_address = f"unix:{folder}/storage.sock"
 
-    async def start() -> tuple[Storage, str]:
+    async def start() -> tuple[Storage, str, str]:
         core = await opened.enter_async_context(serving_storage(folder / "data", storage_address))
-        return core, await opened.enter_async_context(serving_admin(storage_address))
+        gateway = await opened.enter_async_context(serving_kafka(core))
+        return core, gateway, await opened.enter_async_context(serving_admin(storage_address, admin_gateways=gateway))
 
-    core, base_url = loop.run(start())
+    core, kafka, base_url = loop.run(start())
     with httpx.Client(base_url=base_url, timeout=20) as client:
-        yield Stack(loop, core, storage_address, client, base_url)
+        yield Stack(loop, core, storage_address, kafka, client, base_url, *PARTS[base_url])
     loop.run(opened.aclose())
 
 
@@ -261,9 +307,12 @@ class OwnStorage:
         self._opened = contextlib.AsyncExitStack()
 
     def start(self) -> None:
-        self.core = self._loop.run(
-            self._opened.enter_async_context(serving_storage(self._folder / "data", self.address))
-        )
+        serving = serving_storage(self._folder / "data", self.address)
+        self.core = self._loop.run(self._opened.enter_async_context(serving))
+
+    def append(self, topic: str, count: int) -> None:
+        records = [Record(offset, 1, None, b"value") for offset in range(count)]
+        append_batch(self._loop, self.core, topic, 0, build_batch(records))
 
     def stop(self) -> None:
         self._loop.run(self._opened.aclose())

@@ -17,7 +17,7 @@ from admin_api.bodies import BODY_BYTES_MAX, MEMBERS_MAX, VALUES_MAX, Body
 from admin_api.errors import ApiError
 from admin_api.kafka_clients import KafkaClients
 from admin_api.settings import AdminSettings
-from broker_contract import cluster_pb2, topics_pb2
+from broker_contract import cluster_pb2, data_pb2, topics_pb2
 from starlette.datastructures import Headers
 from starlette.types import Message
 
@@ -77,6 +77,9 @@ def _example(schema: dict[str, Any], number: int) -> Any:
     """Return a small value of this schema, for each number another one where the schema has more than one."""
     schema = _resolved(schema)
     match schema["type"]:
+        case "object" if "properties" not in schema:  # of any names
+            (values,) = (schema.get("patternProperties") or {"": schema.get("additionalProperties")}).values()
+            return {str(number): _example(values, number)}
         case "object":
             return {name: _example(schema["properties"][name], number) for name in schema.get("required", ())}
         case "array":
@@ -125,6 +128,10 @@ def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
     for opened, items, closed in [*_arrays(schema, before, after), ("[", {"type": "string"}, "]")]:
         for filler in (*FILLERS.values(), lambda n, items=items: json.dumps(_example(items, n))):
             texts += _repeated(opened, filler, closed)
+    for name, each in schema["properties"].items():
+        if "patternProperties" in each:  # an object of any names
+            for filler in FILLERS.values():
+                texts += _repeated(f'{{"{name}":{{', lambda n, filler=filler: f'"{n}":{filler(n)}', "}}")
     for filler in FILLERS.values():  # members that the schema does not know, and known ones many times
         texts += _repeated(before, lambda n, filler=filler: f'"{n:x}":{filler(n)}', after)
         texts += _repeated(before, lambda n, filler=filler: f'"validate_only":{filler(n)}', after)
@@ -148,7 +155,7 @@ def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
 
 
 class FakeStorage:
-    """Storage that creates every topic with a legal name, and makes every change of a topic or broker."""
+    """Storage that creates every topic with a legal name, and makes every change that it is asked for."""
 
     def calls(self, *_: object, **__: object) -> FakeStorage:
         return self
@@ -158,6 +165,12 @@ class FakeStorage:
         gateway = cluster_pb2.Gateway(node_id=1, name="gateway", listeners=[listener])
         return cluster_pb2.DescribeClusterResponse(cluster_id="C", gateways=[gateway])
 
+    async def offsets(self, targets: list[Any], **_: object) -> list[data_pb2.ListOffsetsResponse.Found]:
+        return [data_pb2.ListOffsetsResponse.Found(offset=9) for _ in targets]
+
+    async def delete_records(self, _topic: str, before: dict[int, int]) -> dict[int, int]:
+        return before
+
     async def create_topic(self, topic: topics_pb2.NewTopic, *, validate_only: bool) -> topics_pb2.CreatedTopic:
         assert validate_only in (False, True)
         errors.check(0 if len(topic.name) < 250 else 17)
@@ -166,7 +179,7 @@ class FakeStorage:
     async def create_partitions(self, name: str, partition_count: int) -> None: ...
 
     async def topic(self, name: str) -> topics_pb2.Topic:
-        return topics_pb2.Topic(name=name, partition_count=1)
+        return topics_pb2.Topic(name=name, partition_count=2)
 
     async def configs(self, *_: object, key: str) -> list[topics_pb2.ResourceConfigs]:
         return [topics_pb2.ResourceConfigs(configs=[topics_pb2.Config(name=key)])]

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.datastructures import Default
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from admin_api import bodies, errors
 from admin_api.roles import required
@@ -79,6 +79,7 @@ class Operations:
         status_code: int = 200,
         responses: dict[int | str, dict[str, Any]] | None = None,
         answer: type[BaseModel] | None = None,
+        response_class: type[Response] = JSONResponse,
     ) -> None:
         """Add an operation. `answer` is the shape of an endpoint that returns a response in place of an object."""
         self._app.add_api_route(
@@ -92,4 +93,5 @@ class Operations:
             response_model=Default(None) if answer is None else answer,
             # A token is required of the servers that are set up so: {} is none.
             openapi_extra={"x-required-role": required(method, path).name.lower(), "security": [{}]},
+            response_class=response_class,
         )

@@ -1,0 +1,1 @@
+"""Records over HTTP: reading them through the gateway, filtering, and writing them as JSON."""

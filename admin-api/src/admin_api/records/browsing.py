@@ -1,0 +1,286 @@
+"""One page of records out of several partitions: the newest first, or the oldest first.
+
+Each partition has a range of offsets that is still to read. Rows of all partitions are merged by timestamp; those of
+one partition stay in the order of their offsets. Reading forward takes the batches of a fetch. Reading backward takes a
+window of offsets before the end of the range, and the next window before that one; its size follows from the bytes of
+the last, so that the newest records of a large partition cost no more than their own bytes.
+
+A page ends with the limit of rows, or with a limit of work (`limits`). Then it shows the rows that were found, and
+each partition's range says where to go on: a record is never left out, nor shown twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from protocol_lib.errors import DecodeError
+from protocol_lib.records.record import Record
+
+from admin_api import errors
+from admin_api.answer_memory import AnswerTooLargeError
+from admin_api.kafka_clients import KafkaClient
+from admin_api.records.conditions import Filter
+from admin_api.records.fetching import Batch, Fetched, fetch
+from admin_api.records.limits import ROWS_BYTES_MAX, Work
+from admin_api.records.rendering import Formats, render
+
+__all__ = ["Browse", "Fault", "Range", "Row"]
+
+#: Bytes of one fetch, and its partitions at most.
+FETCH_BYTES = 1024 * 1024
+_FETCH_PARTITIONS = 32
+#: Offsets of the first window.
+_FIRST_WINDOW = 32
+#: Bytes of a record that is kept as it is until its window is read.
+_SMALL_BYTES = 4096
+_OFFSET_OUT_OF_RANGE = 1
+
+
+class Row(NamedTuple):
+    """A record that the filter admits, as JSON."""
+
+    timestamp: int
+    offset: int
+    text: str
+
+
+class _Found(NamedTuple):
+    """A record of a window. A large one is rendered at once, cut off; most small ones are not shown."""
+
+    record: Record
+    row: Row | None
+
+
+@dataclass(slots=True)
+class Range:
+    """The offsets of a partition that are still to read: from `start` to the one before `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Fault(NamedTuple):
+    """Records that cannot be shown."""
+
+    partition: int
+    offset: int
+    message: str
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The state of one partition's reading."""
+
+    unread: Range
+    #: Rows in the order of the answer.
+    ready: deque[Row] = field(default_factory=deque)
+    #: Offsets of the next window; reading backward only.
+    window: int = _FIRST_WINDOW
+    #: The window being read: its first offset, the next offset to fetch, its rows and bytes so far.
+    low: int = -1
+    position: int = -1
+    found: deque[_Found] = field(default_factory=deque)
+    bytes: int = 0
+
+    @property
+    def is_hungry(self) -> bool:
+        return not self.ready and self.unread.start < self.unread.end
+
+
+class Browse:
+    """The making of one page. `run` once; then `rows`, `ranges` and `faults` have the result."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        ranges: Sequence[Range],
+        *,
+        newest_first: bool,
+        limit: int,
+        wanted: Filter,
+        formats: Formats,
+        read_committed: bool,
+        work: Work,
+    ) -> None:
+        self.rows: list[Row] = []
+        self.faults: list[Fault] = []
+        self._client = client
+        self._topic = topic
+        self._newest_first = newest_first
+        self._limit = limit
+        self._filter = wanted
+        self._formats = formats
+        self._read_committed = read_committed
+        self._work = work
+        self._partitions = {each.partition: _Partition(replace(each)) for each in ranges}
+        self._progressed = False
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The ranges that a next page begins with, in the order of the partitions."""
+        return [rest for each in self._partitions.values() if (rest := self._rest(each)).start < rest.end]
+
+    async def run(self) -> bool:
+        """Make the page; return whether a limit of work ended it early. Raises ApiError."""
+        while len(self.rows) < self._limit:
+            hungry = [each for each in self._partitions.values() if each.is_hungry]
+            if hungry and self._work.is_done and self._progressed:
+                self._merge(all_partitions=True)
+                return len(self.rows) < self._limit
+            if hungry:
+                await self._load(hungry[:_FETCH_PARTITIONS])
+            elif not self._merge():
+                break
+        return False
+
+    def _merge(self, *, all_partitions: bool = False) -> bool:
+        """Move rows into the page until it is full, or until a partition must be read again. Return whether any."""
+        heads = [(self._key(each.ready[0]), number, each) for number, each in self._partitions.items() if each.ready]
+        heapq.heapify(heads)
+        before = len(self.rows)
+        while heads and len(self.rows) < self._limit:
+            _, number, partition = heapq.heappop(heads)
+            self.rows.append(partition.ready.popleft())
+            if partition.ready:
+                heapq.heappush(heads, (self._key(partition.ready[0]), number, partition))
+            elif partition.is_hungry and not all_partitions:
+                break
+        return len(self.rows) > before
+
+    def _key(self, row: Row) -> int:
+        return -row.timestamp if self._newest_first else row.timestamp
+
+    def _rest(self, partition: _Partition) -> Range:
+        unread = partition.unread
+        if not partition.ready:
+            return unread
+        if self._newest_first:
+            return Range(unread.partition, unread.start, partition.ready[0].offset + 1)
+        return Range(unread.partition, partition.ready[0].offset, unread.end)
+
+    async def _load(self, partitions: list[_Partition]) -> None:
+        """Fetch once for these partitions."""
+        for each in partitions:
+            if self._newest_first and each.position < 0:
+                each.low = each.position = max(each.unread.start, each.unread.end - each.window)
+        positions = [
+            (each.unread.partition, each.position if self._newest_first else each.unread.start) for each in partitions
+        ]
+        fetched = fetch(
+            self._client, self._topic, positions, bytes_max=FETCH_BYTES, read_committed=self._read_committed
+        )
+        try:
+            async for answer in fetched:
+                is_first = answer.partition == positions[0][0]
+                await self._read(self._partitions[answer.partition], answer, is_first=is_first)
+        except AnswerTooLargeError:
+            if len(partitions) > 1:  # find the one whose batch it is
+                for each in partitions:
+                    await self._load([each])
+                return
+            self._give_up(partitions[0], positions[0][1], "a record batch is too large to be shown")
+
+    async def _read(self, partition: _Partition, answer: Fetched, *, is_first: bool) -> None:
+        position = partition.position if self._newest_first else partition.unread.start
+        if answer.error_code == _OFFSET_OUT_OF_RANGE:
+            self._give_up(partition, position, "the records from here on were deleted meanwhile")
+            return
+        errors.check(answer.error_code)
+        self._work.bytes += len(answer.data)
+        partition.bytes += len(answer.data)
+        after = position
+        try:
+            for batch in answer.batches():
+                if batch.header.base_offset >= partition.unread.end:
+                    after = partition.unread.end
+                    break
+                after = await self._read_batch(partition, batch, position)
+                if len(partition.ready) >= self._limit or after <= batch.header.last_offset:
+                    break
+        except DecodeError as error:
+            self._give_up(partition, after, str(error))
+            return
+        if after > position:
+            self._advance(partition, after)
+        elif is_first or position >= answer.high_watermark:
+            self._advance(partition, partition.unread.end)  # there is nothing more to read
+        # Else the batches of partitions before it have filled the answer. Its turn as the first one comes.
+
+    async def _read_batch(self, partition: _Partition, batch: Batch, position: int) -> int:
+        """Read the rows of a batch; return the offset after those read."""
+        header, unread = batch.header, partition.unread
+        end = header.last_offset + 1
+        if self._newest_first and position == partition.low:
+            # The batch is here, so its records before the window are, too.
+            partition.low = max(unread.start, min(partition.low, header.base_offset))
+        if not batch.is_visible:
+            return end
+        try:
+            for record in await batch.records():
+                await self._work.pause()
+                low = partition.low if self._newest_first else position
+                if not low <= record.offset < unread.end:
+                    continue
+                self._work.scanned += 1
+                if self._filter.admits(unread.partition, record) and self._keep(partition, record):
+                    return record.offset + 1
+        except DecodeError as error:
+            self.faults.append(Fault(unread.partition, header.base_offset, str(error)))
+        return end
+
+    def _keep(self, partition: _Partition, record: Record) -> bool:
+        """Keep a row; return whether the partition has as many as the page can show."""
+        if not self._newest_first:
+            partition.ready.append(self._row(partition, record))
+            return len(partition.ready) >= self._limit or self._work.rows_bytes >= ROWS_BYTES_MAX
+        is_small = len(record.key or b"") + len(record.value or b"") <= _SMALL_BYTES and not record.headers
+        found = partition.found
+        found.append(_Found(record, None if is_small else self._row(partition, record)))
+        while len(found) > self._limit or (self._work.rows_bytes >= ROWS_BYTES_MAX and len(found) > 1):
+            oldest = found.popleft()
+            partition.low = oldest.record.offset + 1  # it is for a later page
+            if oldest.row is not None:
+                self._work.rows_bytes -= len(oldest.row.text)
+        return False
+
+    def _row(self, partition: _Partition, record: Record) -> Row:
+        row = Row(record.timestamp, record.offset, render(partition.unread.partition, record, self._formats))
+        self._work.rows_bytes += len(row.text)
+        return row
+
+    def _advance(self, partition: _Partition, after: int) -> None:
+        """Note that the offsets before `after` were read."""
+        unread = partition.unread
+        if not self._newest_first:
+            unread.start = min(after, unread.end)
+            self._progressed = True
+            return
+        partition.position = after
+        if after < unread.end:
+            return
+        span = max(unread.end - partition.low, 1)
+        self._show(partition)
+        unread.end = partition.low
+        grown = span * FETCH_BYTES // partition.bytes if partition.bytes else 16 * span
+        partition.window = max(1, min(16 * span, grown))
+        partition.position, partition.bytes = -1, 0
+        self._progressed = True
+
+    def _show(self, partition: _Partition) -> None:
+        """Move the rows of a window into the queue for the page."""
+        while partition.found:
+            record, row = partition.found.pop()
+            partition.ready.append(row or self._row(partition, record))
+
+    def _give_up(self, partition: _Partition, offset: int, message: str) -> None:
+        """Read no more of a partition; show the rows before the fault."""
+        self.faults.append(Fault(partition.unread.partition, offset, message))
+        self._show(partition)
+        partition.unread.start = partition.unread.end
+        self._progressed = True

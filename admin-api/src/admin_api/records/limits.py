@@ -1,0 +1,48 @@
+"""The work that one browse may cause, with filters of any kind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+__all__ = ["Work"]
+
+SCANNED_MAX = 100_000
+BYTES_MAX = 64 * 1024 * 1024
+TIME_MAX_S = 3.0
+#: Bytes of the rows that wait for their place in the answer, and of the answer.
+ROWS_BYTES_MAX = 4 * 1024 * 1024
+#: Seconds of a turn of the event loop.
+_TURN_S = 0.01
+
+
+class Work:
+    """The work done so far."""
+
+    def __init__(
+        self, *, scanned_max: int = SCANNED_MAX, bytes_max: int = BYTES_MAX, time_max_s: float = TIME_MAX_S
+    ) -> None:
+        self.scanned = 0
+        self.bytes = 0
+        #: Bytes of rows that are kept.
+        self.rows_bytes = 0
+        self._scanned_max = scanned_max
+        self._bytes_max = bytes_max
+        self._time_max_s = time_max_s
+        self._started = self._turn = time.monotonic()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a limit is reached."""
+        return (
+            self.scanned >= self._scanned_max
+            or self.bytes >= self._bytes_max
+            or self.rows_bytes >= ROWS_BYTES_MAX
+            or time.monotonic() - self._started >= self._time_max_s
+        )
+
+    async def pause(self) -> None:
+        """Let others have the event loop, if this turn was long."""
+        if time.monotonic() - self._turn >= _TURN_S:
+            await asyncio.sleep(0)
+            self._turn = time.monotonic()

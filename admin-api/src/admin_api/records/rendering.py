@@ -1,0 +1,120 @@
+"""Records as JSON: each key, value and header in a format, with the name of the format that was used.
+
+    auto      json for an object or an array, else utf8 for text, else base64
+    json      the JSON text as it is, not a text in quotes
+    utf8      text
+    base64, hex
+
+Bytes that are not of the requested format are shown in base64. JSON goes out byte for byte as it came in, so that no
+number changes: only line breaks, which JSON allows between its values alone, become spaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Literal
+
+from admin_api.records.conditions import JSON_BYTES_MAX, Readable
+
+__all__ = ["SHOWN_BYTES_MAX", "Format", "Formats", "render"]
+
+Format = Literal["auto", "json", "utf8", "base64", "hex"]
+
+#: Bytes of a key, a value or a header's value that a list shows; the record itself and a download show all.
+SHOWN_BYTES_MAX = 64 * 1024
+_ALL = 2**31
+#: Larger contents are shown in base64: a text can grow six times when it is written as JSON.
+TEXT_BYTES_MAX = 1024 * 1024
+#: Headers that a list shows, and bytes of the value of each.
+_HEADERS_MAX = 64
+_HEADER_BYTES_MAX = 1024
+
+_dumps: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+
+
+class Formats:
+    """The formats of keys and values, and the sizes to show: those of a list, or all of a record."""
+
+    __slots__ = ("bytes_max", "header_bytes_max", "headers_max", "key", "value")
+
+    def __init__(self, key: Format = "auto", value: Format = "auto", *, whole: bool = False) -> None:
+        self.key: Format = key
+        self.value: Format = value
+        self.bytes_max = _ALL if whole else SHOWN_BYTES_MAX
+        self.headers_max = _ALL if whole else _HEADERS_MAX
+        self.header_bytes_max = _ALL if whole else _HEADER_BYTES_MAX
+
+
+def render(partition: int, record: Readable, formats: Formats) -> str:
+    """Return a record as a JSON object on one line."""
+    shown, bytes_max = record.headers[: formats.headers_max], formats.header_bytes_max
+    headers = ",".join(_header(name, content, bytes_max) for name, content in shown)
+    return (
+        f'{{"partition":{partition},"offset":{record.offset},"timestamp":{record.timestamp},'
+        f"{_field('key', record.key, formats.key, formats.bytes_max)},"
+        f"{_field('value', record.value, formats.value, formats.bytes_max)},"
+        f'"headers":[{headers}],"headers_count":{len(record.headers)}}}'
+    )
+
+
+def _header(name: str, content: bytes | None, bytes_max: int) -> str:
+    return f'{{"name":{_dumps(name[:bytes_max])},{_field("value", content, "utf8", bytes_max)}}}'
+
+
+def _field(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> str:
+    """Return the members of an object that show `data`: its text, format and size, and whether it is cut off."""
+    if data is None:
+        return f'"{name}":null,"{name}_format":null,"{name}_size":null,"{name}_truncated":false'
+    is_cut = len(data) > bytes_max
+    used, text = _text(data[:bytes_max] if is_cut else data, wanted, is_cut)
+    return (
+        f'"{name}":{text},"{name}_format":"{used}","{name}_size":{len(data)},'
+        f'"{name}_truncated":{"true" if is_cut else "false"}'
+    )
+
+
+def _text(data: bytes, wanted: Format, is_cut: bool) -> tuple[str, str]:
+    """Return the format used, and the JSON text."""
+    if wanted == "hex":
+        return "hex", f'"{data.hex()}"'
+    if wanted != "base64" and len(data) <= TEXT_BYTES_MAX:
+        if not is_cut and (wanted == "json" or (wanted == "auto" and data[:1] in (b"{", b"["))):
+            found = _json(data)
+            if found is not None:
+                return "json", found
+        if wanted != "json":
+            try:
+                return "utf8", _dumps(_decoded(data, is_cut))
+            except UnicodeDecodeError:
+                pass
+    return "base64", f'"{base64.b64encode(data).decode()}"'
+
+
+def _decoded(data: bytes, is_cut: bool) -> str:
+    if not is_cut:
+        return data.decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - 3:
+            raise
+        return data[: error.start].decode()  # the cut went through a character
+
+
+def _json(data: bytes) -> str | None:
+    """Return the text of a JSON value on one line; None for other bytes, and for large ones."""
+    if len(data) > JSON_BYTES_MAX:
+        return None
+    try:
+        text = data.decode()
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return text.translate(_LINE_BREAKS)
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(constant)

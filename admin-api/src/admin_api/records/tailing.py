@@ -1,0 +1,202 @@
+"""A tail: new records as server-sent events, for as long as the client receives.
+
+    retry: 2000
+
+    data: {"partition":0,"offset":15,…}
+    id: 0:15,1:22                        the last offset of each partition, on the last event of some
+
+    event: dropped
+    data: {"partition":0,"from_offset":16,"to_offset":99}
+
+    event: error
+    data: {"error_code":40403,"message":"…"}
+
+    :                                    nothing for a while
+
+A client that comes back with the last id goes on after it. A second has an allowance of events, of their bytes and of
+records read. Once it is spent, the tail leaves out the rest of the partition up to its newest record, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+from protocol_lib.errors import DecodeError
+
+from admin_api import errors
+from admin_api.answer_memory import AnswerTooLargeError
+from admin_api.kafka_clients import KafkaClient
+from admin_api.records.conditions import Filter
+from admin_api.records.fetching import Fetched, fetch
+from admin_api.records.limits import Work
+from admin_api.records.rendering import Formats, render
+
+__all__ = ["Tail", "positions_after"]
+
+EVENTS_PER_S = 200
+BYTES_PER_S = 1024 * 1024
+SCANNED_PER_S = 5000
+HEARTBEAT_S = 15.0
+#: Bytes of one fetch, and seconds between two that bring records: each costs about the same.
+_FETCH_BYTES = 256 * 1024
+_PAUSE_S = 0.05
+#: Seconds for which a tail waits for the gateway to come back, and between two tries.
+_PATIENCE_S = 30.0
+_RETRY_S = 0.5
+_OFFSET_OUT_OF_RANGE = 1
+_LAST_ID = re.compile(r"\d{1,10}:(-1|\d{1,19})(,\d{1,10}:(-1|\d{1,19})){0,255}")
+
+
+class Tail:
+    """One tail: the next offset of each partition, and the allowance."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        positions: dict[int, int],
+        newest: Callable[[int], Awaitable[int]],
+        wanted: Filter,
+        formats: Formats,
+        *,
+        read_committed: bool,
+    ) -> None:
+        """Prepare a tail; `newest` returns the end of a partition whose next offset is gone."""
+        self._client = client
+        self._topic = topic
+        self._positions = positions
+        self._newest = newest
+        self._filter = wanted
+        self._formats = formats
+        self._read_committed = read_committed
+        self._work = Work()
+        self._events = _Allowance(EVENTS_PER_S)
+        self._bytes = _Allowance(BYTES_PER_S)
+        self._scanned = _Allowance(SCANNED_PER_S)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield pieces of the stream. It ends after an error event, or when the server stops."""
+        yield b"retry: 2000\n\n"
+        sent_at = answered_at = time.monotonic()
+        while True:
+            try:
+                piece = await self._next_piece()
+                answered_at = time.monotonic()
+            except errors.ApiError as error:
+                if self._client.is_stopped:
+                    return
+                if error.status_code != 503 or time.monotonic() - answered_at > _PATIENCE_S:
+                    yield _event("error", {"error_code": error.error_code, "message": error.message})
+                    return
+                await asyncio.sleep(_RETRY_S)
+                piece = b""
+            if piece:
+                yield piece
+                sent_at = time.monotonic()
+                await asyncio.sleep(_PAUSE_S)
+            elif time.monotonic() - sent_at > HEARTBEAT_S:
+                yield b":\n\n"
+                sent_at = time.monotonic()
+
+    async def _next_piece(self) -> bytes:
+        """Wait for records, for a second at most, and return their events. Raises ApiError."""
+        positions = list(self._positions.items())
+        piece = bytearray()
+        try:
+            async for answer in fetch(
+                self._client,
+                self._topic,
+                positions,
+                bytes_max=_FETCH_BYTES,
+                read_committed=self._read_committed,
+                max_wait_ms=self._client.wait_ms,
+            ):
+                if answer.error_code or answer.data:
+                    await self._read(answer, piece)
+        except AnswerTooLargeError:
+            for partition, position in positions:
+                await self._skip(partition, position, piece)
+        self._client.forget()
+        if piece:
+            # The next fetch begins with another partition, for a busy one fills an answer.
+            first = next(iter(self._positions))
+            self._positions[first] = self._positions.pop(first)
+            last = ",".join(f"{partition}:{position - 1}" for partition, position in sorted(self._positions.items()))
+            piece[-1:] = b"id: %s\n\n" % last.encode()
+        return bytes(piece)
+
+    async def _read(self, answer: Fetched, piece: bytearray) -> None:
+        partition = answer.partition
+        position = self._positions[partition]
+        if answer.error_code == _OFFSET_OUT_OF_RANGE:
+            await self._skip(partition, position, piece)
+            return
+        errors.check(answer.error_code)
+        try:
+            for batch in answer.batches():
+                for record in await batch.records() if batch.is_visible else ():
+                    if record.offset < position:
+                        continue
+                    await self._work.pause()
+                    if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
+                        self._drop(partition, record.offset, answer.high_watermark, piece)
+                        return
+                    if self._filter.admits(partition, record):
+                        text = render(partition, record, self._formats).encode()
+                        self._events.spend(1)
+                        self._bytes.spend(len(text))
+                        piece += b"data: %s\n\n" % text
+                self._positions[partition] = max(position, batch.header.last_offset + 1)
+        except DecodeError:
+            await self._skip(partition, self._positions[partition], piece)
+
+    async def _skip(self, partition: int, position: int, piece: bytearray) -> None:
+        """Go on with the newest record: those from the position on are gone, or cannot be read."""
+        self._drop(partition, position, await self._newest(partition), piece)
+
+    def _drop(self, partition: int, start: int, end: int, piece: bytearray) -> None:
+        if end > start:
+            dropped = {"partition": partition, "from_offset": start, "to_offset": end - 1}
+            piece += _event("dropped", dropped)
+        self._positions[partition] = end
+
+
+class _Allowance:
+    """An amount a second, of which up to a second's is saved."""
+
+    __slots__ = ("_left", "_per_s", "_then")
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s = per_s
+        self._left = float(per_s)
+        self._then = time.monotonic()
+
+    @property
+    def is_left(self) -> bool:
+        now = time.monotonic()
+        self._left = min(self._per_s, self._left + (now - self._then) * self._per_s)
+        self._then = now
+        return self._left >= 1
+
+    def spend(self, amount: int) -> bool:
+        """Use the amount up if anything is left; return whether it was."""
+        if not self.is_left:
+            return False
+        self._left -= amount
+        return True
+
+
+def positions_after(last_id: str) -> dict[int, int]:
+    """Return the next offset of each partition in the id of an event. Raises ApiError if it is none of a tail's."""
+    if not _LAST_ID.fullmatch(last_id):
+        raise errors.of_status(400, "Last-Event-ID is not one that a tail gave out.")
+    pairs = [pair.split(":") for pair in last_id.split(",")]
+    return {int(partition): int(offset) + 1 for partition, offset in pairs}
+
+
+def _event(name: str, content: Mapping[str, object]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(content, separators=(',', ':'))}\n\n".encode()

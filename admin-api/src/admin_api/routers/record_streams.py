@@ -1,0 +1,129 @@
+"""Records of a topic without an end to their number: downloads and tails."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import FastAPI, Header, Query, Request
+
+from admin_api import errors
+from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
+from admin_api.records.cursors import Left
+from admin_api.records.queries import (
+    PARTITIONS_MAX,
+    FilterQuery,
+    FormatQuery,
+    IsolationQuery,
+    OffsetQuery,
+    PartitionQuery,
+    bounds,
+    partitions_of,
+)
+from admin_api.records.rendering import Formats
+from admin_api.records.streams import LastingResponse, borrowed
+from admin_api.routers.operations import Operations
+from admin_api.routers.records import RECORDS, TAG, TOPIC
+from admin_api.view import Calls, TopicName
+
+__all__ = ["add_operations"]
+
+NDJSON = "application/x-ndjson"
+EVENTS = "text/event-stream"
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, TAG)
+    operations.add(
+        "GET",
+        f"{RECORDS}:download",
+        "downloadRecords",
+        download,
+        responses={200: {"description": "One record a line, as in a page.", "content": {NDJSON: {}}}},
+        response_class=LastingResponse,
+    )
+    operations.add(
+        "GET",
+        f"{TOPIC}/tail",
+        "tailRecords",
+        tail,
+        responses={200: {"description": "Server-sent events, one for each record.", "content": {EVENTS: {}}}},
+        response_class=LastingResponse,
+    )
+
+
+async def download(
+    request: Request,
+    calls: Calls,
+    topic_name: TopicName,
+    wanted: FilterQuery,
+    partition: PartitionQuery = None,
+    from_offset: OffsetQuery = None,
+    to_offset: Annotated[int | None, Query(ge=0, le=2**63 - 1, description="The first offset to leave out.")] = None,
+    key_format: FormatQuery = "auto",
+    value_format: FormatQuery = "auto",
+    isolation: IsolationQuery = "read_uncommitted",
+) -> LastingResponse:
+    """Send the records that are there now, whole, one partition after the other."""
+    read_committed = isolation == "read_committed"
+    partitions = await partitions_of(calls, topic_name, partition)
+    ranges = [
+        Left(
+            each.partition,
+            max(each.start, from_offset or 0),
+            each.end if to_offset is None else min(each.end, to_offset),
+        )
+        for each in await bounds(calls, topic_name, partitions, read_committed=read_committed)
+    ]
+    client, held = await borrowed(_clients(request), DOWNLOAD)
+    from admin_api.records.downloading import lines
+
+    name = _FILE_NAME.sub("_", topic_name) if partition is None else f"{_FILE_NAME.sub('_', topic_name)}-{partition}"
+    formats = Formats(key_format, value_format, whole=True)
+    return LastingResponse(
+        lines(client, topic_name, ranges, wanted, formats, read_committed=read_committed),
+        held,
+        media_type=NDJSON,
+        content_disposition=f'attachment; filename="{name}.ndjson"',
+        cache_control="no-store",
+    )
+
+
+async def tail(
+    request: Request,
+    calls: Calls,
+    topic_name: TopicName,
+    wanted: FilterQuery,
+    partition: PartitionQuery = None,
+    key_format: FormatQuery = "auto",
+    value_format: FormatQuery = "auto",
+    isolation: IsolationQuery = "read_uncommitted",
+    last_event_id: Annotated[
+        str | None, Header(max_length=8192, description="The id of the last event received: go on after it.")
+    ] = None,
+) -> LastingResponse:
+    """Send new records as they come: at most 200 a second, with an event `dropped` for the others."""
+    read_committed = isolation == "read_committed"
+    partitions = await partitions_of(calls, topic_name, partition)
+    if len(partitions) > PARTITIONS_MAX:
+        raise errors.of_status(400, f"query.partition: name one, {len(partitions)} are more than {PARTITIONS_MAX}")
+    ends = await bounds(calls, topic_name, partitions, read_committed=read_committed)
+    from admin_api.records.tailing import Tail, positions_after
+
+    seen = {} if last_event_id is None else positions_after(last_event_id)
+    positions = {each.partition: min(max(seen.get(each.partition, each.end), each.start), each.end) for each in ends}
+
+    async def newest(partition: int) -> int:
+        (found,) = await bounds(calls, topic_name, [partition], read_committed=read_committed)
+        return found.end
+
+    client, held = await borrowed(_clients(request), TAIL)
+    formats = Formats(key_format, value_format)
+    followed = Tail(client, topic_name, positions, newest, wanted, formats, read_committed=read_committed)
+    return LastingResponse(followed.events(), held, media_type=EVENTS, cache_control="no-store")
+
+
+def _clients(request: Request) -> KafkaClients:
+    clients: KafkaClients = request.app.state.clients
+    return clients

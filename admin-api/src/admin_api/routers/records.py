@@ -1,0 +1,170 @@
+"""Records of a topic: pages of them, one of them, and their deletion."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from admin_api import errors
+from admin_api.answer_memory import AnswerTooLargeError
+from admin_api.kafka_clients import BROWSE, KafkaClients
+from admin_api.records import cursors
+from admin_api.records.cursors import Left
+from admin_api.records.limits import Work
+from admin_api.records.queries import (
+    FilterQuery,
+    FormatQuery,
+    IsolationQuery,
+    PlaceQuery,
+    bounds,
+    partitions_of,
+    place_ranges,
+)
+from admin_api.records.rendering import Formats, render
+from admin_api.routers.operations import Operations
+from admin_api.schemas.records import (
+    DeletedRecords,
+    DeleteRecordsRequest,
+    Deletion,
+    Record,
+    RecordPage,
+    TruncateRequest,
+)
+from admin_api.storage import StorageCalls
+from admin_api.view import Calls, PartitionId, TopicName
+
+__all__ = ["RECORDS", "TAG", "TOPIC", "add_operations"]
+
+TAG = "Records (api/v1)"
+TOPIC = "/api/v1/topics/{topic_name}"
+RECORDS = f"{TOPIC}/records"
+LIMIT_MAX = 500
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, TAG)
+    operations.get(RECORDS, "browseRecords", browse, RecordPage)
+    operations.get(f"{RECORDS}/{{partition_id}}/{{offset}}", "getRecord", get_record, Record)
+    operations.add("DELETE", RECORDS, "deleteRecords", delete_records)
+    operations.add("POST", f"{RECORDS}:truncate", "truncateRecords", truncate_records)
+
+
+async def browse(
+    request: Request,
+    calls: Calls,
+    topic_name: TopicName,
+    place: PlaceQuery,
+    wanted: FilterQuery,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Records of a page, at most.")] = 50,
+    key_format: FormatQuery = "auto",
+    value_format: FormatQuery = "auto",
+    isolation: IsolationQuery = "read_uncommitted",
+) -> Response:
+    """Return a page of records, merged by timestamp. Filters are applied to at most 100,000 records a page."""
+    from admin_api.records.browsing import Browse, Range
+
+    read_committed = isolation == "read_committed"
+    newest_first, ranges = await place_ranges(calls, topic_name, place, read_committed=read_committed)
+    work = Work()
+    async with _clients(request).borrow(BROWSE) as client:
+        page = Browse(
+            client,
+            topic_name,
+            [Range(*each) for each in ranges],
+            newest_first=newest_first,
+            limit=limit,
+            wanted=wanted,
+            formats=Formats(key_format, value_format),
+            read_committed=read_committed,
+            work=work,
+        )
+        truncated = await page.run()
+    left = [Left(each.partition, each.start, each.end) for each in page.ranges]
+    cursor = cursors.encode(topic_name, newest_first, left) if left else None
+    faults = [fault._asdict() for fault in page.faults]
+    rest = {"scanned": work.scanned, "truncated": truncated, "cursor": cursor, "faults": faults}
+    rows = ",".join(row.text for row in page.rows)
+    return _json(f'{{"data":[{rows}],{json.dumps(rest)[1:]}')
+
+
+async def get_record(
+    request: Request,
+    calls: Calls,
+    topic_name: TopicName,
+    partition_id: PartitionId,
+    offset: Annotated[int, Path(ge=0, le=2**63 - 1)],
+    key_format: FormatQuery = "auto",
+    value_format: FormatQuery = "auto",
+) -> Response:
+    """Return one record whole, up to 16 MiB."""
+    from protocol_lib.errors import DecodeError
+
+    from admin_api.records.fetching import fetch
+
+    (range_,) = await bounds(calls, topic_name, await partitions_of(calls, topic_name, partition_id))
+    if not range_.start <= offset < range_.end:
+        raise errors.not_found(f"The partition has the offsets from {range_.start} to the one before {range_.end}.")
+    async with _clients(request).borrow(BROWSE) as client:
+        try:
+            async for answer in fetch(client, topic_name, [(partition_id, offset)], bytes_max=1, read_committed=False):
+                errors.check(answer.error_code)
+                for batch in answer.batches():
+                    for record in await batch.records() if batch.is_visible else ():
+                        if record.offset == offset:
+                            return _json(render(partition_id, record, Formats(key_format, value_format, whole=True)))
+                    break
+        except (AnswerTooLargeError, DecodeError) as error:
+            raise errors.ApiError(500, 50002, f"The record cannot be read: {error}.") from error
+    raise errors.not_found("This offset has no record: it was compacted away, or marks the end of a transaction.")
+
+
+async def delete_records(calls: Calls, topic_name: TopicName, given: DeleteRecordsRequest) -> Deletion:
+    """Delete the records before an offset of each named partition, for good."""
+    before = {int(partition): offset for partition, offset in given.before.items()}
+    count = (await calls.topic(topic_name)).partition_count
+    if max(before) >= count:
+        raise errors.partition_not_found()
+    return await _delete(calls, topic_name, before, dry_run=given.dry_run)
+
+
+async def truncate_records(calls: Calls, topic_name: TopicName, given: TruncateRequest) -> Deletion:
+    """Delete every record of the topic, for good. Offsets go on where they are."""
+    partitions = await partitions_of(calls, topic_name, None)
+    return await _delete(calls, topic_name, dict.fromkeys(partitions, -1), dry_run=given.dry_run)
+
+
+async def _delete(calls: StorageCalls, topic: str, before: dict[int, int], *, dry_run: bool) -> Deletion:
+    ranges = await bounds(calls, topic, list(before))
+    for each in ranges:
+        if before[each.partition] > each.end:
+            raise errors.refused(
+                f"Partition {each.partition} ends at offset {each.end}, before {before[each.partition]}."
+            )
+    after = {
+        each.partition: each.end if before[each.partition] < 0 else max(each.start, before[each.partition])
+        for each in ranges
+    }
+    if not dry_run:
+        after = await calls.delete_records(topic, after)
+    rows = [
+        DeletedRecords(
+            partition=each.partition,
+            log_start_offset_before=each.start,
+            log_start_offset_after=after[each.partition],
+            deleted=after[each.partition] - each.start,
+        )
+        for each in ranges
+    ]
+    return Deletion(topic_name=topic, dry_run=dry_run, data=rows)
+
+
+def _clients(request: Request) -> KafkaClients:
+    clients: KafkaClients = request.app.state.clients
+    return clients
+
+
+def _json(text: str) -> Response:
+    return Response(text.encode(), media_type="application/json")

@@ -1,0 +1,105 @@
+"""Records, pages of them, and their deletion."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from admin_api.schemas.resources import Int32, Int64
+
+__all__ = [
+    "DeleteRecordsRequest",
+    "DeletedRecords",
+    "Deletion",
+    "Isolation",
+    "Mode",
+    "Record",
+    "RecordFault",
+    "RecordHeader",
+    "RecordPage",
+    "TruncateRequest",
+    "UsedFormat",
+]
+
+Mode = Literal["newest", "oldest", "from_offset", "to_offset", "from_timestamp", "to_timestamp"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+UsedFormat = Literal["json", "utf8", "base64", "hex"]
+#: Partitions named in one request; `bodies` allows an object no more members.
+_PARTITIONS_MAX = 16
+
+_REQUEST = ConfigDict(strict=True, extra="forbid")
+_PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+_Before = Annotated[int, Field(ge=-1, le=2**63 - 1, json_schema_extra={"format": "int64"})]
+
+
+class RecordHeader(BaseModel):
+    name: str
+    value: str | None
+    value_format: UsedFormat | None
+    value_size: Int32 | None = Field(description="Bytes of the whole value.")
+    value_truncated: bool = Field(description="Whether only the beginning is shown.")
+
+
+class Record(BaseModel):
+    partition: Int32
+    offset: Int64
+    timestamp: Int64 = Field(description="Milliseconds since 1970.")
+    key: Any = Field(description="In the format of key_format; null for none.")
+    key_format: UsedFormat | None
+    key_size: Int32 | None = Field(description="Bytes of the whole key.")
+    key_truncated: bool = Field(description="Whether only the beginning is shown.")
+    value: Any = Field(description="In the format of value_format; null for a tombstone.")
+    value_format: UsedFormat | None
+    value_size: Int32 | None = Field(description="Bytes of the whole value.")
+    value_truncated: bool = Field(description="Whether only the beginning is shown.")
+    headers: list[RecordHeader]
+    headers_count: Int32 = Field(description="The number of headers; a list shows the first 64.")
+
+
+class RecordFault(BaseModel):
+    partition: Int32
+    offset: Int64
+    message: str
+
+
+class RecordPage(BaseModel):
+    data: list[Record]
+    scanned: Int32 = Field(description="Records read for this page.")
+    truncated: bool = Field(
+        description="Whether a limit of work ended the page before it was full: go on with the cursor."
+    )
+    cursor: str | None = Field(description="Where the next page begins; null when no record is left.")
+    faults: list[RecordFault] = Field(description="Records that cannot be shown.")
+
+
+class DeleteRecordsRequest(BaseModel):
+    model_config = ConfigDict(
+        **_REQUEST, json_schema_extra={"examples": [{"before": {"0": 100, "1": -1}, "dry_run": True}]}
+    )
+
+    before: Annotated[dict[_PartitionText, _Before], Field(min_length=1, max_length=_PARTITIONS_MAX)] = Field(
+        description="Per partition the offset of the first record that stays; -1 deletes every record."
+    )
+    dry_run: bool = Field(False, description="Only say what would be deleted.")
+
+
+class TruncateRequest(BaseModel):
+    model_config = ConfigDict(**_REQUEST, json_schema_extra={"examples": [{"dry_run": True}]})
+
+    dry_run: bool = Field(False, description="Only say what would be deleted.")
+
+
+class DeletedRecords(BaseModel):
+    partition: Int32
+    log_start_offset_before: Int64
+    log_start_offset_after: Int64
+    deleted: Int64 = Field(
+        description="Offsets deleted. Some may have had no record, in a compacted topic for example."
+    )
+
+
+class Deletion(BaseModel):
+    topic_name: str
+    dry_run: bool
+    data: list[DeletedRecords]
