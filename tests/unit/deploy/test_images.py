@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def normal(requirement: str) -> str:
     return re.split(r"[=<>!~\[; ]", requirement)[0].lower().replace("_", "-")
 
 
+@cache
 def imported(folder: Path) -> set[str]:
     """Return the distributions of others that the modules below a folder import, in functions too."""
     found = set()

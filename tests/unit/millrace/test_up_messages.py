@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import random
 import re
 import signal
 import socket
@@ -72,11 +73,18 @@ def test_a_busy_port_is_named_with_its_option():
         assert message.startswith("millrace up: --metrics-port: cannot listen at 127.0.0.1:")
 
 
+def _two_free_ports():
+    """Return the first of two ports that no socket has, below those that the kernel chooses for others."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
+            for number in (port, port + 1):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            return port
+
+
 def test_a_terminal_gets_text_and_the_three_lines(tmp_path):
-    """The first port of /metrics is one that the kernel found free, and its neighbour most likely is."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _two_free_ports()
     ours, theirs = pty.openpty()
     command = [*UP, "--data-dir", str(tmp_path / "data"), "--metrics-port", str(port)]
     environment = {**os.environ, "MILLRACE_BROKER_HTTP": "localhost:9103"}
