@@ -10,7 +10,7 @@
 # make bench-check  the short run; fails where a ratio to Apache Kafka is far below the one in docs/benchmarks
 # make bench-against CHECKOUT=FOLDER   compares this tree with another checkout, in turns of one run
 # make profile      flame graphs of gateway and storage under load, and the cost of a megabyte, into build/profile (Linux)
-# make bench-parts  figures of groups, of the log and of protocol_lib
+# make bench-parts  figures of administration, of groups, of the log and of protocol_lib
 # make install-test the wheel in an empty environment: README's pytest example, millrace up and topic
 # make compose-test the whole path in containers (needs a Docker engine)
 PYTHON ?= python3
@@ -87,6 +87,7 @@ profile: setup
 
 bench-parts: setup
 	$(BIN)/python tests/load/groups.py
+	$(BIN)/python tests/load/administration.py
 	$(BIN)/python tests/load/log.py
 	$(BIN)/python tests/load/records.py
 	$(BIN)/python tests/load/codec.py

@@ -1,0 +1,87 @@
+"""Figures of administration with 1,000 topics: over Kafka, over REST and with the command line.
+
+`python tests/load/administration.py [--topics NUMBER]` prints a table; `make bench-parts` runs it. The memory of
+admin-api is measured last, after all other rows have used it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from millrace.running import RunningUp
+from table import Row, show
+
+TOPICS = 1000
+LISTS, COMMANDS = 30, 5
+
+
+def fetch(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def timed_ms(times: int, url: str) -> list[float]:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        fetch(url)
+        taken.append((time.perf_counter() - began) * 1000)
+    return taken
+
+
+def created_s(bootstrap: str, count: int) -> float:
+    """Create topics with one call of an AdminClient; return the time until all of them exist."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.list_topics(timeout=10)
+    began = time.perf_counter()
+    for each in admin.create_topics([NewTopic(f"topic-{number:05}", 1) for number in range(count)]).values():
+        each.result(60)
+    return time.perf_counter() - began
+
+
+def listed_s(http: str) -> float:
+    """Return the time of one `millrace topic list`, the start of its Python included."""
+    began = time.perf_counter()
+    command = [str(Path(sys.executable).with_name("millrace")), "topic", "list", "--rest", http]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    return time.perf_counter() - began
+
+
+def measure(up: RunningUp, topics: int) -> list[Row]:
+    created = created_s(up.kafka, topics)
+    api = f"http://{up.http}"
+    cluster = json.loads(fetch(f"{api}/v3/clusters"))["data"][0]["cluster_id"]
+    listed = timed_ms(LISTS, f"{api}/v3/clusters/{cluster}/topics")
+    fetch(f"{api}/v3/clusters/{cluster}/topics/-/configs")
+    commands = [listed_s(up.http) for _ in range(COMMANDS)]
+    found = re.search(rb"^process_resident_memory_bytes (\S+)", fetch(f"{api}/metrics"), flags=re.M)
+    assert found is not None
+    resident = float(found[1])
+    return [
+        Row(f"{topics} topics created in one call of an AdminClient", "≤ 3 s", f"{created:.2f} s"),
+        Row(f"list of {topics} topics over REST, p50", "≤ 50 ms", f"{statistics.median(listed):.0f} ms"),
+        Row(f"millrace topic list, {topics} topics, p50", "≤ 0.4 s", f"{statistics.median(commands):.2f} s"),
+        Row("memory of admin-api after all of it", "≤ 110 MB", f"{resident / 1e6:.0f} MB"),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--topics", type=int, default=TOPICS, help=f"number of topics (default {TOPICS})")
+    arguments = parser.parse_args()
+    with RunningUp("--kafka-port", "0", "--http-port", "0") as up:
+        show(measure(up, arguments.topics))
+
+
+if __name__ == "__main__":
+    main()
