@@ -1,4 +1,4 @@
-"""Kafka's tools for topics, groups, offsets and records, a success and an error of each, beside Apache Kafka.
+"""Kafka's tools for topics, groups, offsets and records, a success and an error of each, compared with Apache Kafka.
 
 All commands of a broker run in one JVM (`KafkaTools.java`). Ids, addresses and times are left out of the comparison.
 """
