@@ -82,6 +82,13 @@ def test_serves_clients_and_stops_in_order(layout, tmp_path):
         (cluster,) = _get_json(up.http, "/v3/clusters")["data"]
         topics = _get_json(up.http, f"/v3/clusters/{cluster['cluster_id']}/topics")["data"]
         assert {"orders": 2}.items() <= {topic["topic_name"]: topic["partitions_count"] for topic in topics}.items()
+        records = _get_json(up.http, "/api/v1/topics/orders/records?limit=500")["data"]
+        assert sorted(record["value"] for record in records) == values
+        tail = urllib.request.urlopen(f"http://{up.http}/api/v1/topics/orders/tail", timeout=30)
+        assert tail.readline() == b"retry: 2000\n"
+        _produce(up.kafka, ["tailed"])
+        assert tail.readline() == b"\n"
+        assert json.loads(tail.readline().removeprefix(b"data: "))["value"] == "tailed"
         assert not (data_dir / CLEAN_MARKER).exists()
         assert up.stop() == 0
         assert [pid for pids in services.values() for pid in pids if _alive(pid)] == []
