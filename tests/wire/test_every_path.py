@@ -257,7 +257,7 @@ def codes_in(value: Any) -> set[int]:
         return set()
     named = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     inner = {code for each in named.values() for code in codes_in(each)}
-    return inner | ({named["error_code"]} if "error_code" in named else set())
+    return inner | {named[name] for name in ("error_code", "partition_error_code") if name in named}
 
 
 def test_every_api_has_a_case() -> None:
