@@ -18,7 +18,6 @@ from admin_api.roles import Role
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
 from fastapi.routing import APIRoute
-from service_chassis import logs
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -46,12 +45,15 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> Lines:
     """The lines of the audit log, each with the name of its logger."""
     lines: Lines = []
 
-    class Recorder(logs.Logger):
+    class Recorder:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
         def info(self, event: str, **fields: object) -> None:
             lines.append((self.name, {"event": event, **fields}))
 
-    monkeypatch.setattr(audit, "log", Recorder("admin_api.audit"))
-    monkeypatch.setattr(audit, "strangers_log", Recorder("admin_api.audit.refused"))
+    monkeypatch.setattr(audit, "log", Recorder(audit.log.name))
+    monkeypatch.setattr(audit, "strangers_log", Recorder(audit.strangers_log.name))
     return lines
 
 
