@@ -184,6 +184,9 @@ def test_the_examples_of_the_description_work(stack: Stack, method: str, path: s
     broker_id = stack.register_gateway("exemplary", ("EXTERNAL", "localhost", 39093))
     config = "retention.ms" if "/topics/" in path else "message.max.bytes"
     names = {"cluster_id": stack.cluster.rpartition("/")[2], "topic_name": "orders", "name": config}
+    if "{consumer_group_id}" in path:
+        stack.commit("exemplary", {("orders", 0): 0})
+        names["consumer_group_id"] = "exemplary"
     try:
         answer = stack.http.request(method, path.format(**names, broker_id=broker_id), json=example)
     finally:
