@@ -87,7 +87,7 @@ class GroupOffsets:
         error = self._member_fault(hosted, request)
         errors = [error or self._offset_fault(each) for each in request.offsets]
         now_ms = self._now_ms()
-        accepted = self._accepted(request, errors, now_ms)
+        accepted = accepted_offsets(request, errors, self._topics, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)
             done(errors)
@@ -135,24 +135,6 @@ class GroupOffsets:
             self._topics,
             knows_epochs=request.knows_epochs,
         )
-
-    def _accepted(
-        self, request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
-    ) -> dict[TopicPartition, OffsetCommitValue]:
-        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
-        accepted = {}
-        for each, error in zip(request.offsets, errors, strict=True):
-            topic = self._topics.get(each.topic)
-            if not error and topic is not None:
-                accepted[each.topic, each.partition] = OffsetCommitValue(
-                    offset=each.offset,
-                    leader_epoch=each.leader_epoch,
-                    metadata=each.metadata or "",
-                    commit_timestamp=now_ms,
-                    expire_timestamp=expire_ms,
-                    topic_id=topic.id,
-                )
-        return accepted
 
     def _write(
         self,
@@ -262,3 +244,23 @@ class GroupOffsets:
             self._hosted.delete_if_unused(hosted)
             if forgotten:
                 log.info("expired committed offsets", group=hosted.group.group_id, offsets=forgotten)
+
+
+def accepted_offsets(
+    request: CommitRequest, errors: Sequence[ErrorCode], topics: Topics, now_ms: int
+) -> dict[TopicPartition, OffsetCommitValue]:
+    """Return the values to write of those offsets of a request that have no error."""
+    expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    accepted = {}
+    for each, error in zip(request.offsets, errors, strict=True):
+        topic = topics.get(each.topic)
+        if not error and topic is not None:
+            accepted[each.topic, each.partition] = OffsetCommitValue(
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata or "",
+                commit_timestamp=now_ms,
+                expire_timestamp=expire_ms,
+                topic_id=topic.id,
+            )
+    return accepted

@@ -21,18 +21,16 @@ from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
-from protocol_lib.internal.offset_commit import OffsetCommitValue
 
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault
-from storage_svc.coordinator.group_offsets import GroupFault
+from storage_svc.coordinator.group_offsets import GroupFault, accepted_offsets
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, metadata_fault
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
-from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.transaction_seams import Marker, OngoingTransactions
 
@@ -119,7 +117,7 @@ class TransactionalOffsets:
         limits = [metadata_fault(each.metadata, self._settings) for each in request.offsets]
         errors = [each or error or limit for each, limit in zip(errors, limits, strict=True)]
         now_ms = self._now_ms()
-        accepted = self._accepted(request, errors, now_ms)
+        accepted = accepted_offsets(request, errors, self._topics, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)
             done(errors)
@@ -159,22 +157,6 @@ class TransactionalOffsets:
         generation_id = caller.generation_id
         error = commit_fault(hosted.group, caller.member_id, generation_id, partitions, self._topics, knows_epochs=True)
         return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
-
-    def _accepted(
-        self, request: CommitRequest, errors: Sequence[ErrorCode], now_ms: int
-    ) -> dict[TopicPartition, OffsetCommitValue]:
-        accepted = {}
-        for each, error in zip(request.offsets, errors, strict=True):
-            topic = self._topics.get(each.topic)
-            if not error and topic is not None:
-                accepted[each.topic, each.partition] = OffsetCommitValue(
-                    offset=each.offset,
-                    leader_epoch=each.leader_epoch,
-                    metadata=each.metadata or "",
-                    commit_timestamp=now_ms,
-                    topic_id=topic.id,
-                )
-        return accepted
 
     def end(self, partition: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """Write a marker to a partition of the offsets topic, and apply or drop its transaction's offsets."""
