@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -29,13 +30,14 @@ from admin_api.routers import (
     insight,
     lags,
     partitions,
+    produce,
     record_streams,
     records,
     service,
     topic_configs,
     topics,
 )
-from admin_api.routers.operations import JsonRoute
+from admin_api.routers.operations import JsonRoute, described
 from admin_api.samples import Samples
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
@@ -68,6 +70,8 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = JsonRoute
+    app.openapi = functools.partial(described, app)  # type: ignore[method-assign]  # as FastAPI documents it
+    app.state.read_bodies = []
     registry = metrics.registry("admin-api")
     app.state.settings = settings
     app.state.access = access
@@ -78,7 +82,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.samples = Samples(storage)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
-        *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions),
+        *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
         *(consumer_groups, lags, group_offsets, insight, health, records, record_streams, service),
     ):
         noun.add_operations(app)

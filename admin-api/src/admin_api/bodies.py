@@ -1,6 +1,6 @@
 """Request bodies: read whole within limits of size and time, parsed within limits of structure.
 
-    BODY_BYTES_MAX    bytes of a body, on every route; the only one that needs a body creates a topic
+    BODY_BYTES_MAX    bytes of a body, on every route except those of records, which read theirs in parts
     BODY_TIMEOUT_S    from the head to the last byte
     VALUES_MAX        commas and opening brackets: about the number of values in the JSON text
     MEMBERS_MAX       members of one object
@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -22,8 +24,19 @@ from starlette.types import Message, Receive
 
 from admin_api import errors
 
-__all__ = ["BODY_BYTES_MAX", "BODY_TIMEOUT_S", "MEMBERS_MAX", "VALUES_MAX", "Body", "parsed"]
+__all__ = [
+    "BODY_BYTES_MAX",
+    "BODY_KEY",
+    "BODY_TIMEOUT_S",
+    "MEMBERS_MAX",
+    "VALUES_MAX",
+    "Body",
+    "is_read_in_parts",
+    "parsed",
+]
 
+#: The key of the Body in the ASGI scope, for an endpoint that reads it in parts.
+BODY_KEY = "admin_api.body"
 #: A topic with 34 configurations and the assignments of 1,000 partitions takes 40 KB.
 BODY_BYTES_MAX = 65_536
 #: nginx's client_body_timeout is 60 s, but between two reads and for bodies of any size.
@@ -33,6 +46,14 @@ MEMBERS_MAX = 16
 #: Limits, in bytes and seconds, of reading a refused body before its sender is cut off; nginx lingers for 5 s.
 DRAIN_BYTES_MAX = 256 * BODY_BYTES_MAX
 DRAIN_TIMEOUT_S = 5.0
+
+
+_OF_RECORDS = re.compile(r"(/kafka)?/v3/clusters/[^/]+/topics/[^/]+/records(:batch)?")
+
+
+def is_read_in_parts(method: str, path: str) -> bool:
+    """Return whether the endpoint of a request reads the body as it arrives, with limits for it alone."""
+    return method == "POST" and _OF_RECORDS.fullmatch(path) is not None
 
 
 class Body:
@@ -75,6 +96,24 @@ class Body:
             raise errors.of_status(408, "The request body took too long.", {"connection": "close"}) from None
         self._whole = bytes(whole)
 
+    async def parts(self, bytes_max: int, silence_s: float = BODY_TIMEOUT_S) -> AsyncIterator[bytes]:
+        """Yield the parts of a body that `read` did not read, as they arrive.
+
+        Raises:
+            ApiError: the body is larger than `bytes_max`, or no part comes for `silence_s`.
+            ClientDisconnect: its sender left before its end.
+        """
+        self.to_come = self._whole is None
+        while self.to_come:
+            try:
+                async with asyncio.timeout(silence_s):
+                    part = await self._next()
+            except TimeoutError:
+                raise errors.of_status(408, "The request body took too long.", {"connection": "close"}) from None
+            if self._received > bytes_max:
+                raise _too_large(bytes_max)
+            yield part
+
     async def receive(self) -> Message:
         """Return the body that `read` got, and then the caller's departure, as ASGI has it."""
         if self._whole is None:
@@ -113,6 +152,6 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(members)
 
 
-def _too_large() -> errors.ApiError:
-    message = f"The request body is larger than {BODY_BYTES_MAX} bytes."
+def _too_large(bytes_max: int = BODY_BYTES_MAX) -> errors.ApiError:
+    message = f"The request body is larger than {bytes_max} bytes."
     return errors.of_status(413, message, {"connection": "close"})

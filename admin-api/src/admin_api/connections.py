@@ -21,6 +21,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from admin_api.bodies import is_read_in_parts
+
 __all__ = ["Connection", "Connections"]
 
 #: Tomcat's acceptor allows 8,192 for 200 threads; here requests share one thread.
@@ -34,6 +36,9 @@ HEAD_BYTES_MAX = 16 * 1024
 #: Apache's LimitRequestFields.
 FIELDS_MAX = 100
 PARTS_MAX = 512
+#: The same for a stream of records, which its endpoint bounds in time, silence and bytes.
+STREAM_PARTS_MAX = 65_536
+STREAM_TIMEOUT_S = 75.0
 #: Seconds in which a busy server may not yet have read the request that a new client has sent.
 GRACE_S = 2.0
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
@@ -108,14 +113,18 @@ class _Parser(h11.Connection):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._parts = 0
+        #: Whether the endpoint of the last request reads its body in parts.
+        self.is_stream = False
 
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._parts = 0
+            path = event.target.partition(b"?")[0].decode("latin-1")
+            self.is_stream = is_read_in_parts(event.method.decode("latin-1"), path)
         elif isinstance(event, h11.Data):
             self._parts += 1
-            if self._parts > PARTS_MAX:
+            if self._parts > (STREAM_PARTS_MAX if self.is_stream else PARTS_MAX):
                 raise h11.RemoteProtocolError("too many parts of a body")
         return event
 
@@ -128,7 +137,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def __init__(self, *arguments: Any, connections: Connections, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.conn = _Parser(h11.SERVER, HEAD_BYTES_MAX)
+        self.conn = self._parser = _Parser(h11.SERVER, HEAD_BYTES_MAX)
         self._all = connections
         self._waits: _Waits | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -229,7 +238,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if waits is _Waits.CLOSE:
             self._time_sending()
         elif waits in _TIMEOUTS_S:
-            self._timer = self.loop.call_later(_TIMEOUTS_S[waits], self._on_late)
+            is_stream = waits is _Waits.BODY and self._parser.is_stream
+            self._timer = self.loop.call_later(STREAM_TIMEOUT_S if is_stream else _TIMEOUTS_S[waits], self._on_late)
 
     def _time_sending(self) -> None:
         """Begin to wait for the client to receive more."""

@@ -9,6 +9,8 @@ The body is always `{"error_code": int, "message": str}`, as Confluent's REST Pr
     409 40901   the consumer group has members, or reads the topic
     404 404     no such route, cluster, broker, configuration or consumer
     404 40402   no such partition        404 40403   no such topic        404 40405   no such consumer group
+    413 413     a body, or a record, is too large    415 415     the body is not JSON
+    422 42206   no records                           422 42208   no batch of records, or not such a one
     500 50002   a fault of ours or of storage
     503 50003   storage is busy with something that passes; try again
     503 50302   storage cannot be reached
@@ -69,15 +71,19 @@ _KAFKA: Mapping[int, _Answer] = {
     5: _Answer(503, 50003, "There is no leader for this topic-partition as we are in the middle of an election."),
     6: _Answer(503, 50003, "This server is not the leader for that topic-partition."),
     7: _Answer(503, 50003, "The request timed out."),
+    10: _Answer(413, 413, "The request included a message larger than the max message size the server will accept."),
     14: _Answer(503, 50003, "The coordinator is loading and hence can't process requests."),
     15: _Answer(503, 50003, "The coordinator is not available."),
     16: _Answer(503, 50003, "This is not the correct coordinator."),
+    19: _Answer(503, 50003, "Messages are rejected since there are fewer in-sync replicas than required."),
+    20: _Answer(503, 50003, "Messages are written to the log, but to fewer in-sync replicas than required."),
     17: _Answer(400, 40002, "The request attempted to perform an operation on an invalid topic."),
     UNKNOWN_MEMBER_ID: _Answer(409, 40901, "The consumer group has members: stop them first."),
     24: _Answer(400, 40002, "The configured groupId is invalid."),
     29: _Answer(403, 40301, "Topic authorization failed."),
     30: _Answer(403, 40301, "Group authorization failed."),
     31: _Answer(403, 40301, "Cluster authorization failed."),
+    32: _Answer(400, 40002, "The timestamp of the message is out of acceptable range."),
     36: _Answer(400, 40002, "Topic with this name already exists."),
     37: _Answer(400, 40002, "Number of partitions is below 1."),
     38: _Answer(400, 40002, "Replication factor is below 1 or larger than the number of available brokers."),
@@ -88,8 +94,10 @@ _KAFKA: Mapping[int, _Answer] = {
     56: _Answer(503, 50003, "Disk error when trying to access log file on the disk."),
     68: _Answer(409, 40901, "The consumer group is not empty: stop its members first."),
     GROUP_ID_NOT_FOUND: _Answer(404, 40405, "Consumer group id not found."),
+    **dict.fromkeys((45, 46, 47, 59, 90), _Answer(503, 50003, "The broker has forgotten the producer; try again.")),
     73: _Answer(400, 40002, "Topic deletion is disabled."),
     86: _Answer(409, 40901, "The consumer group reads this topic: stop its members first."),
+    87: _Answer(400, 40002, "This record has failed the validation on the broker and hence be rejected."),
     100: _Answer(404, 40403, "This server does not host this topic ID."),
 }
 

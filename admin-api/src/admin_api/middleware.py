@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admin_api import audit, errors
 from admin_api.access import Access
-from admin_api.bodies import Body
+from admin_api.bodies import BODY_KEY, Body, is_read_in_parts
 from admin_api.connections import FIELDS_MAX
 from admin_api.origins import PROBES, Hosts
 
@@ -44,6 +44,9 @@ REQUEST_KEY = "admin_api.request"
 LASTING_KEY = "admin_api.lasting"
 #: Requests that run at once: they share one thread, and each may hold an answer of storage for a large cluster.
 RUNNING_MAX = 16
+#: Requests at once whose endpoint reads the body in parts. They count from their head to the end of their answer, and
+#: each may hold 3 MB: an object that is not whole yet, and reports that its client does not read.
+STREAMS_MAX = 24
 #: Requests that wait for their turn; more are refused with 503, as those that waited for too long.
 WAITING_MAX = 256
 WAIT_TIMEOUT_S = 5.0
@@ -98,6 +101,7 @@ class RequestRing:
         self._correlation_ids = itertools.count(1)
         self._waiting = 0
         self._running = asyncio.Semaphore(RUNNING_MAX)
+        self._streams = asyncio.Semaphore(STREAMS_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -122,18 +126,22 @@ class RequestRing:
             _check_size(scope)
             self._hosts.check(scope["method"], scope["path"], headers)
             self._access.admit(scope, headers)
-            await body.read()
+            in_parts = is_read_in_parts(scope["method"], scope["path"])
+            if not in_parts:
+                await body.read()
+            scope[BODY_KEY] = body
             _set_path(scope)
             if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
                 return
-            await self._take_turn()
-            answer.turn = self._running
+            turns = self._streams if in_parts else self._running
+            await self._take_turn(turns)
+            answer.turn = None if in_parts else turns
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
                     await self._app(scope, body.receive, answer.send)
             finally:
-                answer.end_turn()
+                turns.release() if in_parts else answer.end_turn()
         except errors.ApiError as error:
             await answer.give(scope, body.receive, error)
         except ClientDisconnect:
@@ -145,17 +153,17 @@ class RequestRing:
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await answer.give(scope, body.receive, errors.internal_error())
 
-    async def _take_turn(self) -> None:
-        """Acquire the semaphore of running requests. Raises ApiError if there are too many requests."""
-        if not self._running.locked():
-            await self._running.acquire()
+    async def _take_turn(self, turns: asyncio.Semaphore) -> None:
+        """Acquire a semaphore of running requests. Raises ApiError if there are too many requests."""
+        if not turns.locked():
+            await turns.acquire()
             return
         if self._waiting >= WAITING_MAX:
             raise _too_many()
         self._waiting += 1
         try:
             async with asyncio.timeout(WAIT_TIMEOUT_S):
-                await self._running.acquire()
+                await turns.acquire()
         except TimeoutError:
             raise _too_many() from None
         finally:

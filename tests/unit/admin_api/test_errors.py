@@ -34,6 +34,13 @@ from protocol_lib.errors import ErrorCode
         ("KAFKA_STORAGE_ERROR", 503, 50003),
         ("UNKNOWN_SERVER_ERROR", 500, 50002),
         ("CORRUPT_MESSAGE", 500, 50002),
+        ("MESSAGE_TOO_LARGE", 413, 413),
+        ("NOT_ENOUGH_REPLICAS", 503, 50003),
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", 503, 50003),
+        ("INVALID_TIMESTAMP", 400, 40002),
+        ("INVALID_RECORD", 400, 40002),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", 503, 50003),
+        ("UNKNOWN_PRODUCER_ID", 503, 50003),
     ],
 )
 def test_kafka_codes(name: str, status: int, error_code: int) -> None:

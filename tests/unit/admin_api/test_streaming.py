@@ -48,6 +48,7 @@ def process(own_storage: OwnStorage) -> Iterator[Process]:
         "MILLRACE_STORAGE_ADDRESS": own_storage.address,
         "MILLRACE_ADMIN_HTTP": "127.0.0.1:0",
         "MILLRACE_ADMIN_HEALTH_HTTP": "127.0.0.1:0",
+        "MILLRACE_ADMIN_GATEWAYS": "127.0.0.1:1",
     }
     running = subprocess.Popen([sys.executable, "-m", "admin_api"], env=environment, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
@@ -125,3 +126,23 @@ async def test_tokens_of_other_lists(token: str) -> None:
     with pytest.raises(ApiError) as refused:
         await anext(Paging(1, token).pieces(["a"], rows_of, key=lambda row: row))
     assert refused.value.status_code == 400
+
+
+def test_streams_of_the_worst_records_take_bounded_memory(process: Process) -> None:
+    """More streams than run at once: objects of many values, and objects without end."""
+    cluster = process.client.get("/v3/clusters").json()["data"][0]["metadata"]["self"]
+    assert process.client.post(f"{cluster}/topics", json={"topic_name": "t", "partitions_count": 1}).status_code == 201
+    values = b'{"value":{"type":"JSON","data":[' + b"[]," * 45_000 + b"0]}}"
+    endless = b'{"value":{"type":"STRING","data":"' + b"x" * 3_000_000
+    before = process.peak_kb
+
+    def stream(number: int) -> int:
+        body = values * 3 if number % 2 else endless
+        headers = {"content-type": "application/json"}
+        return httpx.post(f"{cluster}/topics/t/records", content=body, headers=headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(32) as clients:
+        statuses = set(clients.map(stream, range(32)))
+    assert statuses <= {200, 413, 503}
+    assert process.peak_kb - before <= 128 * 1024
+    assert process.client.get(f"{cluster}/topics/t").status_code == 200

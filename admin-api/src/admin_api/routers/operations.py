@@ -12,14 +12,16 @@ from fastapi import FastAPI, Request
 from fastapi.datastructures import Default
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.responses import JSONResponse, Response
 
 from admin_api import bodies, errors
 from admin_api.roles import required
 from admin_api.schemas.resources import Error
 
-__all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations"]
+__all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations", "described", "require_json"]
 
+_REFERENCE = "#/components/schemas/{model}"
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"
 
@@ -27,6 +29,13 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Error, "description": "The request is refused; the message says why."},
     "5XX": {"model": Error, "description": "The server or storage cannot answer now."},
 }
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body of another media type: the form of a web page."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
 
 
 class _JsonRequest(Request):
@@ -43,12 +52,19 @@ class JsonRoute(APIRoute):
             return handle
 
         async def handle_json(request: Request) -> Response:
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != "application/json":
-                raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
+            require_json(request)
             return await handle(_JsonRequest(request.scope, request.receive))
 
         return handle_json
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI description, with the shapes of the bodies that endpoints read themselves."""
+    description = FastAPI.openapi(app)
+    shapes = [(body, "validation") for body in app.state.read_bodies]
+    _, definitions = models_json_schema(shapes, ref_template=_REFERENCE)  # type: ignore[arg-type]  # a list of literals
+    description["components"]["schemas"].update(definitions["$defs"])
+    return description
 
 
 class Operations:
@@ -80,8 +96,18 @@ class Operations:
         responses: dict[int | str, dict[str, Any]] | None = None,
         answer: type[BaseModel] | None = None,
         response_class: type[Response] = JSONResponse,
+        body: type[BaseModel] | None = None,
     ) -> None:
-        """Add an operation. `answer` is the shape of an endpoint that returns a response in place of an object."""
+        """Add an operation. `answer` is the shape of an endpoint that returns a response in place of an object.
+
+        `body` is the shape of a body that the endpoint reads from the request.
+        """
+        # A token is required of the servers that are set up so: {} is none.
+        extra: dict[str, Any] = {"x-required-role": required(method, path).name.lower(), "security": [{}]}
+        if body is not None:
+            schema = {"$ref": _REFERENCE.format(model=body.__name__)}
+            extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
+            self._app.state.read_bodies.append(body)
         self._app.add_api_route(
             path,
             endpoint,
@@ -91,7 +117,6 @@ class Operations:
             status_code=status_code,
             responses={**(responses or {}), **_ERRORS},
             response_model=Default(None) if answer is None else answer,
-            # A token is required of the servers that are set up so: {} is none.
-            openapi_extra={"x-required-role": required(method, path).name.lower(), "security": [{}]},
+            openapi_extra=extra,
             response_class=response_class,
         )

@@ -1,0 +1,135 @@
+"""Records as a caller gives them, made into Kafka's: BINARY, JSON, STRING or null; and parts of their reports."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from admin_api import errors
+from admin_api.schemas.produce import ProduceRequest, ProduceRequestData, ProduceResponseData
+from admin_api.schemas.requests import Request
+
+__all__ = ["NewRecord", "Stored", "new_record", "parsed", "rfc3339", "size_of"]
+
+#: Characters of data that an error quotes.
+_QUOTED_MAX = 64
+_FAULT_LENGTH_MAX = 200
+
+
+Shape = TypeVar("Shape", bound=Request)
+
+
+class NewRecord(NamedTuple):
+    """A record on its way to the gateway. Without a partition its key decides. The timestamp is in milliseconds."""
+
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+
+class Stored(NamedTuple):
+    """The place of a record, and its timestamp."""
+
+    partition: int
+    offset: int
+    timestamp: int
+
+
+def parsed(text: bytes, shape: type[Shape]) -> Shape:
+    """Return the object in a JSON text. Raises ApiError (400) for another shape."""
+    try:
+        return shape.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f"{part}: " for part in [".".join(map(str, fault["loc"]))] if part)
+        raise errors.of_status(400, f"Error processing message: {place}{fault['msg']}"[:_FAULT_LENGTH_MAX]) from None
+
+
+def new_record(given: ProduceRequest) -> NewRecord:
+    """Return the record that a caller describes.
+
+    Raises:
+        ApiError: 400 for data that is not of its type, 40402 for a negative partition.
+    """
+    if given.partition_id is not None and given.partition_id < 0:
+        raise errors.partition_not_found()
+    when = given.timestamp
+    return NewRecord(
+        given.partition_id,
+        _serialized(given.key),
+        _serialized(given.value),
+        tuple((header.name, None if header.value is None else _decoded(header.value)) for header in given.headers),
+        int(time.time() * 1000) if when is None else _milliseconds(when),
+    )
+
+
+def size_of(given: ProduceRequestData | None, content: bytes | None) -> ProduceResponseData | None:
+    """Return the part of a report about a key or value; None if the caller gives no type."""
+    return (
+        None if given is None or given.type is None else ProduceResponseData(type=given.type, size=len(content or b""))
+    )
+
+
+def rfc3339(timestamp: int) -> str:
+    """Return milliseconds since 1970 as Java's Instant writes them: without a fraction of zero."""
+    seconds, milliseconds = divmod(timestamp, 1000)
+    try:
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return f"{text}.{milliseconds:03}Z" if milliseconds else f"{text}Z"
+
+
+def _milliseconds(when: datetime) -> int:
+    return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _serialized(given: ProduceRequestData | None) -> bytes | None:
+    if given is None or given.data is None:
+        return None
+    match given.type:
+        case "BINARY":
+            return _decoded(given.data)
+        case "STRING" if isinstance(given.data, str):
+            return _encoded(given.data)
+        case "STRING":
+            raise errors.of_status(400, f"Bad Request: data={_quoted(given.data)} is not a string.")
+        case "JSON":
+            return _json(given.data)
+    raise errors.of_status(400, "Bad Request: data needs a type: BINARY, JSON or STRING. There is no schema registry.")
+
+
+def _decoded(data: object) -> bytes:
+    if not isinstance(data, str):
+        raise errors.of_status(400, f"Bad Request: data={_quoted(data)} is not a base64 string.")
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise errors.of_status(400, f"Bad Request: data={_quoted(data)} is not a valid base64 string.") from None
+
+
+def _json(data: object) -> bytes:
+    try:
+        return _encoded(json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise errors.of_status(400, "Bad Request: data has a number that JSON has not.") from None
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise errors.of_status(400, "Bad Request: data is not valid Unicode text.") from None
+
+
+def _quoted(data: object) -> str:
+    text = json.dumps(data) if not isinstance(data, list | dict) else type(data).__name__
+    return text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "…"

@@ -1,0 +1,263 @@
+"""Records that are produced over HTTP: a stream of them with a report each, or a batch.
+
+    POST …/records         {"value": …}{"value": …}  →  {"error_code": 200, …}{"error_code": 200, …}
+    POST …/records:batch   {"entries": [{"id": "1", "value": …}]}  →  {"successes": […], "failures": […]}
+
+A stream is stored while it arrives, and its reports leave as soon as the records are durable. It ends with a report
+of error 408 after STREAM_TIMEOUT_S, and of 413 after STREAM_BYTES_MAX. After an error of JSON nothing more is read.
+The client must read the reports: beyond REPORTS_MAX pieces of unread ones, the server stops to read records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from service_chassis import logs
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from admin_api import errors
+from admin_api.bodies import BODY_KEY, Body
+from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
+from admin_api.object_splitter import ObjectSplitter
+from admin_api.routers.operations import CLUSTER, Operations, require_json
+from admin_api.schemas.produce import (
+    ENTRIES_MAX,
+    ProduceBatchFailure,
+    ProduceBatchRequest,
+    ProduceBatchResponse,
+    ProduceBatchSuccess,
+    ProduceRequest,
+    ProduceResponse,
+)
+from admin_api.view import ClusterView, TopicName
+
+__all__ = ["add_operations"]
+
+STREAM_BYTES_MAX = 64 * 1024 * 1024
+#: Seconds of a stream, and of silence within it. The middleware ends a request after 60 s.
+STREAM_TIMEOUT_S = 50.0
+SILENCE_TIMEOUT_S = 10.0
+BATCH_BYTES_MAX = 2 * 1024 * 1024
+#: Records that are sent to the gateway at once, and pieces of as many reports that wait for the client.
+SLICE = 200
+REPORTS_MAX = 16
+
+log = logs.get(__name__)
+
+
+def add_operations(app: FastAPI) -> None:
+    operations = Operations(app, "Records (v3)")
+    topic = f"{CLUSTER}/topics/{{topic_name}}"
+    operations.add(
+        "POST", f"{topic}/records", "produceRecord", produce_records, answer=ProduceResponse, body=ProduceRequest
+    )
+    operations.add(
+        "POST",
+        f"{topic}/records:batch",
+        "produceRecordsBatch",
+        produce_batch,
+        status_code=207,
+        answer=ProduceBatchResponse,
+        body=ProduceBatchRequest,
+    )
+
+
+async def produce_records(view: ClusterView, topic_name: TopicName, request: Request) -> Response:
+    """Produce records, one JSON object after the other. The answer has a report for each, in their order."""
+    require_json(request)
+    topic = await view.storage.topic(topic_name)
+    body: Body = request.scope[BODY_KEY]
+    texts = _texts(body)
+    first = await anext(texts, None)
+    if first is None:
+        raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
+    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    return _Reports(target, first, texts)
+
+
+async def produce_batch(view: ClusterView, topic_name: TopicName, request: Request) -> Response:
+    """Produce up to ten records. The answer lists those that are stored, and those that are not."""
+    require_json(request)
+    body: Body = request.scope[BODY_KEY]
+    async with asyncio.timeout(SILENCE_TIMEOUT_S):
+        whole = b"".join([part async for part in body.parts(BATCH_BYTES_MAX)])
+    given = _batch(whole)
+    topic = await view.storage.topic(topic_name)
+    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    answer = ProduceBatchResponse(successes=[], failures=[])
+    for entry, report in zip(given.entries, await target.produce(given.entries), strict=True):
+        if report.error_code == 200:
+            fields = report.model_dump(exclude={"error_code", "message"})
+            answer.successes.append(ProduceBatchSuccess(id=entry.id, **fields))
+        else:
+            failure = ProduceBatchFailure(id=entry.id, error_code=report.error_code, message=report.message or "")
+            answer.failures.append(failure)
+    return _json(207, answer.model_dump_json(exclude_none=True).encode())
+
+
+def _batch(text: bytes) -> ProduceBatchRequest:
+    """Return the batch in a body. Raises ApiError: 42208 for the wrong entries, 400 for another shape."""
+    if not text:
+        raise _no_batch("Request body is empty. Data is required.")
+    splitter = ObjectSplitter()
+    found = splitter.feed(text)
+    splitter.check()
+    if found != [text.strip()]:
+        raise errors.of_status(400, "The body is not one JSON object.")
+    given = parsed(text, ProduceBatchRequest)
+    if not given.entries:
+        raise _no_batch("Empty batch.")
+    if len(given.entries) > ENTRIES_MAX:
+        raise _no_batch("Too many entries in batch.")
+    if len({entry.id for entry in given.entries}) != len(given.entries):
+        raise _no_batch("Batch entry IDs are not distinct.")
+    return given
+
+
+def _no_batch(message: str) -> errors.ApiError:
+    return errors.ApiError(422, 42208, message)
+
+
+class _Target:
+    """The topic that a request produces to."""
+
+    def __init__(self, request: Request, cluster_id: str, topic: str, partition_count: int) -> None:
+        self._app = request.app
+        self._cluster_id = cluster_id
+        self._topic = topic
+        self._partition_count = partition_count
+
+    async def produce(self, given: Sequence[ProduceRequest | errors.ApiError]) -> list[ProduceResponse]:
+        """Produce records, and return the report of each. An error in place of a record is its report."""
+        from admin_api.kafka_producer import Producer  # a server of no records does without aiokafka
+
+        state = self._app.state
+        if not hasattr(state, "producer"):
+            state.producer = Producer(state.clients)
+        records: list[NewRecord | errors.ApiError] = [_record(each) for each in given]
+        good = [record for record in records if isinstance(record, NewRecord)]
+        outcomes: list[Stored | errors.ApiError]
+        try:
+            outcomes = await state.producer.produce(self._topic, self._partition_count, good)
+        except errors.ApiError as error:
+            outcomes = [error] * len(good)
+        left = iter(outcomes)
+        reports = []
+        for each, record in zip(given, records, strict=True):
+            if isinstance(record, NewRecord) and isinstance(each, ProduceRequest):
+                reports.append(self._report(each, record, next(left)))
+            elif isinstance(record, errors.ApiError):
+                reports.append(_failed(record))
+        return reports
+
+    def _report(self, given: ProduceRequest, record: NewRecord, outcome: Stored | errors.ApiError) -> ProduceResponse:
+        if isinstance(outcome, errors.ApiError):
+            return _failed(outcome)
+        return ProduceResponse(
+            error_code=200,
+            cluster_id=self._cluster_id,
+            topic_name=self._topic,
+            partition_id=outcome.partition,
+            offset=outcome.offset,
+            timestamp=rfc3339(outcome.timestamp),
+            key=size_of(given.key, record.key),
+            value=size_of(given.value, record.value),
+        )
+
+
+class _Reports(Response):
+    """The answer to a stream: reports while records arrive."""
+
+    def __init__(self, target: _Target, first: list[bytes], texts: AsyncIterator[list[bytes]]) -> None:
+        super().__init__(media_type="application/json")
+        del self.headers["content-length"]
+        self._target = target
+        self._first = first
+        self._texts = texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        reports: asyncio.Queue[bytes | None] = asyncio.Queue(REPORTS_MAX)
+        producing = asyncio.create_task(self._produce(reports))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            while (part := await reports.get()) is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            producing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await producing
+
+    async def _produce(self, reports: asyncio.Queue[bytes | None]) -> None:
+        """Produce the records, and put their reports into the queue; at last None."""
+        try:
+            async with asyncio.timeout(STREAM_TIMEOUT_S):
+                await self._produce_texts(self._first, reports)
+                async for texts in self._texts:
+                    await self._produce_texts(texts, reports)
+        except errors.ApiError as error:
+            await reports.put(_line(_failed(error)))
+        except TimeoutError:
+            message = "Streaming connection open for longer than allowed: Connection will be closed."
+            await reports.put(_line(_failed(errors.of_status(408, message))))
+        except ClientDisconnect:
+            pass
+        except Exception:
+            log.exception("stream of records failed")
+            await reports.put(_line(_failed(errors.internal_error())))
+        await reports.put(None)
+
+    async def _produce_texts(self, texts: list[bytes], reports: asyncio.Queue[bytes | None]) -> None:
+        for at in range(0, len(texts), SLICE):
+            found = await self._target.produce([_parsed(text) for text in texts[at : at + SLICE]])
+            await reports.put(b"".join(map(_line, found)))
+
+
+async def _texts(body: Body) -> AsyncIterator[list[bytes]]:
+    """Yield the records of a body as their JSON texts arrive.
+
+    Raises:
+        ApiError: 400, 408 or 413, after the records before it.
+        ClientDisconnect: the sender left.
+    """
+    splitter = ObjectSplitter()
+    async for part in body.parts(STREAM_BYTES_MAX, SILENCE_TIMEOUT_S):
+        if found := splitter.feed(part):
+            yield found
+        splitter.check()
+    if not splitter.is_between:
+        raise errors.of_status(400, "Error processing message: the body ends within a record.")
+
+
+def _parsed(text: bytes) -> ProduceRequest | errors.ApiError:
+    try:
+        return parsed(text, ProduceRequest)
+    except errors.ApiError as error:
+        return error
+
+
+def _record(given: ProduceRequest | errors.ApiError) -> NewRecord | errors.ApiError:
+    if isinstance(given, errors.ApiError):
+        return given
+    try:
+        return new_record(given)
+    except errors.ApiError as error:
+        return error
+
+
+def _failed(error: errors.ApiError) -> ProduceResponse:
+    return ProduceResponse(error_code=error.error_code, message=error.message)
+
+
+def _line(report: ProduceResponse) -> bytes:
+    return report.model_dump_json(exclude_none=True).encode() + b"\n"
+
+
+def _json(status: int, content: bytes, **more: Any) -> Response:
+    return Response(content, status, media_type="application/json", **more)
