@@ -21,6 +21,7 @@ WALL_CLOCKS = {
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns"}
 
 READS = {
+    ("admin-api/src/admin_api/new_records.py", "time.time"): "the timestamp of a record",
     ("assembly/launcher/src/millrace/folders.py", "st_mtime"): "the age of a folder, which outlives the process",
     ("assembly/launcher/src/millrace/folders.py", "time.time"): "the age of a folder, which outlives the process",
     ("gateway-svc/src/gateway_svc/handlers/describe_quorum.py", "time.time_ns"): "the time of an answer, for people",
