@@ -210,7 +210,7 @@ def _examples() -> list[tuple[str, str, dict[str, Any]]]:
     found = []
     for path, methods in DESCRIPTION["paths"].items():
         for method, operation in methods.items():
-            if "requestBody" in operation:
+            if "requestBody" in operation and path.startswith("/v3/"):
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
                 (example,) = DESCRIPTION["components"]["schemas"][schema]["examples"]
                 found.append((method, path, example))
