@@ -21,6 +21,9 @@ WALL_CLOCKS = {
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns"}
 
 READS = {
+    ("assembly/launcher/src/millrace/cli/storage.py", "st_mtime"): "the age of a file, for people",
+    ("admin-api/src/admin_api/samples.py", "time.time"): "the times of samples, for people",
+    ("admin-api/src/admin_api/routers/group_offsets.py", "time.time_ns"): "timestamps to reset offsets to",
     ("admin-api/src/admin_api/new_records.py", "time.time"): "the timestamp of a record",
     ("assembly/launcher/src/millrace/folders.py", "st_mtime"): "the age of a folder, which outlives the process",
     ("assembly/launcher/src/millrace/folders.py", "time.time"): "the age of a folder, which outlives the process",
