@@ -245,7 +245,7 @@ STEPS = {"createKafkaTopic": 1}
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
         *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic"),
-        "resetConsumerGroupOffsets",
+        *("deleteRecords", "resetConsumerGroupOffsets"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
