@@ -244,8 +244,7 @@ STEPS = {"createKafkaTopic": 1}
 
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
-        *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic"),
-        *("deleteRecords", "resetConsumerGroupOffsets"),
+        *("batchCreateKafkaAcls", "createKafkaAcls", "createKafkaTopic"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
@@ -300,7 +299,6 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "createKafkaTopic.configs": 100,
         "createKafkaTopic.replicas_assignments": 1000,
         "createKafkaTopic.replicas_assignments[].broker_ids": 16,
-        "resetConsumerGroupOffsets.partitions": 1000,
     }
 
 
