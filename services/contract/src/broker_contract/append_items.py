@@ -165,9 +165,17 @@ def _append(buffer: memoryview, position: int, end: int, area: memoryview | None
     names_at = position + _HEAD.size
     if names_at > end:
         raise FrameError("item ends inside a field")
-    head = _HEAD.unpack_from(buffer, position)
-    correlation_id, version, acks, timeout_ms, client_length, transactional_length = head[:6]
-    partition_count, names_length, count = head[6:]
+    (
+        correlation_id,
+        version,
+        acks,
+        timeout_ms,
+        client_length,
+        transactional_length,
+        partition_count,
+        names_length,
+        count,
+    ) = _HEAD.unpack_from(buffer, position)
     if partition_count not in (1, count):
         raise FrameError(f"{count} batches for {partition_count} partitions")
     lengths_at = names_at + names_length
