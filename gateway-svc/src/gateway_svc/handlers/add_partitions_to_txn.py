@@ -56,7 +56,12 @@ async def handle(
         for transaction, result in zip(piece, answer.results, strict=True):
             found = [for_old_client(each, knows=call.version >= _FENCED_VERSION) for each in result.error_codes]
             codes += found
-            results.append(_result(transaction, found))
+            left, rows = iter(found), list[AddPartitionsToTxnTopicResult]()
+            async for topics in in_turns(transaction.topics):
+                rows += [_topic_result(topic, left) for topic in topics]
+            results.append(
+                AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=tuple(rows))
+            )
     return _response(call, results), first_code(codes)
 
 
@@ -81,6 +86,7 @@ def _asked(transaction: AddPartitionsToTxnTransaction) -> transactions_pb2.AddPa
         topics=[
             transactions_pb2.TransactionTopic(name=topic.name, partitions=topic.partitions)
             for topic in transaction.topics
+            if topic.partitions
         ],
     )
 
