@@ -21,6 +21,12 @@ WALL_CLOCKS = {
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns"}
 
 READS = {
+    (
+        "admin-api/src/admin_api/routers/group_offsets.py",
+        "time.time_ns",
+    ): "a duration before now, as record timestamps are",
+    ("admin-api/src/admin_api/samples.py", "time.time"): "times of samples, for people",
+    ("assembly/launcher/src/millrace/cli/storage.py", "st_mtime"): "the age of a segment, for people",
     ("assembly/launcher/src/millrace/cli/storage.py", "st_mtime"): "the age of a file, for people",
     ("admin-api/src/admin_api/samples.py", "time.time"): "the times of samples, for people",
     ("admin-api/src/admin_api/routers/group_offsets.py", "time.time_ns"): "timestamps to reset offsets to",
