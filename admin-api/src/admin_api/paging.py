@@ -66,12 +66,12 @@ class Paging:
         """The key after which the page begins; None for the first page."""
         return self._after
 
-    def cut(self, rows: Iterable[Row], key: Callable[[Row], Key], *, rows_max: int = ROWS_MAX) -> Rows[Row]:
+    def cut(self, rows: Iterable[Row], key: Callable[[Row], Key], *, rows_max: int | None = None) -> Rows[Row]:
         """Return the requested page of `rows`, in the order of their keys; `rows_max` if no size is requested."""
         ordered = sorted(rows, key=key)
         if self._after is not None:
             ordered = self._rows_after(ordered, key)
-        size = rows_max if self.size is None else self.size
+        size = min(ROWS_MAX, rows_max or ROWS_MAX) if self.size is None else self.size
         if len(ordered) <= size:
             return Rows(ordered, None)
         page = ordered[:size]
