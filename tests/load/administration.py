@@ -16,7 +16,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from millrace.running import RunningUp
 from table import Row, show
 
